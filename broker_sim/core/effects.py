@@ -1,0 +1,260 @@
+"""What goes into the core and what comes out: inputs, effects, and the order of effects.
+
+Rules for this file: only frozen values and one collector. A `Step` is what the host must do, in the
+order of its fields. Storage operations are carried out one after another, in their order; `Flush`
+is one of them, so "durable before the next one" is said by position. A host may coalesce the steps
+of several inputs, as long as it keeps the order of storage operations and sends no response of a
+step before all storage operations of that step are done.
+
+A crash may happen between any two storage operations, and may lose everything not flushed. The
+core is written so that every such prefix recovers to a correct state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from txnlog_spark.wire.messages import ApiKey, Message
+
+ConnectionId = int
+TimerKey = tuple[str, ...]
+"""Such as ("transaction-timeout",). Setting a key again moves its deadline."""
+
+
+# --------------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The host is up: recover from storage, load coordinators, set timers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A clean stop: flush, write snapshots and the clean-shutdown marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One decoded request. Answers carry the same connection and correlation id.
+
+    The host keeps the order of answers on a connection as the order of requests (Kafka's rule):
+    the core may answer out of order (long polls), so the host queues per connection.
+    """
+
+    connection_id: ConnectionId
+    correlation_id: int
+    api_key: ApiKey
+    api_version: int
+    client_id: str | None
+    client_host: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A connection is gone: forget what was parked for it."""
+
+    connection_id: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer's deadline has passed."""
+
+    key: TimerKey
+
+
+Input = Start | Stop | Request | Disconnected | TimerFired
+
+
+# --------------------------------------------------------------------------- storage effects
+# Paths are relative to the data directory, with "/" between parts, such as
+# "orders-0/00000000000000000000.log".
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write `data` at `position`, which is the file's size; create file and folder if absent."""
+
+    path: str
+    position: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """fsync these files (and their folders when new) before the next operation."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Replace the whole file atomically: temporary file, fsync, rename."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the file to `size_bytes`."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a file, or a folder with all in it. Absent is fine."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Rename a file or folder, atomically."""
+
+    path: str
+    new_path: str
+
+
+StorageOperation = Append | Flush | WriteFile | Truncate | Delete | Rename
+
+
+class Storage(Protocol):
+    """The core's read-only view of the disk: what all operations of earlier steps left there."""
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer at the end of the file; b"" for an absent file."""
+
+    def size_bytes(self, path: str) -> int | None:
+        """The file's size, None when absent."""
+
+    def list(self, path: str) -> tuple[str, ...]:
+        """Sorted names in a folder, () when absent. "" is the data directory itself."""
+
+
+# --------------------------------------------------------------------------- other effects
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """Log bytes by reference: the host reads them, or sends them from the file."""
+
+    path: str
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsField:
+    """Set `target.records` to the concatenated bytes of `slices` before encoding the message."""
+
+    target: Message
+    slices: tuple[FileSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """The answer to one request."""
+
+    connection_id: ConnectionId
+    correlation_id: int
+    api_key: ApiKey
+    api_version: int
+    message: Message
+    records: tuple[RecordsField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponse:
+    """The request (Produce with acks=0) has no answer: unblock the connection's queue."""
+
+    connection_id: ConnectionId
+    correlation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection, after the responses before it."""
+
+    connection_id: ConnectionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `key` at `deadline_ms` of the host's monotonic clock."""
+
+    key: TimerKey
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget `key`; absent is fine."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One line of the story, for the simulator's trace and the host's debug log."""
+
+    kind: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the host must do, field by field in this order."""
+
+    storage: tuple[StorageOperation, ...] = ()
+    responses: tuple[Respond | NoResponse | Close, ...] = ()
+    timers: tuple[SetTimer | CancelTimer, ...] = ()
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(slots=True)
+class Effects:
+    """Collects the effects of one step; passed down to whoever may cause one.
+
+    `now_ms` is the host's wall clock in ms since the epoch, for timestamps and persisted times;
+    `monotonic_ms` never goes back, for deadlines inside this process.
+    """
+
+    now_ms: int
+    monotonic_ms: int
+    storage: list[StorageOperation] = field(default_factory=list)
+    responses: list[Respond | NoResponse | Close] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+
+    def trace(self, kind: str, /, **fields: Any) -> None:
+        """Add one trace line."""
+        self.traces.append(Trace(kind, fields))
+
+    def set_timer(self, *parts: str, after_ms: int) -> None:
+        """Fire the key `after_ms` from now."""
+        self.timers.append(SetTimer(parts, self.monotonic_ms + after_ms))
+
+    def freeze(self) -> Step:
+        """The step."""
+        return Step(
+            tuple(self.storage), tuple(self.responses), tuple(self.timers), tuple(self.traces)
+        )
+
+
+class InvariantViolation(AssertionError):
+    """Our own bug: a state that must not be. Kills the broker, fails the seed."""
+
+
+def check(condition: bool, message: str, /, **context: Any) -> None:
+    """Raise InvariantViolation unless `condition`; unlike `assert` it survives `python -O`."""
+    if not condition:
+        details = ", ".join(f"{name}={value!r}" for name, value in context.items())
+        raise InvariantViolation(f"{message} ({details})" if details else message)

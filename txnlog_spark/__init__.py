@@ -1,0 +1,7 @@
+"""txnlog_spark: end-to-end exactly-once from Kafka through Spark and back.
+
+Nothing heavy is imported here: the log store (`broker_sim`) uses `txnlog_spark.wire` and must
+start without Spark, Arrow or pandas. The data source itself is `txnlog_spark.datasource`.
+"""
+
+__version__ = "0.1.0"

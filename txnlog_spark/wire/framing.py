@@ -1,0 +1,197 @@
+"""Frames: a 4-byte big-endian length, then a header and a body.
+
+Theory of operation: `FrameDecoder.feed` takes any bytes and gives whole frames; it never allocates
+the size a peer merely claims. `decode_request` and `decode_response` give messages; whatever the
+bytes are, they return a value or raise `MalformedFrame`, and nothing else. Encoders are their
+inverses. No socket here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+"""Kafka's default of `socket.request.max.bytes`."""
+
+_LENGTH = struct.Struct(">i")
+_REQUEST_HEAD = struct.Struct(">hhi")
+_INT16 = struct.Struct(">h")
+
+
+class MalformedFrame(Exception):
+    """The peer's bytes cannot be a frame of the protocol: close the connection."""
+
+
+class UnsupportedVersion(Exception):
+    """A well-formed header names a version of a known API that we do not speak."""
+
+    def __init__(self, header: RequestHeader) -> None:
+        super().__init__(f"{header.api_key.name} version {header.api_version} is not supported")
+        self.header = header
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """The header of a request; `client_id` may be None."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class FrameDecoder:
+    """Splits a byte stream into frames, for one connection.
+
+    Bytes are buffered as they arrive, so memory is bounded by what was received, never by what a
+    length field says.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes wait for the rest of their frame."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yield every whole frame, without its length prefix. Raises MalformedFrame."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= 4:
+                (length,) = _LENGTH.unpack_from(self._buffer, start)
+                if length <= 0:
+                    raise MalformedFrame(f"frame length {length} is not positive")
+                if length > self._frame_bytes_max:
+                    raise MalformedFrame(
+                        f"frame length {length} is over the limit of {self._frame_bytes_max} bytes"
+                    )
+                end = start + 4 + length
+                if len(self._buffer) < end:
+                    break
+                with memoryview(self._buffer) as view:
+                    frame = bytes(view[start + 4 : end])
+                start = end
+                yield frame
+        finally:
+            del self._buffer[:start]
+
+
+def _request_header_flexible(api: Api, version: int) -> bool:
+    return bool(api.request.flexible_version_q(version))
+
+
+def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
+    """A frame's header and message.
+
+    Raises MalformedFrame for bytes that are no request of a known API, and UnsupportedVersion for
+    a version outside our range: its header is enough to answer ApiVersions (KIP-511).
+    """
+    if len(frame) < _REQUEST_HEAD.size:
+        raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
+    key, version, correlation_id = _REQUEST_HEAD.unpack_from(frame)
+    try:
+        api = APIS[ApiKey(key)]
+    except (ValueError, KeyError):
+        raise MalformedFrame(f"unknown api key {key}") from None
+    client_id, position = _decode_client_id(frame)
+    header = RequestHeader(api.key, version, correlation_id, client_id)
+    if not api.version_min <= version <= api.version_max:
+        raise UnsupportedVersion(header)
+    if _request_header_flexible(api, version):
+        position = _skip_tagged_fields(frame, position)
+    try:
+        message = api.request.decode(memoryview(frame)[position:], version=version)
+    except Exception as error:
+        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from error
+    return header, message
+
+
+def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
+    position = _REQUEST_HEAD.size
+    if len(frame) < position + 2:
+        raise MalformedFrame("the request header has no client id")
+    (length,) = _INT16.unpack_from(frame, position)
+    position += 2
+    if length == -1:
+        return None, position
+    if length < 0 or position + length > len(frame):
+        raise MalformedFrame(f"client id length {length} is out of the frame")
+    raw = frame[position : position + length]
+    return raw.decode("utf-8", "replace"), position + length
+
+
+def _skip_tagged_fields(frame: bytes, position: int) -> int:
+    count, position = _decode_unsigned_varint(frame, position)
+    for _ in range(min(count, len(frame))):
+        _, position = _decode_unsigned_varint(frame, position)
+        size, position = _decode_unsigned_varint(frame, position)
+        position += size
+        if position > len(frame):
+            raise MalformedFrame("a tagged field of the header is out of the frame")
+    return position
+
+
+def _decode_unsigned_varint(frame: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if position >= len(frame):
+            raise MalformedFrame("a varint of the header is out of the frame")
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedFrame("a varint of the header is over five bytes")
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """The framed request, encoded at `version`."""
+    api = APIS[ApiKey(message.API_KEY)]
+    name = b"" if client_id is None else client_id.encode()
+    head = _REQUEST_HEAD.pack(api.key, version, correlation_id)
+    head += _INT16.pack(-1 if client_id is None else len(name)) + name
+    if _request_header_flexible(api, version):
+        head += b"\x00"
+    body = message.encode(version=version)
+    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
+    """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
+    api = APIS[api_key]
+    body = message.encode(version=version)
+    flexible = api.response.flexible_version_q(version) and api_key != ApiKey.API_VERSIONS
+    head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
+    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def response_correlation_id(frame: bytes) -> int:
+    """The correlation id of a response frame. Raises MalformedFrame when it has none."""
+    if len(frame) < 4:
+        raise MalformedFrame(f"a response of {len(frame)} bytes has no header")
+    return int(_LENGTH.unpack_from(frame)[0])
+
+
+def decode_response(api: Api, version: int, frame: bytes) -> Message:
+    """The message of a response frame to a request of `api` at `version`."""
+    response_correlation_id(frame)
+    position = 4
+    if api.response.flexible_version_q(version) and api.key != ApiKey.API_VERSIONS:
+        position = _skip_tagged_fields(frame, position)
+    try:
+        body = memoryview(frame)[position:]
+        if api.key == ApiKey.API_VERSIONS:
+            return api.response.decode(bytes(body), version=version)
+        return api.response.decode(body, version=version)
+    except Exception as error:
+        raise MalformedFrame(f"{api.name} v{version} answer cannot be decoded: {error}") from error
