@@ -1,0 +1,76 @@
+"""Fixtures that all tests share: the two brokers, and names nobody else uses."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.apache_kafka import ApacheKafka, Unavailable, jars
+from support.sim_broker import SimBroker
+
+BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}
+BOTH_BROKERS = [
+    pytest.param("broker_sim"),
+    pytest.param("apache_kafka", marks=pytest.mark.kafka),
+]
+
+
+def check_available(name: str) -> None:
+    """Skip the test in one line where Apache Kafka cannot be had; in CI that is a failure."""
+    if name != "apache_kafka":
+        return
+    try:
+        jars()
+    except Unavailable as reason:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
+    """One broker a kind for the whole session, started when first asked for, by kind."""
+    running: dict[str, SimBroker | ApacheKafka] = {}
+
+    def broker_of(name: str) -> SimBroker | ApacheKafka:
+        check_available(name)
+        if name not in running:
+            running[name] = BROKERS[name](tmp_path_factory.mktemp(name))
+            running[name].start()
+        return running[name]
+
+    yield broker_of
+    for each in running.values():
+        each.stop()
+
+
+@pytest.fixture(params=BOTH_BROKERS)
+def broker(request, shared_brokers):
+    """A running broker, ours and Apache Kafka in turn. Whoever kills it restarts it."""
+    return shared_brokers(request.param)
+
+
+@pytest.fixture(params=BOTH_BROKERS)
+def new_broker(request, tmp_path) -> Iterator[Callable]:
+    """Starts brokers of one kind with a test's own config and data directory."""
+    check_available(request.param)
+    started = []
+
+    def start(config: dict[str, str] | None = None, **options):
+        each = BROKERS[request.param](tmp_path / f"broker-{len(started)}", config, **options)
+        started.append(each)
+        each.start()
+        return each
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """`unique("orders")` is a name that no other test uses, such as "orders-3f9a2c71"."""
+    suffix = uuid.uuid4().hex[:8]
+    return lambda name: f"{name}-{suffix}"

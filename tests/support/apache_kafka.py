@@ -1,0 +1,222 @@
+"""An unmodified Apache Kafka, from its jars on Maven Central: the outside witness of every claim.
+
+One broker that is its own controller (KRaft combined mode), on loopback and free ports. Maven
+copies the jars once into `.cache/` of the repository; each broker formats a data directory of its
+own. `kill()` is SIGKILL; `restart()` starts on the same directory and ports.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from support.probe import free_ports, live_brokers, wait_until
+
+VERSION = "4.3.1"
+LOG4J_VERSION = "2.25.4"
+DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+REPOSITORY = Path(__file__).resolve().parents[2]
+JARS = REPOSITORY / ".cache" / "apache-kafka" / VERSION
+MAVEN_TIMEOUT_S = 600
+START_TIMEOUT_S = 60
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>txnlog.tests</groupId>
+  <artifactId>apache-kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId>
+      <version>{LOG4J_VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN")
+
+SMALL_BROKER = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # Killed brokers come back at once: their old registration must not stand in the way.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    # Tests wait for a transaction to time out.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # The tests' topics are many and small.
+    "log.index.size.max.bytes": "65536",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+class Unavailable(RuntimeError):
+    """Apache Kafka cannot be had on this machine: no Maven, no network, or no Java."""
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched on the first call. Unavailable says why not."""
+    JARS.mkdir(parents=True, exist_ok=True)
+    with (JARS.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (JARS / "complete").exists():
+            _copy_jars()
+    return JARS
+
+
+def _copy_jars() -> None:
+    if shutil.which("mvn") is None:
+        raise Unavailable("Apache Kafka is not here: `mvn` is not installed")
+    pom = JARS / "pom.xml"
+    pom.write_text(POM)
+    command = ["mvn", "-q", "-B", "-f", str(pom), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"Apache Kafka is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
+        reason = lines[0] if lines else done.stderr.strip()[-200:]
+        raise Unavailable(f"Apache Kafka is not here: Maven said {reason!r}")
+    (JARS / "complete").touch()
+
+
+def die_with_parent() -> None:
+    """In a child, before exec: be killed when the test process dies, however it dies (Linux)."""
+    pr_set_pdeathsig = 1
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+class ApacheKafka:
+    """One broker. A context manager; `bootstrap_servers` is good from construction on."""
+
+    name = "apache_kafka"
+
+    def __init__(
+        self,
+        folder: Path,
+        config: dict[str, str] | None = None,
+        *,
+        transaction_version: int = 2,
+    ) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.port, self._controller_port = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._classpath = f"{jars()}/*"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._properties = folder / "server.properties"
+        settings = self._settings() | SMALL_BROKER | (config or {})
+        lines = (f"{key}={value}\n" for key, value in settings.items())
+        self._properties.write_text("".join(lines))
+        self._format(transaction_version)
+
+    def _settings(self) -> dict[str, str]:
+        client = f"PLAINTEXT://127.0.0.1:{self.port}"
+        controller = f"127.0.0.1:{self._controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"{client},CONTROLLER://{controller}",
+            "advertised.listeners": client,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+        }
+
+    def _format(self, transaction_version: int) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Kafka takes a leading dash for an option.
+        cluster_id = "k" + cluster_id[1:]
+        arguments = ["format", "-t", cluster_id, "-c", str(self._properties)]
+        arguments += ["--feature", f"transaction.version={transaction_version}"]
+        command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.tools.StorageTool"]
+        try:
+            done = subprocess.run(command + arguments, capture_output=True, text=True, timeout=60)
+        except FileNotFoundError:
+            raise Unavailable("Apache Kafka is not here: `java` is not installed") from None
+        if done.returncode != 0:
+            raise RuntimeError(f"kafka.tools.StorageTool failed: {done.stdout}{done.stderr}")
+
+    def __enter__(self) -> ApacheKafka:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start on the data directory; return when the broker serves clients."""
+        command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka"]
+        environment = os.environ | {"KAFKA_HEAP_OPTS": ""}
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self._properties)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+        wait_until(self._is_up, "Apache Kafka to serve clients", timeout_s=START_TIMEOUT_S)
+
+    def _is_up(self) -> bool:
+        process = self._process
+        if process is None or process.poll() is not None:
+            tail = (self.folder / "broker.log").read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"Apache Kafka ended while starting:\n{tail}")
+        return live_brokers(self.port) > 0
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start again what was killed or stopped."""
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        """A clean stop; SIGKILL if that takes more than 30 s."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None

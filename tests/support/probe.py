@@ -1,0 +1,69 @@
+"""Is a broker up: one hand-written Metadata request, so that no client under test is involved."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+PAUSE_S = 0.05
+METADATA_V1_ALL_TOPICS = struct.pack(">hhihi", 3, 1, 1, -1, -1)
+"""api key 3, version 1, correlation id 1, null client id, null topic array."""
+
+
+class NotReady(AssertionError):
+    """The thing waited for did not come in time."""
+
+
+def pause(seconds: float = PAUSE_S) -> None:
+    """Wait without `time.sleep`, which the tests do not use."""
+    threading.Event().wait(seconds)
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = 30.0) -> None:
+    """Return when `condition()` is true; NotReady naming `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise NotReady(f"waited {timeout_s} s for {what}")
+        pause()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nothing listens on, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def read_exactly(sock: socket.socket, count: int) -> bytes:
+    """`count` bytes; EOFError when the peer closes before."""
+    data = b""
+    while len(data) < count:
+        chunk = sock.recv(count - len(data))
+        if not chunk:
+            raise EOFError(f"closed after {len(data)} of {count} bytes")
+        data += chunk
+    return data
+
+
+def exchange(sock: socket.socket, request: bytes) -> bytes:
+    """Send one frame, return the body of the answer's frame."""
+    sock.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", read_exactly(sock, 4))
+    return read_exactly(sock, size)
+
+
+def live_brokers(port: int, *, timeout_s: float = 2.0) -> int:
+    """How many brokers the one at `port` knows to be alive; 0 when it cannot be asked."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
+            answer = exchange(sock, METADATA_V1_ALL_TOPICS)
+    except (OSError, EOFError):
+        return 0
+    return int(struct.unpack_from(">i", answer, 4)[0])
