@@ -1,0 +1,74 @@
+# Every target sets itself up: a clean clone, Python >= 3.11 and Java >= 17 are all it takes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
+TESTS_WORLD := tests/integration tests/conformance tests/chaos
+PYTEST_ARGS ?=
+
+.PHONY: help setup java demo test lint bench chaos clean
+
+help:  ## what can be done here
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+$(READY): setup.cfg pyproject.toml
+	@python=""; \
+	for name in $${PYTHON:-} python3 python3.13 python3.12 python3.11; do \
+		if command -v $$name >/dev/null && \
+			$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+		then python=$$name; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "Python 3.11 or newer is needed: install it, or name it with PYTHON=..." >&2; exit 1; \
+	fi; \
+	echo "== set-up: $$($$python --version) in $(VENV)"; \
+	if ! $$python -m venv $(VENV); then \
+		echo "$$python -m venv failed: install your system's python3-venv package" >&2; exit 1; \
+	fi
+	@echo "== set-up: installing packages (a minute or three the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,test,lint]'
+	@touch $(READY)
+
+setup: $(READY)  ## make .venv with everything in it
+
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' || true); \
+	if [ -z "$$version" ]; then \
+		echo "Java 17 or newer is needed: install it, or set JAVA_HOME ($$java does not run)" >&2; \
+		exit 1; \
+	elif [ "$$version" -lt 17 ]; then \
+		echo "Java 17 or newer is needed: $$java is version $$version; set JAVA_HOME" >&2; exit 1; \
+	fi
+
+demo: java $(READY)  ## the whole story on real data, with crashes, ending in the audit
+	$(BIN)/python -u -m jobs.demo
+
+test: java $(READY)  ## all tests
+	@echo "== tests that touch nothing outside their process"
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS) $(TESTS_PURE)
+	@echo "== tests with real brokers and Spark"
+	$(BIN)/python -m pytest -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+
+lint: $(READY)  ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: java $(READY)  ## side by side with Spark's own Kafka sink: JSON and a table of ratios
+	$(BIN)/python -u tests/benchmarks/bench_sink.py
+
+chaos: java $(READY)  ## the long fault runs
+	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
+
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) .cache build demo-data artifacts spark-warehouse *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

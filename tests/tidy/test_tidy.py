@@ -1,0 +1,208 @@
+"""Style is a test that fails, not a document: the house rules over the whole tree.
+
+Each rule first catches an offender planted here, so that a silent rule is noticed. An exception
+needs a line with its reason in EXCEPTIONS, and falls when it is no longer needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tidy_rules as rules
+from tidy_rules import Violation
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("txnlog_spark", "broker_sim", "pyspark_txnlog", "jobs")
+TEXT_SUFFIXES = {".py", ".md", ".cfg", ".toml", ".properties", ".sh", ".json", ".txt", ""}
+SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "artifacts", "demo-data", "__pycache__"}
+
+PRINTING = re.compile(r"^(jobs/|(\w+/)+__main__\.py$|(\w+/)+cli\.py$)")
+"""The entry points: what they print is what they are for."""
+
+ENTRY_POINTS = {
+    "pyspark_txnlog": "Spark imports it by its name, for format('txnlog')",
+    "broker_sim": "a person's own tests import LocalCluster from it",
+    "broker_sim.__main__": "python -m broker_sim",
+    "jobs": "the folder of spark-submit jobs",
+    "jobs.consume_transform_produce": "spark-submit",
+    "jobs.load_flights": "spark-submit",
+    "jobs.audit": "spark-submit",
+    "jobs.demo": "make demo",
+}
+"""Modules that nobody imports, and who runs them."""
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""(rule, path) -> why this one may."""
+
+Rule = Callable[[str, str], Iterator[Violation]]
+EVERYWHERE: tuple[Rule, ...] = (
+    rules.check_line_length,
+    rules.check_module_length,
+    rules.check_function_length,
+)
+IN_PRODUCT: tuple[Rule, ...] = (rules.check_docstrings, rules.check_asserts)
+IN_TEXT: tuple[Rule, ...] = (rules.check_leftovers, rules.check_machine_paths)
+
+
+def read_tree(*folders: str) -> dict[str, str]:
+    """Path relative to the root -> source, of all Python files in these folders."""
+    paths = (p for f in folders for p in sorted((ROOT / f).rglob("*.py")))
+    return {
+        p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8")
+        for p in paths
+        if not SKIPPED_FOLDERS & set(p.parts)
+    }
+
+
+def read_texts() -> dict[str, str]:
+    """Every text file a person reads: sources, documents, configuration."""
+    found = {}
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
+        skipped = hidden or SKIPPED_FOLDERS & set(parts) or any("egg-info" in p for p in parts)
+        if skipped or path.suffix not in TEXT_SUFFIXES or not path.is_file():
+            continue
+        if path.name != ".git":
+            found["/".join(parts)] = path.read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+def apply(checks: tuple[Rule, ...], sources: dict[str, str]) -> list[Violation]:
+    """All findings of these rules in these sources."""
+    return [v for path, text in sources.items() for rule in checks for v in rule(path, text)]
+
+
+def refuse(violations: list[Violation]) -> None:
+    """Fail with one line a finding, the excepted ones left out."""
+    left = [str(v) for v in violations if (v.rule, v.path) not in EXCEPTIONS]
+    assert not left, "\n" + "\n".join(left)
+
+
+def collected_folders() -> list[str]:
+    """The folders that `make test` names."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return re.findall(r"\btests/\w+", "\n".join(re.findall(r"^TESTS_\w+ .*$", makefile, re.M)))
+
+
+def all_violations() -> list[Violation]:
+    """Every finding in the tree, exceptions included."""
+    product, tests = read_tree(*PRODUCT), read_tree("tests")
+    quiet = {path: text for path, text in product.items() if not PRINTING.match(path)}
+    return [
+        *apply(EVERYWHERE, {**product, **tests}),
+        *apply(IN_PRODUCT, product),
+        *apply((rules.check_prints,), quiet),
+        *apply((rules.check_sleeps,), tests),
+        *apply(IN_TEXT, {p: t for p, t in read_texts().items() if "tests/tidy/" not in p}),
+        *rules.check_unused_modules(product, ENTRY_POINTS),
+        *rules.check_collected(tests, collected_folders()),
+    ]
+
+
+def test_lines_modules_and_functions_keep_their_limits() -> None:
+    refuse(apply(EVERYWHERE, read_tree(*PRODUCT, "tests")))
+
+
+def test_public_names_have_docstrings_and_no_check_is_an_assert() -> None:
+    refuse(apply(IN_PRODUCT, read_tree(*PRODUCT)))
+
+
+def test_only_entry_points_print() -> None:
+    product = read_tree(*PRODUCT)
+    quiet = {path: text for path, text in product.items() if not PRINTING.match(path)}
+    refuse(apply((rules.check_prints,), quiet))
+
+
+def test_tests_wait_for_events_and_not_for_times() -> None:
+    refuse(apply((rules.check_sleeps,), read_tree("tests")))
+
+
+def test_no_leftover_note_and_no_path_of_one_machine() -> None:
+    refuse(apply(IN_TEXT, {p: t for p, t in read_texts().items() if "tests/tidy/" not in p}))
+
+
+def test_every_product_module_is_used() -> None:
+    refuse(list(rules.check_unused_modules(read_tree(*PRODUCT), ENTRY_POINTS)))
+
+
+def test_every_test_file_is_collected() -> None:
+    refuse(list(rules.check_collected(read_tree("tests"), collected_folders())))
+
+
+def test_every_exception_has_a_reason_and_is_still_needed() -> None:
+    found = {(v.rule, v.path) for v in all_violations()}
+    assert all(EXCEPTIONS.values())
+    assert set(EXCEPTIONS) <= found, "no longer needed"
+
+
+def test_every_entry_point_exists() -> None:
+    modules = {rules.module_name(path) for path in read_tree(*PRODUCT)}
+    assert set(ENTRY_POINTS) <= modules
+
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * 70
+PLANTED = [
+    (rules.check_line_length, "x = " + "1" * 97, 1),
+    (rules.check_line_length, "x = " + "1" * 96, 0),
+    (rules.check_module_length, "x = 1\n" * 501, 1),
+    (rules.check_module_length, "x = 1\n" * 500, 0),
+    (rules.check_function_length, LONG_FUNCTION, 1),
+    (rules.check_function_length, LONG_FUNCTION.replace("    x = 1\n", "", 1), 0),
+    (rules.check_function_length, "class C:\n    async " + LONG_FUNCTION.replace("\n ", "\n  "), 1),
+    (rules.check_docstrings, "x = 1", 1),
+    (rules.check_docstrings, '"""M."""\ndef f(): ...\nclass C:\n    def g(self): ...', 3),
+    (
+        rules.check_docstrings,
+        '"""M."""\ndef _f(): ...\nclass C(B):\n    "C."\n    def g(s): ...',
+        0,
+    ),
+    (rules.check_docstrings, "", 0),
+    (rules.check_asserts, "def f(x):\n    assert x", 1),
+    (rules.check_sleeps, "import time\ntime.sleep(1)", 1),
+    (rules.check_sleeps, "from time import monotonic, sleep", 1),
+    (rules.check_sleeps, "import time\ntime.monotonic()", 0),
+    (rules.check_prints, "print('x')", 1),
+    (rules.check_prints, "pprint('x')", 0),
+    (rules.check_leftovers, "x = 1  # TODO: later", 1),
+    (rules.check_leftovers, "TODOS = 1", 0),
+    (rules.check_machine_paths, "x = '/home/me/data'", 1),
+    (rules.check_machine_paths, "x = '/work/main'", 1),
+    (rules.check_machine_paths, "x = 'tests/work/main' + 'a/home/b'", 0),
+]
+
+
+@pytest.mark.parametrize(("rule", "source", "count"), PLANTED)
+def test_a_rule_catches_its_planted_offender_and_nothing_else(
+    rule: Rule, source: str, count: int
+) -> None:
+    assert len(list(rule("planted.py", source))) == count
+
+
+def test_a_module_that_nobody_imports_is_found() -> None:
+    sources = {
+        "a/__init__.py": "",
+        "a/main.py": "from a import used\nfrom .deep import leaf",
+        "a/used.py": "x = 1",
+        "a/deep/__init__.py": "x = 1",
+        "a/deep/leaf.py": "x = 1",
+        "a/dead.py": "import a.dead",
+    }
+    found = [v.path for v in rules.check_unused_modules(sources, ["a.main"])]
+    assert found == ["a/dead.py"]
+
+
+def test_a_test_file_that_nobody_collects_is_found() -> None:
+    body = "def test_x(): ..."
+    sources = {
+        "tests/unit/test_a.py": body,
+        "tests/unit/support.py": "def helper(): ...",
+        "tests/unit/a_test.py": body,
+        "tests/lost/test_b.py": "class TestB:\n    def test_x(self): ...",
+        "tests/property/test_a.py": body,
+    }
+    found = [v.path for v in rules.check_collected(sources, ["tests/unit", "tests/property"])]
+    assert found == ["tests/unit/a_test.py", "tests/lost/test_b.py", "tests/property/test_a.py"]

@@ -1,0 +1,196 @@
+"""The house rules as functions over source text: each returns what it found, and where.
+
+A rule never reads a file and never raises: the test reads the tree, the planted offenders of
+`test_tidy.py` are strings, and both go through the same functions. What ruff, mypy and
+import-linter already check is not repeated here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+LINE_COLUMNS_MAX = 100
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+_LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.~$}-])/(work|opt|root|home|Users)/[\w.-]+")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One finding: which rule, in which file, at which line, and what to do about it."""
+
+    rule: str
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}"
+
+
+def check_line_length(path: str, source: str) -> Iterator[Violation]:
+    """Lines of at most 100 columns."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if len(line) > LINE_COLUMNS_MAX:
+            yield Violation("line-length", path, number, f"{len(line)} columns, at most 100")
+
+
+def check_module_length(path: str, source: str) -> Iterator[Violation]:
+    """Modules of at most 500 lines."""
+    count = len(source.splitlines())
+    if count > MODULE_LINES_MAX:
+        yield Violation("module-length", path, count, f"{count} lines, at most 500: divide it")
+
+
+def check_function_length(path: str, source: str) -> Iterator[Violation]:
+    """Functions of at most 70 lines, docstring and nested functions included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _DEFINITIONS):
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if count > FUNCTION_LINES_MAX:
+                text = f"{node.name} has {count} lines, at most 70: divide it"
+                yield Violation("function-length", path, node.lineno, text)
+
+
+def check_docstrings(path: str, source: str) -> Iterator[Violation]:
+    """A docstring on the module and on each public class, function and method.
+
+    A method of a class that has bases may inherit its text, so only plain classes' methods count.
+    """
+    tree = ast.parse(source)
+    if tree.body and not ast.get_docstring(tree):
+        yield Violation("docstring", path, 1, "the module says not what it is for")
+    yield from _undocumented(path, tree.body)
+
+
+def _undocumented(path: str, body: Iterable[ast.stmt]) -> Iterator[Violation]:
+    for node in body:
+        if not isinstance(node, (*_DEFINITIONS, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node) and not _is_overload(node):
+            yield Violation("docstring", path, node.lineno, f"{node.name} has no docstring")
+        if isinstance(node, ast.ClassDef) and not node.bases:
+            yield from _undocumented(path, node.body)
+
+
+def _is_overload(node: ast.stmt) -> bool:
+    names = [ast.unparse(d) for d in getattr(node, "decorator_list", [])]
+    return any(name.endswith(("overload", ".setter", "override")) for name in names)
+
+
+def check_asserts(path: str, source: str) -> Iterator[Violation]:
+    """No `assert` in product code: `python -O` removes it, `check()` stays."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assert):
+            yield Violation("assert", path, node.lineno, "use check(): -O removes an assert")
+
+
+def check_sleeps(path: str, source: str) -> Iterator[Violation]:
+    """No `time.sleep` in tests: wait for the event itself, with a deadline."""
+    for node in ast.walk(ast.parse(source)):
+        called = isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+        imported = (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "time"
+            and any(alias.name == "sleep" for alias in node.names)
+        )
+        if called or imported:
+            line = getattr(node, "lineno", 1)
+            yield Violation("sleep", path, line, "wait for the event, not for a time")
+
+
+def check_prints(path: str, source: str) -> Iterator[Violation]:
+    """No `print` in product code: only command-line entry points talk to a terminal."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+            yield Violation("print", path, node.lineno, "only an entry point prints")
+
+
+def check_leftovers(path: str, source: str) -> Iterator[Violation]:
+    """No leftover notes: what is to be done stands in an issue."""
+    for number, line in enumerate(source.splitlines(), 1):
+        found = _LEFTOVER.search(line)
+        if found:
+            yield Violation("leftover", path, number, f"{found.group()} belongs in an issue")
+
+
+def check_machine_paths(path: str, source: str) -> Iterator[Violation]:
+    """No absolute path of somebody's machine."""
+    for number, line in enumerate(source.splitlines(), 1):
+        found = _MACHINE_PATH.search(line)
+        if found:
+            text = f"{found.group()} is a path of one machine"
+            yield Violation("machine-path", path, number, text)
+
+
+def module_name(path: str) -> str:
+    """The dotted name of a source path: `a/b/__init__.py` is `a.b`."""
+    return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def imported_modules(path: str, source: str) -> set[str]:
+    """Absolute names of all that a module imports, `from a import b` counted as a and a.b."""
+    package = module_name(path).split(".")
+    if not path.endswith("/__init__.py"):
+        package = package[:-1]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            up = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*up, *([node.module] if node.module else [])])
+            names.add(base)
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    return names
+
+
+def check_unused_modules(
+    sources: Mapping[str, str], entry_points: Iterable[str]
+) -> Iterator[Violation]:
+    """Every product module is imported by another product module, or is an entry point."""
+    used: set[str] = set(entry_points)
+    for path, source in sources.items():
+        used.update(imported_modules(path, source) - {module_name(path)})
+    # Importing a.b imports a too.
+    used.update(".".join(n.split(".")[:i]) for n in list(used) for i in range(1, n.count(".") + 1))
+    for path, source in sources.items():
+        if module_name(path) not in used and source.strip():
+            yield Violation("unused-module", path, 1, "no product module imports it")
+
+
+def check_collected(
+    sources: Mapping[str, str], collected_folders: Iterable[str]
+) -> Iterator[Violation]:
+    """Every file with tests is one that `make test` collects, under a name of its own.
+
+    Without packages pytest tells test modules apart by file name only, so names are unique.
+    """
+    folders = tuple(f.rstrip("/") + "/" for f in collected_folders)
+    seen: dict[str, str] = {}
+    for path, source in sources.items():
+        name = path.rsplit("/", 1)[-1]
+        if name in seen and name != "conftest.py":
+            text = f"{seen[name]} has the same file name"
+            yield Violation("collected", path, 1, text)
+        seen[name] = path
+        if not _has_tests(source):
+            continue
+        if not (name.startswith("test_") and path.startswith(folders)):
+            text = f"has tests, but is not a test_*.py under {', '.join(folders)}"
+            yield Violation("collected", path, 1, text)
+
+
+def _has_tests(source: str) -> bool:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _DEFINITIONS) and node.name.startswith("test_"):
+            return True
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not node.bases:
+            return any(isinstance(n, _DEFINITIONS) and n.name[:5] == "test_" for n in node.body)
+    return False
