@@ -166,6 +166,11 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
+def encode_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of a header, its CRC field as given; the inverse of `parse_header`."""
+    return _HEADER.pack(*header)
+
+
 def iter_batches(
     buffer: bytes | bytearray | memoryview, position: int = 0
 ) -> Iterator[tuple[BatchHeader, int]]:

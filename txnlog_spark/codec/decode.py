@@ -1,0 +1,376 @@
+"""Record batches of a Fetch answer to Arrow columns.
+
+How it works: batch by batch, the header and CRC are checked and control and aborted batches are
+dropped; the one Python loop over records walks their lengths. Then all fields of all records of
+the answer are read at once (`varints.read_varints`), and keys and values are cut out of the body
+by native code: an Arrow array is laid over it whose odd elements are the values, and a filter
+copies those. Nothing here trusts the peer: whatever the bytes, the result is columns or
+CorruptBatch.
+
+Aborted batches are found as Kafka's `CompletedFetch` does: the answer's list of aborted
+transactions says where each begins, its ABORT marker where it ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog_spark.codec.compression import decompress
+from txnlog_spark.codec.varints import Int64Array, read_varints
+from txnlog_spark.wire.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    MarkerType,
+    check_crc,
+    decode_marker,
+    iter_batches,
+)
+
+GROUP_BYTES_MAX = 64 * 1024 * 1024
+"""Decompressed bytes that `iter_decoded` turns into columns at once, one batch at least."""
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""Spark's header column."""
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+_BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedColumns:
+    """Rows in offset order. `next_offset` is exclusive: where the next Fetch goes on.
+
+    keys, values: binary Arrow arrays with nulls. offsets, timestamps (ms): int64.
+    timestamp_types: int32, 0 CreateTime, 1 LogAppendTime. headers: None unless asked for, else
+    `HEADERS_TYPE`, an empty list where a record has none.
+    """
+
+    keys: Any
+    values: Any
+    offsets: Int64Array
+    timestamps: Int64Array
+    timestamp_types: npt.NDArray[np.int32]
+    headers: Any
+    next_offset: int
+
+
+def decode_batches(
+    data: bytes | bytearray | memoryview,
+    *,
+    start_offset: int,
+    end_offset: int,
+    aborted: Iterable[tuple[int, int]] | None,
+    include_headers: bool = False,
+) -> DecodedColumns:
+    """All records of `data` with offsets in [start_offset, end_offset).
+
+    `aborted` is the Fetch answer's list of (producer id, first offset), None for
+    read_uncommitted. A torn last batch is left out. Raises CorruptBatch.
+    """
+    groups = list(
+        iter_decoded(
+            data,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            aborted=aborted,
+            include_headers=include_headers,
+            group_bytes_max=2**31 - 1,
+        )
+    )
+    if len(groups) == 1:
+        return groups[0]
+    return DecodedColumns(
+        keys=pa.concat_arrays([group.keys for group in groups]),
+        values=pa.concat_arrays([group.values for group in groups]),
+        offsets=np.concatenate([group.offsets for group in groups]),
+        timestamps=np.concatenate([group.timestamps for group in groups]),
+        timestamp_types=np.concatenate([group.timestamp_types for group in groups]),
+        headers=pa.concat_arrays([group.headers for group in groups]) if include_headers else None,
+        next_offset=groups[-1].next_offset,
+    )
+
+
+def iter_decoded(
+    data: bytes | bytearray | memoryview,
+    *,
+    start_offset: int,
+    end_offset: int,
+    aborted: Iterable[tuple[int, int]] | None,
+    include_headers: bool = False,
+    group_bytes_max: int = GROUP_BYTES_MAX,
+) -> Iterator[DecodedColumns]:
+    """As `decode_batches`, a group of batches at a time, so that memory stays bounded.
+
+    Yields at least one group, the last one with the final `next_offset`.
+    """
+    group = _Group(start_offset)
+    for header, position in _visible_batches(data, start_offset, end_offset, aborted, group):
+        body = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
+        if header.compression == Compression.NONE:
+            plain = bytes(body)
+        else:
+            plain = decompress(header.compression, body)
+        if group.headers and group.size_bytes + len(plain) > group_bytes_max:
+            yield _decode_group(group, start_offset, end_offset, include_headers)
+            group.clear()
+        group.add(header, plain)
+        group.next_offset = header.next_offset
+    group.next_offset = max(start_offset, min(group.next_offset, end_offset))
+    yield _decode_group(group, start_offset, end_offset, include_headers)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Batches to be decoded together: their bodies, and where each record's length varint is."""
+
+    next_offset: int
+    headers: list[BatchHeader] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    positions: list[Int64Array] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, header: BatchHeader, body: bytes) -> None:
+        self.positions.append(_walk_lengths(header, body) + self.size_bytes)
+        self.headers.append(header)
+        self.bodies.append(body)
+        self.size_bytes += len(body)
+
+    def clear(self) -> None:
+        self.headers, self.bodies, self.positions, self.size_bytes = [], [], [], 0
+
+
+def _visible_batches(
+    data: bytes | bytearray | memoryview,
+    start_offset: int,
+    end_offset: int,
+    aborted: Iterable[tuple[int, int]] | None,
+    group: _Group,
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Checked data batches that overlap the range; moves `group.next_offset` over all others."""
+    tracker = None if aborted is None else _AbortedProducers(aborted)
+    for header, position in iter_batches(data):
+        if header.base_offset >= end_offset:
+            # The range ends in a gap before this batch: nothing of it is left to fetch.
+            group.next_offset = end_offset
+            return
+        check_crc(data, position, header)
+        hidden = tracker is not None and tracker.hides(data, position, header)
+        if hidden or header.is_control or header.last_offset < start_offset:
+            group.next_offset = header.next_offset
+            continue
+        yield header, position
+
+
+class _AbortedProducers:
+    """Which producers are inside an aborted transaction, batch after batch."""
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._waiting = [(first_offset, producer_id) for producer_id, first_offset in aborted]
+        heapq.heapify(self._waiting)
+        self._active: set[int] = set()
+
+    def hides(
+        self, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
+    ) -> bool:
+        """Whether this batch belongs to an aborted transaction (Kafka's `isBatchAborted`)."""
+        if not header.has_producer_id:
+            return False
+        while self._waiting and self._waiting[0][0] <= header.last_offset:
+            self._active.add(heapq.heappop(self._waiting)[1])
+        if header.is_control:
+            marker = decode_marker(data, position, header)
+            if marker is not None and marker.marker_type == MarkerType.ABORT:
+                self._active.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._active
+
+
+def _walk_lengths(header: BatchHeader, body: bytes) -> Int64Array:
+    """Positions of the records' length varints in `body`; the loop that bounds decoding speed."""
+    positions: list[int] = []
+    append = positions.append
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            append(position)
+            length = body[position]
+            position += 1
+            if length >= 0x80:
+                byte = body[position]
+                position += 1
+                length = length & 0x7F | (byte & 0x7F) << 7
+                shift = 14
+                while byte >= 0x80:
+                    byte = body[position]
+                    position += 1
+                    length |= (byte & 0x7F) << shift
+                    shift += 7
+            if length & 1:
+                raise CorruptBatch(f"a record at {header.base_offset} has a negative length")
+            position += length >> 1
+    except IndexError:
+        raise CorruptBatch(f"a record of the batch at {header.base_offset} is cut off") from None
+    if position != len(body):
+        raise CorruptBatch(
+            f"the batch at {header.base_offset} has {len(body)} bytes of records, "
+            f"its {len(positions)} records take {position}"
+        )
+    return np.array(positions, np.int64)
+
+
+def _decode_group(
+    group: _Group, start_offset: int, end_offset: int, include_headers: bool
+) -> DecodedColumns:
+    body = group.bodies[0] if len(group.bodies) == 1 else b"".join(group.bodies)
+    positions = np.concatenate(group.positions) if group.positions else np.zeros(0, np.int64)
+    try:
+        return _decode_columns(group, body, positions, (start_offset, end_offset), include_headers)
+    except (IndexError, ValueError, pa.ArrowInvalid) as error:
+        first = group.headers[0].base_offset
+        raise CorruptBatch(f"records of the batches from {first} on: {error}") from error
+
+
+def _decode_columns(
+    group: _Group,
+    body: bytes,
+    positions: Int64Array,
+    offset_range: tuple[int, int],
+    include_headers: bool,
+) -> DecodedColumns:
+    data = np.frombuffer(body, np.uint8)
+    lengths, starts = read_varints(data, positions)
+    ends = starts + lengths
+    time_deltas, at = read_varints(data, starts + 1)
+    offset_deltas, at = read_varints(data, at)
+    key_lengths, key_starts = read_varints(data, at)
+    key_ends = key_starts + np.maximum(key_lengths, 0)
+    value_lengths, value_starts = read_varints(data, key_ends)
+    value_ends = value_starts + np.maximum(value_lengths, 0)
+    header_counts, header_starts = read_varints(data, value_ends)
+    # Ordered bounds, so that no lie about a length can reach outside its record.
+    _check_within(key_starts, key_ends, ends)
+    _check_within(value_starts, value_ends, ends)
+    _check_within(header_starts, header_starts, ends)
+    if bool(((header_counts == 0) & (header_starts != ends)).any()):
+        raise ValueError("bytes are left after the last field of a record")
+    offsets, timestamps, types = _absolute(group, offset_deltas, time_deltas)
+    first_offset, end_offset = offset_range
+    keep = (offsets >= first_offset) & (offsets < end_offset)
+    headers = None
+    if include_headers:
+        headers = _decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
+    return DecodedColumns(
+        keys=_cut_out(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
+        values=_cut_out(body, value_starts[keep], value_ends[keep], value_lengths[keep] < 0),
+        offsets=offsets[keep],
+        timestamps=timestamps[keep],
+        timestamp_types=types[keep],
+        headers=headers,
+        next_offset=group.next_offset,
+    )
+
+
+def _check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
+    if bool((stops < starts).any()) or bool((stops > ends).any()):
+        raise ValueError("a field is out of its record")
+
+
+def _absolute(
+    group: _Group, offset_deltas: Int64Array, time_deltas: Int64Array
+) -> tuple[Int64Array, Int64Array, npt.NDArray[np.int32]]:
+    """Offsets, timestamps and timestamp types from the deltas and the batches' headers."""
+    counts = [len(positions) for positions in group.positions]
+    bases, base_times, max_times, appended, last_deltas = (
+        np.repeat(np.array([getter(header) for header in group.headers], np.int64), counts)
+        for getter in _PER_BATCH
+    )
+    if bool(((offset_deltas < 0) | (offset_deltas > last_deltas)).any()):
+        raise ValueError("an offset delta is outside its batch")
+    timestamps = np.where(appended, max_times, base_times + time_deltas)
+    return bases + offset_deltas, timestamps, appended.astype(np.int32)
+
+
+_PER_BATCH = (
+    lambda header: header.base_offset,
+    lambda header: header.base_timestamp,
+    lambda header: header.max_timestamp,
+    lambda header: LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME,
+    lambda header: header.last_offset_delta,
+)
+
+
+def _cut_out(body: bytes, starts: Int64Array, stops: Int64Array, is_null: _BoolArray) -> Any:
+    """A binary array of `body[start:stop]` for each row; starts and stops ascend."""
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2] = starts
+    offsets[1::2] = stops
+    offsets[-1] = stops[-1]
+    # Elements 0, 2, 4 .. of this array are the rows; those between are the bytes in between.
+    validity = None
+    if bool(is_null.any()):
+        valid = np.ones(2 * count, np.bool_)
+        valid[0::2] = ~is_null
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    laid_over = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [validity, pa.py_buffer(offsets), pa.py_buffer(body)]
+    )
+    rows = np.zeros(2 * count, np.bool_)
+    rows[0::2] = True
+    return laid_over.filter(pa.array(rows))
+
+
+def _decode_headers(body: bytes, counts: Int64Array, starts: Int64Array, ends: Int64Array) -> Any:
+    """The header lists; one round reads the next header of every record that has one more."""
+    if bool((counts < 0).any()) or bool((counts > ends - starts).any()):
+        raise ValueError("a header count is out of its record")
+    data = np.frombuffer(body, np.uint8)
+    at = starts.copy()
+    rounds: list[tuple[Int64Array, ...]] = []
+    rows = np.flatnonzero(counts)
+    index = 0
+    while len(rows):
+        name_lengths, name_starts = read_varints(data, at[rows])
+        name_ends = name_starts + name_lengths
+        lengths, content_starts = read_varints(data, name_ends)
+        content_ends = content_starts + np.maximum(lengths, 0)
+        _check_within(name_starts, name_ends, ends[rows])
+        _check_within(content_starts, content_ends, ends[rows])
+        at[rows] = content_ends
+        rounds.append((rows, name_starts, name_ends, content_starts, content_ends, lengths))
+        index += 1
+        rows = rows[counts[rows] > index]
+    if bool(((counts > 0) & (at != ends)).any()):
+        raise ValueError("bytes are left after the last header of a record")
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), _header_items(body, rounds), type=HEADERS_TYPE
+    )
+
+
+def _header_items(body: bytes, rounds: list[tuple[Int64Array, ...]]) -> Any:
+    """The rounds' headers in the order of their records, as struct<key, value>."""
+    if not rounds:
+        return pa.array([], HEADERS_TYPE.value_type)
+    columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
+    names = _cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_))
+    contents = _cut_out(body, starts, ends, lengths < 0)
+    return pa.StructArray.from_arrays(
+        [names.cast(pa.string()), contents], fields=list(HEADERS_TYPE.value_type)
+    )

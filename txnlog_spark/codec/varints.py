@@ -1,0 +1,101 @@
+"""Zig-zag varints, a column at a time (source: Kafka's `ByteUtils.writeVarlong`, KIP-98).
+
+Encoding lays the bytes of each row's varints side by side in one matrix, row by row, and lets a
+mask squeeze out the unused ones. Decoding reads byte k of all rows at once, and from the second
+byte on only the rows that go on. No Python loop over rows in either direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+ByteArray = npt.NDArray[np.uint8]
+
+VARINT_BYTES_MAX = 10
+"""A zig-zag varint of 64 bits takes at most ten bytes."""
+
+_SEVEN = np.uint64(7)
+_LOW_BITS = np.uint64(0x7F)
+
+
+def zigzag(values: npt.NDArray[Any]) -> UInt64Array:
+    """The unsigned zig-zag form of signed integers: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    signed = values.astype(np.int64, copy=False)
+    mixed: UInt64Array = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    return mixed
+
+
+def varint_sizes(values: UInt64Array) -> Int64Array:
+    """Bytes that each varint takes, 1 to 10."""
+    sizes = np.ones(len(values), np.int64)
+    if not len(values):
+        return sizes
+    top = int(values.max())
+    for bits in range(7, 64, 7):
+        if top < 1 << bits:
+            break
+        sizes += values >= np.uint64(1 << bits)
+    return sizes
+
+
+def pack_varints(columns: list[UInt64Array | int], row_count: int) -> tuple[ByteArray, Int64Array]:
+    """The bytes of all rows, row after row, and each row's length.
+
+    A column is an array of zig-zag forms, one varint a row, or an int: that constant byte in every
+    row.
+    """
+    widths = [
+        1 if isinstance(column, int) else int(varint_sizes(column.max(initial=0).reshape(1))[0])
+        for column in columns
+    ]
+    matrix = np.empty((row_count, sum(widths)), np.uint8)
+    keep: npt.NDArray[np.bool_] | None = None
+    lengths = np.full(row_count, sum(widths), np.int64)
+    at = 0
+    for column, width in zip(columns, widths, strict=True):
+        if isinstance(column, int):
+            matrix[:, at] = column
+        else:
+            sizes = varint_sizes(column)
+            _fill(matrix[:, at : at + width], column, sizes)
+            if int(sizes.min(initial=width)) < width:
+                keep = np.ones(matrix.shape, np.bool_) if keep is None else keep
+                keep[:, at : at + width] = sizes[:, None] > np.arange(width)
+                lengths += sizes - width
+        at += width
+    flat = matrix.reshape(-1) if keep is None else matrix[keep]
+    return flat, lengths
+
+
+def _fill(target: ByteArray, values: UInt64Array, sizes: Int64Array) -> None:
+    for index in range(target.shape[1]):
+        byte = (values >> (_SEVEN * np.uint64(index))) & _LOW_BITS
+        target[:, index] = byte.astype(np.uint8) | ((sizes > index + 1).astype(np.uint8) << 7)
+
+
+def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The signed values at `positions`, and the positions after them.
+
+    Raises IndexError when one runs out of `data`, ValueError when one is over ten bytes.
+    """
+    first = data[positions]
+    values = (first & 0x7F).astype(np.uint64)
+    after = positions + 1
+    rows = np.flatnonzero(first & 0x80)
+    shift = 7
+    while len(rows):
+        if shift > 7 * (VARINT_BYTES_MAX - 1):
+            raise ValueError("a varint is over ten bytes")
+        more = data[after[rows]]
+        values[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[rows] += 1
+        rows = rows[more >= 0x80]
+        shift += 7
+    signed = (values >> np.uint64(1)).view(np.int64)
+    signed ^= -(values & np.uint64(1)).view(np.int64)
+    return signed, after
