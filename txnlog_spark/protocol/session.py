@@ -1,0 +1,84 @@
+"""What the operations of one client share: settings, the clock, what is known of the cluster.
+
+The host makes one Session per client and passes it to every operation it runs, one after another.
+The clock is the host's (the simulator's is virtual): monotonic milliseconds, used for deadlines
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from txnlog_spark.errors import DeadlineExceeded
+from txnlog_spark.protocol.effects import Operation, Sleep
+from txnlog_spark.protocol.metadata import ClusterView
+
+BACKOFF_DOUBLINGS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """Time limits, with Kafka's names where Kafka has one (ProducerConfig defaults)."""
+
+    request_timeout_ms: int = 30_000
+    """One request: no answer by then is an unknown outcome."""
+    operation_timeout_ms: int = 120_000
+    """One step of an operation with all its retries (`delivery.timeout.ms`)."""
+    topic_wait_ms: int = 15_000
+    """How long a topic may stay unknown before that is an error."""
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+
+
+@dataclass(slots=True)
+class Session:
+    """Mutable knowledge of one client. Not safe for use by several operations at once."""
+
+    monotonic_ms: Callable[[], int]
+    config: SessionConfig = field(default_factory=SessionConfig)
+    cluster: ClusterView = field(default_factory=ClusterView)
+    coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
+
+    def deadline(self, timeout_ms: int | None = None) -> Deadline:
+        """A deadline from now; by default the operation timeout."""
+        if timeout_ms is None:
+            timeout_ms = self.config.operation_timeout_ms
+        return Deadline(self, self.monotonic_ms(), timeout_ms)
+
+
+@dataclass(slots=True)
+class Deadline:
+    """How long one step may go on trying, and how its waits grow."""
+
+    session: Session
+    started_ms: int
+    timeout_ms: int
+    attempts: int = 0
+    last_error: str = "none"
+
+    @property
+    def left_ms(self) -> int:
+        """What is left; may be negative."""
+        return self.started_ms + self.timeout_ms - self.session.monotonic_ms()
+
+    @property
+    def call_ms(self) -> int:
+        """The timeout for a call now: the request timeout, less when the deadline is nearer."""
+        return max(1, min(self.session.config.request_timeout_ms, self.left_ms))
+
+    def backoff(self, doing: str, error: str) -> Operation[None]:
+        """Wait before the next attempt. Raises DeadlineExceeded when there is no time for it."""
+        self.last_error = error
+        config = self.session.config
+        doublings = min(self.attempts, BACKOFF_DOUBLINGS_MAX)
+        wait_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
+        self.attempts += 1
+        if self.left_ms <= wait_ms:
+            raise DeadlineExceeded(doing, self.timeout_ms, error)
+        yield Sleep(wait_ms)
+
+    def progressed(self) -> None:
+        """Something was achieved: later waits start small again."""
+        self.attempts = 0

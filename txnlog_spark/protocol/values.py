@@ -1,0 +1,106 @@
+"""The plain values of the micro-batch commit: what goes in and what comes out.
+
+Nothing here talks to anyone. A partition is `(topic, partition)`, so that a `NamedTuple` of the
+same two fields is one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Partition = tuple[str, int]
+"""A topic and a partition number."""
+
+Bytes = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What the coordinator gave a transactional id, and how far this holder used it.
+
+    `initialised` False says: known from a file, or an outcome since was unknown or aborted, so
+    InitProducerId comes first and carries this producer id and epoch (KIP-360: PRODUCER_FENCED if
+    another driver took over). `sequences` holds the next base sequence per partition in this epoch;
+    it matters on transaction version 1 only, where an epoch outlives a transaction.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    initialised: bool = False
+    sequences: Mapping[Partition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """Staged record batches for one partition, in the order in which they are to be appended.
+
+    `read()` opens them anew at each call and yields pieces of whole, valid RecordBatches with blank
+    producer fields, one or more to a piece; a piece should stay near 1 MiB, because it is held in
+    memory until its batches are acknowledged. Several StagedPartitions may name one partition: they
+    are appended in the order of the plan.
+    """
+
+    topic: str
+    partition: int
+    read: Callable[[], Iterable[Bytes]]
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """One micro-batch as the driver wants it committed.
+
+    `source_offsets` are the next offsets to read (exclusive ends), committed for `group_id` when
+    that is given. `progress_partition` is any partition of a topic that exists; the progress
+    (batch_id + 1) is committed there for `progress_group_id`. `source_digest` tells one plan of the
+    batch's sources from another: a committed batch that comes back with another digest is refused.
+    `must_exist` demands that progress is found and is not behind this batch.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    transactional_id: str
+    progress_group_id: str
+    progress_partition: Partition
+    staged: Sequence[StagedPartition] = ()
+    group_id: str | None = None
+    source_offsets: Mapping[Partition, int] = field(default_factory=dict)
+    source_digest: str = ""
+    must_exist: bool = True
+    transaction_timeout_ms: int = 60_000
+    produce_request_bytes: int = 1024 * 1024
+    """A Produce request is closed when it holds this much; one batch may go over."""
+    in_flight_bytes_max: int = 8 * 1024 * 1024
+    """Stamped batches in memory at once, over all leaders."""
+    attempts_max: int = 2
+    """Whole transactions tried when one turns out to be abortable before EndTxn(commit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a query has committed: all batches below `next_batch_id` (exclusive)."""
+
+    query_id: str
+    next_batch_id: int
+    source_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The batch is committed, by this call or (`skipped`) by an earlier one.
+
+    `identity` is for the next batch's commit. `produced_records` and `produced_bytes` are what this
+    call's committed transaction wrote; a skipped batch sends no Produce at all.
+    """
+
+    identity: ProducerIdentity
+    skipped: bool
+    progress: Progress
+    produced_records: int = 0
+    produced_bytes: int = 0
+    produced_partitions: int = 0
+    transaction_version: int = 0
+    attempts: int = 1
