@@ -14,6 +14,7 @@ transactions says where each begins, its ABORT marker where it ends.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ from txnlog_spark.wire.records import (
     MarkerType,
     check_crc,
     decode_marker,
+    decode_varint,
     iter_batches,
 )
 
@@ -114,40 +116,47 @@ def iter_decoded(
 
     Yields at least one group, the last one with the final `next_offset`.
     """
+    data = bytes(data)
     group = _Group(start_offset)
     for header, position in _visible_batches(data, start_offset, end_offset, aborted, group):
-        body = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
+        start, end = position + HEADER_BYTES, position + header.size_bytes
         if header.compression == Compression.NONE:
-            plain = bytes(body)
+            body = _Body(header, data, start, end)
         else:
-            plain = decompress(header.compression, body)
-        if group.headers and group.size_bytes + len(plain) > group_bytes_max:
+            plain = decompress(header.compression, memoryview(data)[start:end])
+            body = _Body(header, plain, 0, len(plain))
+        if group.bodies and group.size_bytes + body.size_bytes > group_bytes_max:
             yield _decode_group(group, start_offset, end_offset, include_headers)
-            group.clear()
-        group.add(header, plain)
+            group.bodies, group.size_bytes = [], 0
+        group.bodies.append(body)
+        group.size_bytes += body.size_bytes
         group.next_offset = header.next_offset
     group.next_offset = max(start_offset, min(group.next_offset, end_offset))
     yield _decode_group(group, start_offset, end_offset, include_headers)
 
 
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The plain records of one batch: `source[start:end]`, not copied."""
+
+    header: BatchHeader
+    source: bytes
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
 @dataclass(slots=True)
 class _Group:
-    """Batches to be decoded together: their bodies, and where each record's length varint is."""
+    """Batches to be decoded together, and how far the answer has been read."""
 
     next_offset: int
-    headers: list[BatchHeader] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    positions: list[Int64Array] = field(default_factory=list)
+    bodies: list[_Body] = field(default_factory=list)
     size_bytes: int = 0
-
-    def add(self, header: BatchHeader, body: bytes) -> None:
-        self.positions.append(_walk_lengths(header, body) + self.size_bytes)
-        self.headers.append(header)
-        self.bodies.append(body)
-        self.size_bytes += len(body)
-
-    def clear(self) -> None:
-        self.headers, self.bodies, self.positions, self.size_bytes = [], [], [], 0
+    record_counts: list[int] = field(default_factory=list)
 
 
 def _visible_batches(
@@ -196,49 +205,64 @@ class _AbortedProducers:
         return header.is_transactional and header.producer_id in self._active
 
 
-def _walk_lengths(header: BatchHeader, body: bytes) -> Int64Array:
-    """Positions of the records' length varints in `body`; the loop that bounds decoding speed."""
+def _walk_lengths(body: _Body) -> list[int]:
+    """Positions of the records' length varints; the loop that bounds decoding speed.
+
+    A negative length is not looked for here: `_decode_columns` sees it again.
+    """
+    data, position = body.source, body.start
     positions: list[int] = []
     append = positions.append
-    position = 0
     try:
-        for _ in range(header.record_count):
+        for _ in range(body.header.record_count):
             append(position)
-            length = body[position]
-            position += 1
-            if length >= 0x80:
-                byte = body[position]
-                position += 1
-                length = length & 0x7F | (byte & 0x7F) << 7
-                shift = 14
-                while byte >= 0x80:
-                    byte = body[position]
-                    position += 1
-                    length |= (byte & 0x7F) << shift
-                    shift += 7
-            if length & 1:
-                raise CorruptBatch(f"a record at {header.base_offset} has a negative length")
-            position += length >> 1
+            low = data[position]
+            if low < 0x80:
+                position += (low >> 1) + 1
+                continue
+            high = data[position + 1]
+            if high < 0x80:
+                position += ((low & 0x7F | high << 7) >> 1) + 2
+                continue
+            length, position = decode_varint(data, position)
+            position += max(length, 0)
     except IndexError:
-        raise CorruptBatch(f"a record of the batch at {header.base_offset} is cut off") from None
-    if position != len(body):
+        position = len(data) + 1
+    if position != body.end:
         raise CorruptBatch(
-            f"the batch at {header.base_offset} has {len(body)} bytes of records, "
-            f"its {len(positions)} records take {position}"
+            f"the batch at {body.header.base_offset} has {body.size_bytes} bytes of records, "
+            f"its {len(positions)} records take {position - body.start}"
         )
-    return np.array(positions, np.int64)
+    return positions
 
 
 def _decode_group(
     group: _Group, start_offset: int, end_offset: int, include_headers: bool
 ) -> DecodedColumns:
-    body = group.bodies[0] if len(group.bodies) == 1 else b"".join(group.bodies)
-    positions = np.concatenate(group.positions) if group.positions else np.zeros(0, np.int64)
     try:
-        return _decode_columns(group, body, positions, (start_offset, end_offset), include_headers)
+        data, positions = _lay_out(group)
+        return _decode_columns(group, data, positions, (start_offset, end_offset), include_headers)
     except (IndexError, ValueError, pa.ArrowInvalid) as error:
-        first = group.headers[0].base_offset
+        first = group.bodies[0].header.base_offset
         raise CorruptBatch(f"records of the batches from {first} on: {error}") from error
+
+
+def _lay_out(group: _Group) -> tuple[bytes, Int64Array]:
+    """One buffer that holds all bodies, and the positions of all records in it.
+
+    Plain batches are read where they are, in the answer; only decompressed ones are joined.
+    """
+    bodies = group.bodies
+    walked = [_walk_lengths(body) for body in bodies]
+    group.record_counts = [len(positions) for positions in walked]
+    flat = np.fromiter(itertools.chain.from_iterable(walked), np.int64, sum(group.record_counts))
+    if all(body.source is bodies[0].source for body in bodies):
+        return (bodies[0].source if bodies else b""), flat
+    parts = [memoryview(body.source)[body.start : body.end] for body in bodies]
+    sizes = np.array([body.size_bytes for body in bodies], np.int64)
+    starts = np.array([body.start for body in bodies], np.int64)
+    flat += np.repeat(np.cumsum(sizes) - sizes - starts, group.record_counts)
+    return b"".join(parts), flat
 
 
 def _decode_columns(
@@ -250,6 +274,8 @@ def _decode_columns(
 ) -> DecodedColumns:
     data = np.frombuffer(body, np.uint8)
     lengths, starts = read_varints(data, positions)
+    if bool((lengths < 0).any()):
+        raise ValueError("a record has a negative length")
     ends = starts + lengths
     time_deltas, at = read_varints(data, starts + 1)
     offset_deltas, at = read_varints(data, at)
@@ -290,9 +316,11 @@ def _absolute(
     group: _Group, offset_deltas: Int64Array, time_deltas: Int64Array
 ) -> tuple[Int64Array, Int64Array, npt.NDArray[np.int32]]:
     """Offsets, timestamps and timestamp types from the deltas and the batches' headers."""
-    counts = [len(positions) for positions in group.positions]
     bases, base_times, max_times, appended, last_deltas = (
-        np.repeat(np.array([getter(header) for header in group.headers], np.int64), counts)
+        np.repeat(
+            np.array([getter(body.header) for body in group.bodies], np.int64),
+            group.record_counts,
+        )
         for getter in _PER_BATCH
     )
     if bool(((offset_deltas < 0) | (offset_deltas > last_deltas)).any()):
