@@ -384,6 +384,8 @@ def _anomaly(name: str, places: Int64s, show: Callable[[int], str]) -> list[Anom
 
 
 def _show_source(place: int) -> str:
+    if place < 0:
+        return "a record without source coordinates"
     return f"input partition {place >> 47} offset {place & (1 << 47) - 1}"
 
 

@@ -1,0 +1,86 @@
+"""Loads the flights of 2013 into a topic: one event a flight, keyed by tail number.
+
+    spark-submit jobs/load_flights.py --bootstrap-servers localhost:9092 --topic flights
+
+All 336,776 flights go in as one batch write, hence in one Kafka transaction: all or nothing, so
+that a load which was interrupted is simply run again. The record timestamp is the scheduled
+departure. A topic that has records already is left as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+# spark-submit puts this file's folder on the path, not the one that holds the package `jobs`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs.flights_data import FLIGHT_COUNT, read_flights
+from jobs.topic_columns import read_committed
+from txnlog_spark.client.admin import create_topic
+from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import TxnLogError
+
+
+def flight_records(spark: SparkSession, limit: int) -> DataFrame:
+    """Columns key (tail number), value (JSON) and timestamp (scheduled departure, UTC)."""
+    flights = spark.createDataFrame(read_flights().slice(0, limit))
+    departure = sf.to_timestamp("time_hour", "yyyy-MM-dd'T'HH:mm:ssX")
+    return flights.select(
+        sf.col("tailnum").alias("key"),
+        sf.to_json(sf.struct("*")).alias("value"),
+        (departure + sf.make_interval(mins=sf.col("minute"))).alias("timestamp"),
+    )
+
+
+def load(spark: SparkSession, args: argparse.Namespace) -> int:
+    """Create the topic and write the flights; how many were written, 0 when it has records."""
+    with Client(args.bootstrap_servers, client_id="load-flights") as client:
+        create_topic(client, args.topic, partitions=args.partitions, exists_ok=True)
+        present = len(read_committed(client, args.topic).offsets)
+        if present:
+            print(f"{args.topic} has {present} records already: nothing is loaded", flush=True)
+            return 0
+    writer = (
+        flight_records(spark, args.limit)
+        .write.format("txnlog")
+        .mode("append")
+        .option("kafka.bootstrap.servers", args.bootstrap_servers)
+        .option("topic", args.topic)
+        .option("timestampColumn", "timestamp")
+    )
+    writer.save()
+    return min(args.limit, FLIGHT_COUNT)
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage line when it is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="only the first so many")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the load; 0 when the topic holds the flights, 1 when it could not be loaded."""
+    args = parse_args(argv)
+    spark = SparkSession.builder.appName("load-flights").getOrCreate()
+    try:
+        count = load(spark, args)
+    except TxnLogError as error:
+        print(f"load failed: {error}", file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    print(f"loaded {count} flights into {args.topic}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
