@@ -32,6 +32,15 @@ def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = 3
         pause()
 
 
+def wait_for(read: Callable[[], object], expected: object, *, timeout_s: float = 30.0) -> None:
+    """Return when `read()` equals `expected`; NotReady showing the last value otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while (value := read()) != expected:
+        if time.monotonic() > deadline:
+            raise NotReady(f"after {timeout_s} s: {value!r} is still not {expected!r}")
+        pause()
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nothing listens on, all different."""
     with contextlib.ExitStack() as stack:

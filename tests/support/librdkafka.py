@@ -1,0 +1,140 @@
+"""Small steps with `confluent_kafka` (librdkafka), written as one writes them for Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, order=True)
+class Seen:
+    """One record as a consumer got it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> str:
+    """Create a topic on one broker, wait for it, return its name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+    return topic
+
+
+def producer(bootstrap: str, **settings) -> Producer:
+    """A producer; underscores in setting names stand for dots."""
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 5}
+    return Producer(config | _dotted(settings))
+
+
+def transactional(bootstrap: str, transactional_id: str, **settings) -> Producer:
+    """A transactional producer that has called `init_transactions`."""
+    made = producer(bootstrap, transactional_id=transactional_id, **settings)
+    made.init_transactions(TIMEOUT_S)
+    return made
+
+
+def consumer(bootstrap: str, group: str, **settings) -> Consumer:
+    """A consumer that starts at the earliest offset and does not commit by itself."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 10000,
+    }
+    return Consumer(config | _dotted(settings))
+
+
+def _dotted(settings: dict) -> dict:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def produce_values(
+    bootstrap: str, topic: str, values: Iterable[str], partition: int | None = None, **settings
+) -> None:
+    """Produce and wait for every delivery report; raises the first that failed."""
+    made = producer(bootstrap, **settings)
+    failures: list[KafkaError] = []
+
+    def report(error, _message):
+        if error is not None:
+            failures.append(error)
+
+    where = {} if partition is None else {"partition": partition}
+    for value in values:
+        made.produce(topic, value.encode(), key=value.encode(), on_delivery=report, **where)
+    left = made.flush(TIMEOUT_S)
+    if failures or left:
+        raise KafkaException(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+
+
+def read_topic(
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
+) -> list[Seen]:
+    """Every record from the earliest offset to the end that this isolation level has now."""
+    made = consumer(
+        bootstrap,
+        f"reader-{topic}",
+        isolation_level=isolation,
+        enable_partition_eof=True,
+        **settings,
+    )
+    try:
+        partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        made.assign([TopicPartition(topic, number, 0) for number in partitions])
+        seen: list[Seen] = []
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            message = made.poll(TIMEOUT_S)
+            if message is None:
+                raise AssertionError(f"{topic}: nothing for {TIMEOUT_S} s, ends seen: {ended}")
+            if message.error() is None:
+                place = (message.partition(), message.offset())
+                seen.append(Seen(*place, message.key(), message.value()))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                raise KafkaException(message.error())
+        return sorted(seen)
+    finally:
+        made.close()
+
+
+def values_of(seen: Iterable[Seen]) -> list[str]:
+    """The values as sorted text."""
+    return sorted(each.value.decode() for each in seen if each.value is not None)
+
+
+def poll_count(subscriber: Consumer, count: int) -> list:
+    """Poll until `count` records came."""
+    got: list = []
+    while len(got) < count:
+        message = subscriber.poll(TIMEOUT_S)
+        if message is None:
+            raise AssertionError(f"{len(got)} of {count} records, then nothing for {TIMEOUT_S} s")
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        got.append(message)
+    return got
+
+
+def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """A group's committed offset by partition; those without one are left out."""
+    made = consumer(bootstrap, group)
+    try:
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        answers = made.committed(asked, TIMEOUT_S)
+        return {each.partition: each.offset for each in answers if each.offset >= 0}
+    finally:
+        made.close()
