@@ -54,7 +54,7 @@ def load(spark: SparkSession, args: argparse.Namespace) -> int:
         .option("timestampColumn", "timestamp")
     )
     writer.save()
-    return min(args.limit, FLIGHT_COUNT)
+    return min(int(args.limit), FLIGHT_COUNT)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
