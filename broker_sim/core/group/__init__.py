@@ -1,0 +1,6 @@
+"""The group coordinator: classic groups, committed and pending offsets, the offsets log."""
+
+from broker_sim.core.group.config import GroupConfig
+from broker_sim.core.group.coordinator import GroupCoordinator, GroupHost
+
+__all__ = ["GroupConfig", "GroupCoordinator", "GroupHost"]

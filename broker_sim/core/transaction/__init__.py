@@ -1,0 +1,23 @@
+"""The transaction coordinator: states, decisions, markers, the transaction log, producer ids."""
+
+from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.transaction.coordinator import TransactionCoordinator
+from broker_sim.core.transaction.host import TransactionHost
+from broker_sim.core.transaction.results import (
+    ListedTransaction,
+    ProducerIdResult,
+    TransactionDescription,
+    TransactionListing,
+)
+from broker_sim.core.transaction.states import TransactionState
+
+__all__ = [
+    "ListedTransaction",
+    "ProducerIdResult",
+    "TransactionConfig",
+    "TransactionCoordinator",
+    "TransactionDescription",
+    "TransactionHost",
+    "TransactionListing",
+    "TransactionState",
+]

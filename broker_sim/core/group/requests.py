@@ -1,0 +1,220 @@
+"""Requests to the group coordinator and its answers, as plain values.
+
+Handlers make the first from messages and turn the second into messages. An empty member id is
+Kafka's "unknown member"; a generation of -1 is "no group management".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from broker_sim.core.coordinator.runtime import TopicPartition
+from broker_sim.core.effects import Effects
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import NO_LEADER_EPOCH
+
+UNKNOWN_MEMBER_ID = ""
+NO_GENERATION = -1
+INVALID_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """JoinGroup. `rebalance_timeout_ms` negative (version 0) means the session timeout.
+
+    `requires_known_member_id`: version 4 on. `supports_skipping_assignment`: version 9 on.
+    `protocols` are (name, subscription bytes) in the member's order of preference.
+    """
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    protocol_type: str = "consumer"
+    protocols: tuple[tuple[str, bytes], ...] = ()
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    requires_known_member_id: bool = True
+    supports_skipping_assignment: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupMember:
+    """A member as the leader sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResult:
+    """`members` is empty for all but the leader."""
+
+    error: ErrorCode
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinGroupMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """SyncGroup; `assignments` by member id, from the leader only. Types None below version 5."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResult:
+    """One member's assignment."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """Who is to leave: by member id, or by instance id alone (an administrator)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupResult:
+    """One code per member; `error` is the group's."""
+
+    error: ErrorCode
+    members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    """The next offset to read of one partition. `metadata` None is stored as ""."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str | None = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    """OffsetCommit. `knows_group_id_not_found`: version 9 on.
+
+    `retention_time_ms` is -1 but in versions 2 - 4, where it may override the broker's.
+    """
+
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    knows_group_id_not_found: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommit:
+    """TxnOffsetCommit, after the handler had the partition verified or added (KIP-890)."""
+
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    offsets: tuple[OffsetToCommit, ...]
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+
+
+OffsetErrors = dict[TopicPartition, ErrorCode]
+"""One code per partition of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """One partition's committed offset; -1 with NONE is "nothing committed"."""
+
+    topic: str
+    partition: int
+    committed_offset: int = INVALID_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResult:
+    """One group's offsets."""
+
+    error: ErrorCode
+    offsets: tuple[FetchedOffset, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResult:
+    """`error` is the group's; then `partitions` is empty."""
+
+    error: ErrorCode
+    partitions: OffsetErrors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One row of ListGroups. `group_type` is "classic"."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """Of ListGroups."""
+
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """A member in DescribeGroups; metadata and assignment are empty unless the group is Stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """Of DescribeGroups, for one group. `protocol_data` is the chosen assignor."""
+
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+JoinReply = Callable[[JoinGroupResult, Effects], None]
+SyncReply = Callable[[SyncGroupResult, Effects], None]

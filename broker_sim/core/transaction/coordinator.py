@@ -1,0 +1,539 @@
+"""The transaction coordinator: each request checked in Kafka's order, then one change appended.
+
+Rules for this file: a request is answered by a value, never by an exception; it changes nothing
+but through `TransactionStateManager.append`. Source of every check and its order: Kafka's
+`TransactionCoordinator`, the 4.x line. What the codes become in old request versions
+(PRODUCER_FENCED to INVALID_PRODUCER_EPOCH) is the handlers' business.
+
+The decision is PREPARE in the log. Markers and COMPLETE follow in the same step, after it in the
+order of storage operations, so a crash may leave any prefix of them; a load goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from broker_sim.core.coordinator.runtime import (
+    GROUP_TOPIC,
+    CoordinatorLog,
+    TopicPartition,
+    flush_logs,
+    partition_for,
+)
+from broker_sim.core.coordinator.timers import KeyedTimers
+from broker_sim.core.effects import Effects, TimerKey, check
+from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.transaction.end_txn import (
+    EndTxnRequest,
+    Verdict,
+    decide_end_txn_v1,
+    decide_end_txn_v2,
+)
+from broker_sim.core.transaction.host import TransactionHost
+from broker_sim.core.transaction.listing import describe_entry, list_entries
+from broker_sim.core.transaction.markers import MarkerManager
+from broker_sim.core.transaction.metadata import (
+    EPOCH_BUMP_VERSION,
+    TransactionEntry,
+    TransactionMetadata,
+    is_epoch_exhausted,
+    plan_add_partitions,
+    plan_end,
+    plan_fence,
+    plan_fencing_abort,
+    plan_producer_epoch_bump,
+    plan_producer_id_rotation,
+)
+from broker_sim.core.transaction.producer_ids import ProducerIdManager
+from broker_sim.core.transaction.results import (
+    ProducerIdResult,
+    TransactionDescription,
+    TransactionListing,
+)
+from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
+from broker_sim.core.transaction.states import PREPARED, TransactionState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+TIMEOUT_TIMER = ("transaction-abort-timed-out",)
+EXPIRATION_TIMER = ("transactional-id-expiration",)
+
+_S = TransactionState
+_E = ErrorCode
+Found = tuple[TransactionPartition, TransactionEntry]
+
+
+class TransactionCoordinator:
+    """Coordinates the transactional ids of the partitions that were loaded."""
+
+    def __init__(self, config: TransactionConfig, host: TransactionHost) -> None:
+        self._config = config
+        self._host = host
+        self._timers = KeyedTimers()
+        self._producer_ids = ProducerIdManager(host)
+        self._manager = TransactionStateManager(config, host)
+        self._markers = MarkerManager(config, host, self._manager, self._timers)
+        self._is_active = False
+
+    # ---------------------------------------------------------------- life
+
+    def start(self, effects: Effects) -> None:
+        """Begin the periodic sweeps. Before this, DescribeTransactions and ListTransactions
+        answer COORDINATOR_NOT_AVAILABLE.
+        """
+        self._is_active = True
+        self._schedule_abort(effects)
+        self._schedule_expiration(effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> None:
+        """A timer fired; keys of others, stale and unknown keys are ignored."""
+        self._timers.fire(key, effects)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` whose leader coordinates this id."""
+        return self._manager.partition_for(transactional_id)
+
+    def begin_loading(self, partition: int) -> None:
+        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
+        self._manager.begin_loading(partition)
+
+    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> None:
+        """This broker leads the partition: replay its log, then finish what was decided.
+
+        The coordinator epoch is the log's leader epoch. Logs of the data partitions and the
+        group coordinator must be loaded before, since markers are written at once.
+        """
+        self._markers.forget(partition)
+        owned = self._manager.load(partition, log, effects)
+        if owned is None:
+            return
+        for _, entry in sorted(owned.entries.items()):
+            if entry.committed.state in PREPARED:
+                self._markers.begin(owned, entry, effects)
+
+    def unload(self, partition: int) -> None:
+        """Another broker leads the partition now: forget it; requests get NOT_COORDINATOR."""
+        self._markers.forget(partition)
+        self._manager.unload(partition)
+
+    # ---------------------------------------------------------------- InitProducerId
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        effects: Effects,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> ProducerIdResult:
+        """A producer id and epoch that fence every older holder of `transactional_id`.
+
+        `producer_id` and `producer_epoch` are what the client holds (KIP-360), both or neither.
+        An ongoing transaction is aborted and the answer is CONCURRENT_TRANSACTIONS: the client
+        asks again.
+        """
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+            return ProducerIdResult(_E.INVALID_REQUEST)
+        if transactional_id is None:
+            return self._init_idempotent(effects)
+        if not transactional_id:
+            return ProducerIdResult(_E.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._config.timeout_ms_max:
+            return ProducerIdResult(_E.INVALID_TRANSACTION_TIMEOUT)
+        owned = self._manager.find(transactional_id)
+        if isinstance(owned, ErrorCode):
+            return ProducerIdResult(owned)
+        entry = owned.entries.get(transactional_id)
+        if entry is None:
+            return self._init_unknown(owned, transactional_id, timeout_ms, effects)
+        expected = None if producer_id == NO_PRODUCER_ID else (producer_id, producer_epoch)
+        refusal = _refuse_init(entry, expected)
+        if refusal is not _E.NONE:
+            return ProducerIdResult(refusal)
+        if entry.committed.state is _S.ONGOING:
+            error = self._fence_and_abort(owned, entry, effects)
+            return ProducerIdResult(_E.CONCURRENT_TRANSACTIONS if error is _E.NONE else error)
+        expected_epoch = None if expected is None else producer_epoch
+        target = self._plan_init(entry.committed, timeout_ms, expected_epoch, effects)
+        if isinstance(target, ErrorCode):
+            return ProducerIdResult(target)
+        return self._append_init(owned, entry, target, effects)
+
+    def _init_idempotent(self, effects: Effects) -> ProducerIdResult:
+        producer_id = self._producer_ids.generate(effects)
+        if producer_id is None:
+            return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        return ProducerIdResult(_E.NONE, producer_id, 0)
+
+    def _init_unknown(
+        self,
+        owned: TransactionPartition,
+        transactional_id: str,
+        timeout_ms: int,
+        effects: Effects,
+    ) -> ProducerIdResult:
+        """A new id. What the client believes to hold does not matter: the id has expired."""
+        producer_id = self._producer_ids.generate(effects)
+        if producer_id is None:
+            return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        entry = TransactionEntry(
+            TransactionMetadata(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=NO_PRODUCER_EPOCH,
+                timeout_ms=timeout_ms,
+                state=_S.EMPTY,
+                last_update_ms=effects.now_ms,
+            )
+        )
+        target = self._plan_init(entry.committed, timeout_ms, None, effects)
+        check(isinstance(target, TransactionMetadata), "a new id can always begin")
+        if isinstance(target, ErrorCode):
+            return ProducerIdResult(target)
+        return self._append_init(owned, entry, target, effects)
+
+    def _plan_init(
+        self,
+        current: TransactionMetadata,
+        timeout_ms: int,
+        expected_epoch: int | None,
+        effects: Effects,
+    ) -> TransactionMetadata | ErrorCode:
+        rotates = current.is_epoch_exhausted and expected_epoch in (None, current.producer_epoch)
+        if rotates:
+            producer_id = self._producer_ids.generate(effects)
+            if producer_id is None:
+                return _E.COORDINATOR_LOAD_IN_PROGRESS
+            return plan_producer_id_rotation(
+                current,
+                producer_id,
+                timeout_ms,
+                effects.now_ms,
+                keep_last_epoch=expected_epoch is not None,
+            )
+        target = plan_producer_epoch_bump(
+            current, timeout_ms, effects.now_ms, expected_epoch=expected_epoch
+        )
+        return _E.PRODUCER_FENCED if target is None else target
+
+    def _append_init(
+        self,
+        owned: TransactionPartition,
+        entry: TransactionEntry,
+        target: TransactionMetadata,
+        effects: Effects,
+    ) -> ProducerIdResult:
+        entry.prepare(target)
+        error = self._manager.append(owned, target, effects)
+        if error is not _E.NONE:
+            return ProducerIdResult(error)
+        return ProducerIdResult(_E.NONE, target.producer_id, target.producer_epoch)
+
+    # ---------------------------------------------------------------- partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        partitions: Collection[TopicPartition],
+        effects: Effects,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        client_transaction_version: int = 0,
+    ) -> ErrorCode:
+        """AddPartitionsToTxn; also the implicit add of Produce v12 and TxnOffsetCommit v5.
+
+        `client_transaction_version` is 2 when the client speaks version 2, else 0. One answer
+        for all partitions; NONE means that they are in the transaction, durably.
+        """
+        found = self._find_entry(transactional_id)
+        if isinstance(found, ErrorCode):
+            return found
+        owned, entry = found
+        current = entry.committed
+        # Looked at first: the transition under way may be about to change the producer id
+        # (KAFKA-18660), and then the client that has the new one would be refused for good.
+        if entry.pending is not None:
+            return _E.CONCURRENT_TRANSACTIONS
+        refusal = _refuse_producer(current, producer_id, producer_epoch)
+        if refusal is not _E.NONE:
+            return refusal
+        if current.state in PREPARED:
+            return _E.CONCURRENT_TRANSACTIONS
+        if current.state is _S.ONGOING and current.partitions.issuperset(partitions):
+            return _E.NONE
+        target = plan_add_partitions(
+            current,
+            partitions,
+            effects.now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+        entry.prepare(target)
+        return self._manager.append(owned, target, effects)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        partitions: Collection[TopicPartition],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is in the transaction: NONE or TRANSACTION_ABORTABLE.
+
+        A transition under way is not looked at: the append itself checks once more (KAFKA-14904).
+        """
+        found = self._find_entry(transactional_id)
+        if isinstance(found, ErrorCode):
+            return dict.fromkeys(partitions, found)
+        current = found[1].committed
+        refusal = _refuse_producer(current, producer_id, producer_epoch)
+        if refusal is _E.NONE and current.state in PREPARED:
+            refusal = _E.CONCURRENT_TRANSACTIONS
+        if refusal is not _E.NONE:
+            return dict.fromkeys(partitions, refusal)
+        return {
+            partition: _E.NONE if partition in current.partitions else _E.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    def add_offsets(
+        self,
+        transactional_id: str,
+        group_id: str,
+        effects: Effects,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        client_transaction_version: int = 0,
+    ) -> ErrorCode:
+        """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
+        partition = partition_for(group_id, self._config.offsets_partition_count)
+        return self.add_partitions(
+            transactional_id,
+            [(GROUP_TOPIC, partition)],
+            effects,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            client_transaction_version=client_transaction_version,
+        )
+
+    # ---------------------------------------------------------------- EndTxn
+
+    def end_txn(
+        self,
+        transactional_id: str,
+        effects: Effects,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        client_transaction_version: int = 0,
+    ) -> ProducerIdResult:
+        """EndTxn. Version 2 (request version 5 on) answers the ids to go on with.
+
+        NONE means decided and durable, or the retry of what was decided so.
+        """
+        found = self._find_entry(transactional_id)
+        if isinstance(found, ErrorCode):
+            return ProducerIdResult(found)
+        owned, entry = found
+        request = EndTxnRequest(producer_id, producer_epoch, committed)
+        bumps = client_transaction_version >= EPOCH_BUMP_VERSION
+        verdict = self._decide_end_txn(entry, request, bumps=bumps)
+        if isinstance(verdict, ErrorCode):
+            if verdict is not _E.NONE or not bumps:
+                return ProducerIdResult(verdict)
+            current = entry.committed
+            return ProducerIdResult(_E.NONE, current.producer_id, current.producer_epoch)
+        next_producer_id: int | None = NO_PRODUCER_ID
+        if bumps:
+            next_producer_id = self._next_producer_id(entry.committed, effects)
+            if next_producer_id is None:
+                return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        target = plan_end(
+            entry.committed,
+            verdict,
+            effects.now_ms,
+            client_transaction_version=client_transaction_version if bumps else 0,
+            next_producer_id=next_producer_id,
+        )
+        return self._decide(owned, entry, target, effects)
+
+    def _decide_end_txn(
+        self, entry: TransactionEntry, request: EndTxnRequest, *, bumps: bool
+    ) -> Verdict:
+        is_pending = entry.pending is not None
+        if not bumps:
+            return decide_end_txn_v1(entry.committed, request, is_pending=is_pending)
+        return decide_end_txn_v2(
+            entry.committed,
+            request,
+            is_pending=is_pending,
+            fence_commit_after_abort=self._config.fence_commit_after_abort,
+        )
+
+    def _next_producer_id(self, current: TransactionMetadata, effects: Effects) -> int | None:
+        """Where the client goes on after an end that uses up the epoch; -1 when it does not."""
+        if not is_epoch_exhausted(current.producer_epoch):
+            return NO_PRODUCER_ID
+        return self._producer_ids.generate(effects)
+
+    def _decide(
+        self,
+        owned: TransactionPartition,
+        entry: TransactionEntry,
+        target: TransactionMetadata,
+        effects: Effects,
+    ) -> ProducerIdResult:
+        """Append PREPARE; from then on the transaction is decided. Then the markers."""
+        if target.state is _S.PREPARE_COMMIT and self._config.flush_on_commit:
+            # The decision says "all of it is there", so the data must be durable before it.
+            flush_logs(self._host, entry.committed.partitions, effects)
+        entry.prepare(target)
+        error = self._manager.append(owned, target, effects)
+        if error is not _E.NONE:
+            return ProducerIdResult(error)
+        self._markers.begin(owned, entry, effects)
+        if target.client_transaction_version < EPOCH_BUMP_VERSION:
+            return ProducerIdResult(_E.NONE)
+        # What COMPLETE will hold, also while it is still pending: after the last epoch that is
+        # the new producer id at 0 (KAFKA-18660), never the epoch 32767 of PREPARE.
+        ends_with = entry.pending or entry.committed
+        return ProducerIdResult(_E.NONE, ends_with.producer_id, ends_with.producer_epoch)
+
+    def _fence_and_abort(
+        self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects
+    ) -> ErrorCode:
+        """Stop the producer of an ongoing transaction and abort it, as the server's version."""
+        fenced = entry.prepare(plan_fence(entry.committed))
+        version = self._config.transaction_version
+        next_producer_id: int | None = NO_PRODUCER_ID
+        if version >= EPOCH_BUMP_VERSION:
+            next_producer_id = self._next_producer_id(entry.committed, effects)
+        # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
+        entry.cancel()
+        if next_producer_id is None:
+            return _E.COORDINATOR_LOAD_IN_PROGRESS
+        target = plan_fencing_abort(
+            entry.committed,
+            fenced,
+            effects.now_ms,
+            transaction_version=version,
+            next_producer_id=next_producer_id,
+        )
+        return self._decide(owned, entry, target, effects).error
+
+    # ---------------------------------------------------------------- admin
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """DescribeTransactions, for one id."""
+        if not self._is_active:
+            return TransactionDescription(_E.COORDINATOR_NOT_AVAILABLE, transactional_id)
+        if not transactional_id:
+            return TransactionDescription(_E.INVALID_REQUEST, transactional_id)
+        owned = self._manager.find(transactional_id)
+        if isinstance(owned, ErrorCode):
+            return TransactionDescription(owned, transactional_id)
+        entry = owned.entries.get(transactional_id)
+        if entry is None:
+            return TransactionDescription(_E.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+        return describe_entry(entry)
+
+    def list_transactions(
+        self,
+        now_ms: int,
+        *,
+        state_filters: Collection[str] = (),
+        producer_id_filters: Collection[int] = (),
+        duration_filter_ms: int = -1,
+    ) -> TransactionListing:
+        """ListTransactions: all that pass every filter that is given.
+
+        `duration_filter_ms` keeps those that run for longer; negative is "any".
+        """
+        if not self._is_active:
+            return TransactionListing(_E.COORDINATOR_NOT_AVAILABLE)
+        if self._manager.is_loading:
+            return TransactionListing(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        entries = [
+            entry for owned in self._manager.owned() for _, entry in sorted(owned.entries.items())
+        ]
+        return list_entries(
+            entries,
+            now_ms,
+            state_filters=state_filters,
+            producer_id_filters=producer_id_filters,
+            duration_filter_ms=duration_filter_ms,
+        )
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """Transactional ids that are decided and wait for markers or their COMPLETE record."""
+        return self._markers.waiting
+
+    # ---------------------------------------------------------------- sweeps
+
+    def _schedule_abort(self, effects: Effects) -> None:
+        self._timers.schedule(
+            TIMEOUT_TIMER, self._config.abort_timed_out_interval_ms, self._abort_sweep, effects
+        )
+
+    def _abort_sweep(self, effects: Effects) -> None:
+        for owned, entry in self._manager.timed_out(effects.now_ms):
+            error = self._fence_and_abort(owned, entry, effects)
+            effects.trace(
+                "transaction-timed-out",
+                transactional_id=entry.committed.transactional_id,
+                error=error.name,
+            )
+        self._schedule_abort(effects)
+
+    def _schedule_expiration(self, effects: Effects) -> None:
+        self._timers.schedule(
+            EXPIRATION_TIMER,
+            self._config.remove_expired_interval_ms,
+            self._expiration_sweep,
+            effects,
+        )
+
+    def _expiration_sweep(self, effects: Effects) -> None:
+        self._manager.remove_expired(effects)
+        self._schedule_expiration(effects)
+
+    def _find_entry(self, transactional_id: str) -> Found | ErrorCode:
+        if not transactional_id:
+            return _E.INVALID_REQUEST
+        owned = self._manager.find(transactional_id)
+        if isinstance(owned, ErrorCode):
+            return owned
+        entry = owned.entries.get(transactional_id)
+        return _E.INVALID_PRODUCER_ID_MAPPING if entry is None else (owned, entry)
+
+
+def _refuse_init(entry: TransactionEntry, expected: tuple[int, int] | None) -> ErrorCode:
+    """What speaks against InitProducerId before its state is looked at, and PREPARE_*."""
+    current = entry.committed
+    if entry.pending is not None:
+        return _E.CONCURRENT_TRANSACTIONS
+    if expected is not None:
+        expected_id, expected_epoch = expected
+        # The previous id with its last epoch may be the retry of a bump that was not answered.
+        is_retry = expected_id == current.previous_producer_id and is_epoch_exhausted(
+            expected_epoch
+        )
+        is_known = expected_id == current.producer_id or is_retry
+        if current.producer_epoch != NO_PRODUCER_EPOCH and not is_known:
+            return _E.PRODUCER_FENCED
+    return _E.CONCURRENT_TRANSACTIONS if current.state in PREPARED else _E.NONE
+
+
+def _refuse_producer(
+    current: TransactionMetadata, producer_id: int, producer_epoch: int
+) -> ErrorCode:
+    if current.producer_id != producer_id:
+        return _E.INVALID_PRODUCER_ID_MAPPING
+    if current.producer_epoch != producer_epoch:
+        return _E.PRODUCER_FENCED
+    return _E.NONE

@@ -1,0 +1,152 @@
+"""From PREPARE to COMPLETE: a marker on every partition, then the record that says so.
+
+A decision is in the log before this begins and cannot change. Every partition that refuses its
+marker for now keeps only itself waiting: it is tried again by timer. Markers may be written twice
+(after a crash, or an answer that was lost): the partition's producer state makes the second one
+harmless. COMPLETE is appended when no partition is left, and only after the markers are durable:
+a lost marker whose COMPLETE survived would never be written again.
+
+Source: Kafka's `TransactionMarkerChannelManager` and its completion handler.
+"""
+
+from __future__ import annotations
+
+from broker_sim.core.coordinator.runtime import TopicPartition, flush_logs
+from broker_sim.core.coordinator.timers import KeyedTimers
+from broker_sim.core.effects import Effects, check
+from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.transaction.host import TransactionHost
+from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
+from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
+from broker_sim.core.transaction.states import PREPARED, TransactionState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import MarkerType, TransactionMarker
+
+RETRY_TIMER = ("transaction-markers",)
+
+_CANCELS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Another coordinator decided meanwhile; this one must not write COMPLETE."""
+_UNSUPPORTED = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
+_FATAL = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+"""No marker can be these: our own bug."""
+
+
+class MarkerManager:
+    """Transactions that are decided and not yet complete."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        host: TransactionHost,
+        manager: TransactionStateManager,
+        timers: KeyedTimers,
+    ) -> None:
+        self._config = config
+        self._host = host
+        self._manager = manager
+        self._timers = timers
+        self._waiting: dict[str, TransactionPartition] = {}
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Transactional ids with markers, or the COMPLETE record, still to be written."""
+        return tuple(sorted(self._waiting))
+
+    def begin(self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects) -> None:
+        """The entry's PREPARE is in the log: prepare COMPLETE and write the markers."""
+        check(entry.committed.state in PREPARED, "markers without a decision")
+        entry.prepare(plan_complete(entry.committed, effects.now_ms))
+        entry.unmarked = set(entry.committed.partitions)
+        self._waiting[entry.committed.transactional_id] = owned
+        self._advance(owned, entry, effects)
+        self._schedule(effects)
+
+    def forget(self, partition: int) -> None:
+        """The transaction log partition is unloaded: its new coordinator goes on."""
+        for transactional_id, owned in list(self._waiting.items()):
+            if owned.partition == partition:
+                del self._waiting[transactional_id]
+
+    def _retry(self, effects: Effects) -> None:
+        for transactional_id in self.waiting:
+            owned = self._waiting[transactional_id]
+            self._advance(owned, owned.entries[transactional_id], effects)
+        self._schedule(effects)
+
+    def _schedule(self, effects: Effects) -> None:
+        if self._waiting and RETRY_TIMER not in self._timers:
+            self._timers.schedule(RETRY_TIMER, self._config.marker_retry_ms, self._retry, effects)
+
+    def _advance(
+        self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects
+    ) -> None:
+        transactional_id = entry.committed.transactional_id
+        written: list[TopicPartition] = []
+        for partition in sorted(entry.unmarked):
+            error = self._append_marker(owned, entry, partition, effects)
+            if error in _CANCELS:
+                # The entry stays decided and pending, as in Kafka, until the partition moves.
+                del self._waiting[transactional_id]
+                return
+            if error is ErrorCode.NONE:
+                written.append(partition)
+        if written and self._config.flush_on_commit:
+            flush_logs(self._host, written, effects)
+        if not entry.unmarked:
+            self._append_complete(owned, entry, effects)
+
+    def _append_marker(
+        self,
+        owned: TransactionPartition,
+        entry: TransactionEntry,
+        partition: TopicPartition,
+        effects: Effects,
+    ) -> ErrorCode:
+        decided = entry.committed
+        commits = decided.state is TransactionState.PREPARE_COMMIT
+        marker = TransactionMarker(
+            producer_id=decided.producer_id,
+            producer_epoch=decided.producer_epoch,
+            marker_type=MarkerType.COMMIT if commits else MarkerType.ABORT,
+            coordinator_epoch=owned.coordinator_epoch,
+        )
+        error = self._host.append_marker(
+            *partition,
+            marker,
+            effects,
+            transaction_version=decided.client_transaction_version,
+        )
+        check(error not in _FATAL, "a marker cannot be refused so", error=error.name)
+        is_deleted = (
+            error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._host.log(*partition) is None
+        )
+        if error is ErrorCode.NONE or error in _UNSUPPORTED or is_deleted:
+            entry.unmarked.discard(partition)
+        if error is not ErrorCode.NONE:
+            effects.trace(
+                "marker-refused",
+                transactional_id=decided.transactional_id,
+                topic=partition[0],
+                partition=partition[1],
+                error=error.name,
+                deleted=is_deleted,
+            )
+        return error
+
+    def _append_complete(
+        self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects
+    ) -> None:
+        target = entry.pending
+        check(target is not None, "a decided transaction has its COMPLETE prepared")
+        if target is None:
+            return
+        error = self._manager.append(owned, target, effects, keep_pending=True)
+        if error is ErrorCode.NONE:
+            del self._waiting[target.transactional_id]

@@ -1,0 +1,50 @@
+"""Answers of the transaction coordinator, as plain values. Handlers turn them into messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_sim.core.coordinator.runtime import TopicPartition
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdResult:
+    """Of InitProducerId and EndTxn. The ids are -1 on an error and in EndTxn below version 5."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """Of DescribeTransactions, for one transactional id. `state` is Kafka's name."""
+
+    error: ErrorCode
+    transactional_id: str
+    state: str = ""
+    timeout_ms: int = 0
+    start_ms: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """One row of ListTransactions."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """Of ListTransactions."""
+
+    error: ErrorCode
+    unknown_state_filters: tuple[str, ...] = ()
+    transactions: tuple[ListedTransaction, ...] = ()
