@@ -1,0 +1,195 @@
+"""The whole story on one machine: real flights, three kills, and a proof. `make demo` runs it.
+
+A broker is started as a process, the flights of 2013 are loaded, and the streaming job runs over
+them. While it runs, SIGKILL ends
+
+    1. the Spark driver in the middle of a micro-batch, with records already produced,
+    2. the Spark driver after Kafka committed the batch and before Spark noted it,
+    3. the broker in the middle of a transaction.
+
+Each is started again from what is on disk. The audit ends it, and its exit code is the demo's. The
+moments are exact, not lucky: the connector's failpoints (TXNLOG_FAILPOINTS) pull the trigger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs import audit
+from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator, SparkJob
+from jobs.flights_data import FLIGHT_COUNT
+from txnlog_spark.client.admin import create_topic
+from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import TxnLogError
+
+INPUT_TOPIC = "flights"
+OUTPUT_TOPIC = "flights-enriched"
+GROUP_ID = "flights-enricher"
+KILLED = -9
+BATCH_COUNT = 12
+RUN_SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One run of the job: the failpoint that is armed, what it stands for, how the run must end."""
+
+    title: str
+    failpoint: str = ""
+    kills_broker: bool = False
+    exit_codes: tuple[int, ...] = (0,)
+
+
+SCENES = (
+    Scene(
+        "kill 1: the driver dies in the middle of micro-batch 2, after its first Produce",
+        "S5:after:kill-driver@2",
+        exit_codes=(KILLED,),
+    ),
+    Scene(
+        "kill 2: the driver dies after Kafka committed micro-batch 5, before Spark noted it",
+        "S11:after:kill-driver@5",
+        exit_codes=(KILLED,),
+    ),
+    Scene(
+        "kill 3: the broker dies in the middle of micro-batch 8's transaction",
+        "S8:before:hook:{hook}@8",
+        kills_broker=True,
+        exit_codes=(0, 1),
+    ),
+    Scene("to the end of the input, undisturbed"),
+)
+
+
+class Demo:
+    """Directories, the broker, and the scenes in their order."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.narrator = Narrator()
+        self.broker = BrokerProcess(folder / "broker", self.narrator)
+        self._run_number = 0
+
+    def run(self) -> int:
+        """The whole demo; the audit's exit code."""
+        self._make_folder()
+        self.broker.start()
+        try:
+            self.load()
+            for scene in SCENES:
+                self.play(scene)
+            return self.prove()
+        finally:
+            self.broker.stop()
+
+    def _make_folder(self) -> None:
+        """An empty folder; one that an earlier demo made is emptied, any other is left alone."""
+        mark = self.folder / "made-by-the-demo"
+        if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
+            raise DemoFailed(f"{self.folder} has files that are not the demo's: name another --dir")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        mark.touch()
+
+    def load(self) -> None:
+        """The flights into the input topic, in one transaction; an empty output topic."""
+        self.narrator.say(f"loading {self.limit} flights into topic {INPUT_TOPIC}, 6 partitions")
+        with Client(self.broker.bootstrap_servers, client_id="demo") as client:
+            create_topic(client, OUTPUT_TOPIC, partitions=6)
+        arguments = ["jobs/load_flights.py", "--topic", INPUT_TOPIC, "--limit", str(self.limit)]
+        self._finish(self._submit(arguments, "load", {}), (0,))
+
+    def play(self, scene: Scene) -> None:
+        """Run the job with the scene's failpoint armed, and see that it had its effect."""
+        self.narrator.say(f"== {scene.title}")
+        hook = self.folder / "hook"
+        fired = self.folder / f"fired-{self._run_number}"
+        environment = {"TXNLOG_FAILPOINTS_FIRED": str(fired)}
+        if scene.failpoint:
+            environment["TXNLOG_FAILPOINTS"] = scene.failpoint.format(hook=hook)
+        job = self._submit(self._job_arguments(), "job", environment)
+        self._finish(job, scene.exit_codes, lambda: self._maybe_kill_broker(scene, hook))
+        if scene.failpoint and not fired.exists():
+            raise DemoFailed(f"the failpoint {scene.failpoint} was never reached: see {job.log}")
+
+    def prove(self) -> int:
+        """The audit over all that the crashes left behind."""
+        self.narrator.say("== the audit")
+        code = audit.main(
+            [
+                *("--bootstrap-servers", self.broker.bootstrap_servers),
+                *("--input-topic", INPUT_TOPIC, "--output-topic", OUTPUT_TOPIC),
+                *("--group-id", GROUP_ID, "--expect-aborted"),
+                *("--json", str(self.folder / "audit.json")),
+            ]
+        )
+        self.narrator.say("done: the proof is above" if code == 0 else f"the audit says {code}")
+        return code
+
+    def _job_arguments(self) -> list[str]:
+        return [
+            *("jobs/consume_transform_produce.py", "--available-now"),
+            *("--input-topic", INPUT_TOPIC, "--output-topic", OUTPUT_TOPIC),
+            *("--group-id", GROUP_ID, "--checkpoint", str(self.folder / "checkpoint")),
+            *("--max-offsets-per-trigger", str(-(-self.limit // BATCH_COUNT))),
+        ]
+
+    def _submit(self, arguments: list[str], name: str, environment: dict[str, str]) -> SparkJob:
+        self._run_number += 1
+        return SparkJob(
+            [*arguments, "--bootstrap-servers", self.broker.bootstrap_servers],
+            environment=environment,
+            log=self.folder / f"{self._run_number}-{name}.log",
+            narrator=self.narrator,
+            shown_as=name,
+        )
+
+    def _finish(
+        self, job: SparkJob, exit_codes: tuple[int, ...], watch: Callable[[], None] = lambda: None
+    ) -> None:
+        try:
+            code = job.wait(RUN_SECONDS_MAX, watch)
+        finally:
+            job.end()
+        if code not in exit_codes:
+            raise DemoFailed(f"exit code {code}, expected {exit_codes}: see {job.log}")
+        how = "was killed" if code == KILLED else f"ended with exit code {code}"
+        self.narrator.say(f"the process {how}")
+
+    def _maybe_kill_broker(self, scene: Scene, hook: Path) -> None:
+        """At the hook the driver waits inside its transaction: kill the broker, start it again."""
+        reached, go = hook.with_suffix(".reached"), hook.with_suffix(".go")
+        if not scene.kills_broker or not reached.exists() or go.exists():
+            return
+        self.broker.kill()
+        self.narrator.say("the broker was killed inside the transaction; starting it again")
+        self.broker.start()
+        go.touch()
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage line when it is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dir", default="demo-data", help="emptied first; all files go there")
+    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="only the first flights")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo; the audit's exit code, 1 when it did not come so far."""
+    args = parse_args(argv)
+    try:
+        return Demo(Path(args.dir).resolve(), args.limit).run()
+    except (DemoFailed, TxnLogError) as error:
+        print(f"demo failed: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
