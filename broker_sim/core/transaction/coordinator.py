@@ -22,6 +22,7 @@ from broker_sim.core.coordinator.runtime import (
 )
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey, check
+from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
     EndTxnRequest,
@@ -36,7 +37,7 @@ from broker_sim.core.transaction.metadata import (
     EPOCH_BUMP_VERSION,
     TransactionEntry,
     TransactionMetadata,
-    is_epoch_exhausted,
+    new_transaction,
     plan_add_partitions,
     plan_end,
     plan_fence,
@@ -148,7 +149,7 @@ class TransactionCoordinator:
         if entry is None:
             return self._init_unknown(owned, transactional_id, timeout_ms, effects)
         expected = None if producer_id == NO_PRODUCER_ID else (producer_id, producer_epoch)
-        refusal = _refuse_init(entry, expected)
+        refusal = refuse_init(entry, expected)
         if refusal is not _E.NONE:
             return ProducerIdResult(refusal)
         if entry.committed.state is _S.ONGOING:
@@ -178,14 +179,7 @@ class TransactionCoordinator:
         if producer_id is None:
             return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
         entry = TransactionEntry(
-            TransactionMetadata(
-                transactional_id=transactional_id,
-                producer_id=producer_id,
-                producer_epoch=NO_PRODUCER_EPOCH,
-                timeout_ms=timeout_ms,
-                state=_S.EMPTY,
-                last_update_ms=effects.now_ms,
-            )
+            new_transaction(transactional_id, producer_id, timeout_ms, effects.now_ms)
         )
         target = self._plan_init(entry.committed, timeout_ms, None, effects)
         check(isinstance(target, TransactionMetadata), "a new id can always begin")
@@ -251,16 +245,10 @@ class TransactionCoordinator:
         if isinstance(found, ErrorCode):
             return found
         owned, entry = found
-        current = entry.committed
-        # Looked at first: the transition under way may be about to change the producer id
-        # (KAFKA-18660), and then the client that has the new one would be refused for good.
-        if entry.pending is not None:
-            return _E.CONCURRENT_TRANSACTIONS
-        refusal = _refuse_producer(current, producer_id, producer_epoch)
+        refusal = refuse_add(entry, producer_id, producer_epoch)
         if refusal is not _E.NONE:
             return refusal
-        if current.state in PREPARED:
-            return _E.CONCURRENT_TRANSACTIONS
+        current = entry.committed
         if current.state is _S.ONGOING and current.partitions.issuperset(partitions):
             return _E.NONE
         target = plan_add_partitions(
@@ -288,9 +276,7 @@ class TransactionCoordinator:
         if isinstance(found, ErrorCode):
             return dict.fromkeys(partitions, found)
         current = found[1].committed
-        refusal = _refuse_producer(current, producer_id, producer_epoch)
-        if refusal is _E.NONE and current.state in PREPARED:
-            refusal = _E.CONCURRENT_TRANSACTIONS
+        refusal = refuse_verify(current, producer_id, producer_epoch)
         if refusal is not _E.NONE:
             return dict.fromkeys(partitions, refusal)
         return {
@@ -347,11 +333,9 @@ class TransactionCoordinator:
                 return ProducerIdResult(verdict)
             current = entry.committed
             return ProducerIdResult(_E.NONE, current.producer_id, current.producer_epoch)
-        next_producer_id: int | None = NO_PRODUCER_ID
-        if bumps:
-            next_producer_id = self._next_producer_id(entry.committed, effects)
-            if next_producer_id is None:
-                return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        next_producer_id = self._next_producer_id(entry.committed, effects, bumps=bumps)
+        if next_producer_id is None:
+            return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
         target = plan_end(
             entry.committed,
             verdict,
@@ -374,9 +358,14 @@ class TransactionCoordinator:
             fence_commit_after_abort=self._config.fence_commit_after_abort,
         )
 
-    def _next_producer_id(self, current: TransactionMetadata, effects: Effects) -> int | None:
-        """Where the client goes on after an end that uses up the epoch; -1 when it does not."""
-        if not is_epoch_exhausted(current.producer_epoch):
+    def _next_producer_id(
+        self, current: TransactionMetadata, effects: Effects, *, bumps: bool
+    ) -> int | None:
+        """Where the client goes on after an end that uses up the epoch, -1 when it does not.
+
+        None when no producer id can be had now.
+        """
+        if not bumps or not current.is_epoch_exhausted:
             return NO_PRODUCER_ID
         return self._producer_ids.generate(effects)
 
@@ -409,9 +398,9 @@ class TransactionCoordinator:
         """Stop the producer of an ongoing transaction and abort it, as the server's version."""
         fenced = entry.prepare(plan_fence(entry.committed))
         version = self._config.transaction_version
-        next_producer_id: int | None = NO_PRODUCER_ID
-        if version >= EPOCH_BUMP_VERSION:
-            next_producer_id = self._next_producer_id(entry.committed, effects)
+        next_producer_id = self._next_producer_id(
+            entry.committed, effects, bumps=version >= EPOCH_BUMP_VERSION
+        )
         # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
         entry.cancel()
         if next_producer_id is None:
@@ -510,30 +499,3 @@ class TransactionCoordinator:
             return owned
         entry = owned.entries.get(transactional_id)
         return _E.INVALID_PRODUCER_ID_MAPPING if entry is None else (owned, entry)
-
-
-def _refuse_init(entry: TransactionEntry, expected: tuple[int, int] | None) -> ErrorCode:
-    """What speaks against InitProducerId before its state is looked at, and PREPARE_*."""
-    current = entry.committed
-    if entry.pending is not None:
-        return _E.CONCURRENT_TRANSACTIONS
-    if expected is not None:
-        expected_id, expected_epoch = expected
-        # The previous id with its last epoch may be the retry of a bump that was not answered.
-        is_retry = expected_id == current.previous_producer_id and is_epoch_exhausted(
-            expected_epoch
-        )
-        is_known = expected_id == current.producer_id or is_retry
-        if current.producer_epoch != NO_PRODUCER_EPOCH and not is_known:
-            return _E.PRODUCER_FENCED
-    return _E.CONCURRENT_TRANSACTIONS if current.state in PREPARED else _E.NONE
-
-
-def _refuse_producer(
-    current: TransactionMetadata, producer_id: int, producer_epoch: int
-) -> ErrorCode:
-    if current.producer_id != producer_id:
-        return _E.INVALID_PRODUCER_ID_MAPPING
-    if current.producer_epoch != producer_epoch:
-        return _E.PRODUCER_FENCED
-    return _E.NONE

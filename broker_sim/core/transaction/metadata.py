@@ -61,6 +61,20 @@ def is_epoch_exhausted(producer_epoch: int) -> bool:
     return producer_epoch >= EPOCH_LAST
 
 
+def new_transaction(
+    transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int
+) -> TransactionMetadata:
+    """An id that has nothing in the log yet: it has no epoch, so its first one will be 0."""
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        timeout_ms=timeout_ms,
+        state=_S.EMPTY,
+        last_update_ms=now_ms,
+    )
+
+
 def plan_fence(current: TransactionMetadata) -> TransactionMetadata:
     """Raise the epoch to stop the producer of an ongoing transaction. Never appended as such."""
     return replace(
