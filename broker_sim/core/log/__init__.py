@@ -1,0 +1,24 @@
+"""One partition's log in Kafka's file format: segments, indexes, producer states, recovery."""
+
+from broker_sim.core.log.config import LogConfig
+from broker_sim.core.log.files import DELETED_SUFFIX, InconsistentTopicId
+from broker_sim.core.log.partition_log import PartitionLog
+from broker_sim.core.log.values import (
+    AbortedTransaction,
+    AppendOrigin,
+    AppendResult,
+    LogRead,
+    ProducerStateView,
+)
+
+__all__ = [
+    "DELETED_SUFFIX",
+    "AbortedTransaction",
+    "AppendOrigin",
+    "AppendResult",
+    "InconsistentTopicId",
+    "LogConfig",
+    "LogRead",
+    "PartitionLog",
+    "ProducerStateView",
+]

@@ -1,0 +1,49 @@
+"""The configuration of one partition's log: Kafka's topic settings, as plain values.
+
+Names are Kafka's topic configuration names with underscores; defaults are Kafka's
+(`LogConfig`, `ServerLogConfigs`). Parsing and validation belong to `broker_sim.core.config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+UNLIMITED = -1
+INT64_MAX = 2**63 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Limits and policies of one log. `-1` means no limit where Kafka says so."""
+
+    segment_bytes: int = 1 << 30
+    """A segment is rolled before it would grow over this size."""
+    segment_ms: int = 7 * DAY_MS
+    """A segment is rolled when its first batch is older than this, in the records' own time."""
+    segment_index_bytes: int = 10 << 20
+    """The offset index of a segment is full at this size; then the segment is rolled."""
+    index_interval_bytes: int = 4096
+    """At least so many log bytes lie between two entries of the offset index."""
+    max_message_bytes: int = 1_048_588
+    """The largest record batch, header included."""
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = UNLIMITED
+    cleanup_policy: str = "delete"
+    """Retention applies only where it names `delete`; internal topics say `compact`."""
+    producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """The broker's clock stamps the batches, not the producer's."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @property
+    def deletes(self) -> bool:
+        """Old segments may go."""
+        return "delete" in self.cleanup_policy

@@ -1,0 +1,59 @@
+"""Names and small text files of a partition's folder, as Kafka has them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from broker_sim.core.effects import Storage
+
+PARTITION_METADATA = "partition.metadata"
+DELETED_SUFFIX = "-delete"
+_DELETED_NAME_BYTES_MAX = 255
+_SMALL_FILE_BYTES = 1 << 20
+_TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
+
+
+class InconsistentTopicId(ValueError):
+    """The folder belongs to another topic of the same name."""
+
+
+def directory_name(topic: str, partition: int) -> str:
+    """The folder of a partition, such as `orders-0`."""
+    return f"{topic}-{partition}"
+
+
+def deleted_directory_name(topic: str, partition: int, topic_id: bytes) -> str:
+    """What the folder is renamed to before it is removed; a crash may leave it behind."""
+    tail = f"-{partition}.{topic_id.hex()}{DELETED_SUFFIX}"
+    return topic[: _DELETED_NAME_BYTES_MAX - len(tail)] + tail
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """`partition.metadata`, version 0: the topic id in Kafka's text form (KIP-516)."""
+    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> bytes | None:
+    """The topic id; None for text that is none."""
+    found = _TOPIC_ID.search(data.decode(errors="replace"))
+    if found is None:
+        return None
+    try:
+        topic_id = base64.urlsafe_b64decode(found.group(1) + "==")
+    except (binascii.Error, ValueError):
+        return None
+    return topic_id if len(topic_id) == 16 else None
+
+
+def read_small(storage: Storage, path: str) -> bytes:
+    """A whole small file; b"" when absent."""
+    return storage.read(path, 0, _SMALL_FILE_BYTES)
+
+
+def read_whole(storage: Storage, path: str) -> bytes | None:
+    """A whole file of any size; None when absent."""
+    size_bytes = storage.size_bytes(path)
+    return None if size_bytes is None else storage.read(path, 0, size_bytes)

@@ -1,0 +1,500 @@
+"""One partition on this broker: append, read, high watermark, last stable offset, retention.
+
+What it keeps in memory is what its files say; every change is emitted as storage operations in an
+order of which any prefix recovers (see `recovery`):
+1. a segment is flushed whole, with its indexes, before the next one is created, and the producer
+   snapshot at the boundary is written in between; so only the last segment can be torn;
+2. the log file is appended before its indexes;
+3. old segments go oldest first, the log file before its indexes.
+
+Sources: Kafka's `UnifiedLog`, `LocalLog`. What it does not do: compaction, DeleteRecords, tiered
+storage, preallocated index files, decoding of records on the hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker_sim.core.effects import (
+    Delete,
+    Effects,
+    FileSlice,
+    Flush,
+    Rename,
+    Storage,
+    WriteFile,
+    check,
+)
+from broker_sim.core.log import files, leader_epochs, recovery, retention
+from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
+from broker_sim.core.log.config import LogConfig
+from broker_sim.core.log.indexes import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from broker_sim.core.log.producer_state import VerificationStates, check_marker
+from broker_sim.core.log.reads import ReadRange, collect_aborted, collect_slices, segments_from
+from broker_sim.core.log.scan import scan_batches
+from broker_sim.core.log.segment import Segment
+from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
+from broker_sim.core.log.timestamps import Decompress, find_timestamp
+from broker_sim.core.log.validation import IncomingBatch, parse_append
+from broker_sim.core.log.values import (
+    AbortedTransaction,
+    AppendOrigin,
+    AppendResult,
+    LogRead,
+    ProducerStateView,
+    Rejection,
+)
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import (
+    BatchHeader,
+    CorruptBatch,
+    TransactionMarker,
+    encode_marker,
+    parse_header,
+)
+
+_INITIAL_LEADER_EPOCH = 0
+
+
+class PartitionLog:
+    """The log of one partition. All offsets are as in the glossary: ends are exclusive."""
+
+    def __init__(
+        self, topic: str, partition: int, folder: recovery.Folder, loaded: recovery.LoadedLog
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = folder.topic_id
+        self.directory = folder.directory
+        self.config = folder.config
+        self.single_replica = True
+        """The high watermark follows the log end; a cluster sets False and moves it itself."""
+        self._storage = folder.storage
+        self._segments = loaded.segments
+        self._producers = loaded.producers
+        self._epochs = loaded.epochs
+        self._snapshots = loaded.snapshots
+        self._dirty = dict.fromkeys(loaded.dirty)
+        self._verification = VerificationStates()
+        self.leader_epoch = max(self._epochs.latest or 0, _INITIAL_LEADER_EPOCH)
+        self.high_watermark = self.log_end_offset
+        self._producers.on_high_watermark(self.high_watermark)
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        effects: Effects,
+        storage: Storage | None = None,
+    ) -> PartitionLog:
+        """A new, empty log. What may lie in its folder belongs to nobody and is removed.
+
+        Without `storage` only what stands in memory can be read: `read` works, lookups by
+        timestamp are as coarse as a batch, and `batches` cannot be used.
+        """
+        directory = files.directory_name(topic, partition)
+        effects.storage.append(Delete(directory))
+        folder = recovery.Folder(directory, topic_id, config, storage)
+        return cls(topic, partition, folder, recovery.create_log(folder, effects))
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        storage: Storage,
+        clean_shutdown: bool,
+        effects: Effects,
+    ) -> PartitionLog:
+        """The log as its files say, repaired where a crash left them torn.
+
+        `clean_shutdown` may only be True when every log was closed before the process ended. An
+        absent folder is created. Raises InconsistentTopicId for the folder of another topic.
+        """
+        directory = files.directory_name(topic, partition)
+        folder = recovery.Folder(directory, topic_id, config, storage)
+        loaded = recovery.load_log(folder, storage, clean_shutdown=clean_shutdown, effects=effects)
+        return cls(topic, partition, folder, loaded)
+
+    # ----------------------------------------------------------------------- offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._segments[0].base_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be assigned."""
+        return self._segments[-1].next_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is undecided or not yet replicated."""
+        first = self._producers.first_unstable_offset()
+        return None if first is None else max(first, self.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All below it is decided and replicated."""
+        first = self.first_unstable_offset
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all log files."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    # ----------------------------------------------------------------------- appending
+
+    def append(
+        self,
+        data: bytes | bytearray,
+        *,
+        origin: AppendOrigin,
+        effects: Effects,
+        verified: bool = True,
+        supports_epoch_bump: bool = False,
+    ) -> AppendResult:
+        """Append one or more record batches, all or none.
+
+        CLIENT and COORDINATOR batches get offsets and the leader epoch; REPLICATION keeps both.
+        `verified` says that the transaction coordinator has confirmed the partition (or that no
+        verification is asked for); `supports_epoch_bump` that the producer speaks transaction
+        version 2. A refused append changes nothing.
+        """
+        now_ms = effects.now_ms
+        batches = parse_append(bytes(data), origin=origin, config=self.config, now_ms=now_ms)
+        if isinstance(batches, Rejection):
+            return self._refused(batches)
+        context = AppendContext(origin, verified, supports_epoch_bump, now_ms)
+        verdict = check_producers(self._producers, self._verification, batches, context)
+        if isinstance(verdict, Rejection):
+            return self._refused(verdict)
+        if isinstance(verdict, DuplicateBatch):
+            return self._duplicate(verdict)
+        return self._write(batches, bytearray(data), origin, effects)
+
+    def append_marker(
+        self, marker: TransactionMarker, *, effects: Effects, transaction_version: int = 1
+    ) -> AppendResult:
+        """Append a COMMIT or ABORT marker; it decides the producer's open transaction, if any.
+
+        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED (KAFKA_RULES 4.6). A
+        marker that was written before is written again: it changes nothing for readers.
+        """
+        entry = self._producers.entry(marker.producer_id)
+        rejection = check_marker(entry, marker, transaction_version)
+        if rejection is not None:
+            return self._refused(rejection)
+        data = bytearray(encode_marker(marker, timestamp=effects.now_ms))
+        batch = IncomingBatch(parse_header(data), 0, marker)
+        return self._write([batch], data, AppendOrigin.COORDINATOR, effects)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
+        """Whether the producer (in this epoch) has undecided data here."""
+        return self._producers.has_open_transaction(producer_id, producer_epoch)
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Stamp later batches with this epoch; it is remembered with the first of them."""
+        check(leader_epoch >= self.leader_epoch, "the leader epoch goes back", now=leader_epoch)
+        self.leader_epoch = leader_epoch
+
+    def _write(
+        self,
+        batches: Sequence[IncomingBatch],
+        buffer: bytearray,
+        origin: AppendOrigin,
+        effects: Effects,
+    ) -> AppendResult:
+        if origin is AppendOrigin.REPLICATION:
+            headers = [incoming.header for incoming in batches]
+            first, end = headers[0].base_offset, self.log_end_offset
+            check(first >= end, "replicated batch below the log end", first=first, end=end)
+        else:
+            headers = stamp(
+                buffer,
+                batches,
+                next_offset=self.log_end_offset,
+                leader_epoch=self.leader_epoch,
+                log_append_time_ms=effects.now_ms if self.config.is_log_append_time else None,
+            )
+        if self._must_roll(headers, len(buffer)):
+            self.roll(effects)
+        self._assign_epochs(headers, effects)
+        active = self._segments[-1]
+        active.append(headers, bytes(buffer), effects)
+        self._dirty[active.path()] = None
+        for incoming, header in zip(batches, headers, strict=True):
+            if header.has_producer_id:
+                self._replay(header, incoming.marker, effects)
+        if self.single_replica:
+            self.advance_high_watermark(self.log_end_offset, effects)
+        return AppendResult(
+            ErrorCode.NONE,
+            base_offset=headers[0].base_offset,
+            last_offset=headers[-1].last_offset,
+            log_append_time_ms=effects.now_ms if self.config.is_log_append_time else -1,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _replay(
+        self, header: BatchHeader, marker: TransactionMarker | None, effects: Effects
+    ) -> None:
+        self._verification.forget(header.producer_id)
+        completed = self._producers.replay(header, marker)
+        if completed is None:
+            return
+        if completed.aborted:
+            entry = AbortedTransaction(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                self._producers.last_stable_offset_after(completed),
+            )
+            self._segments[-1].append_aborted(entry, effects)
+        self._producers.complete(completed)
+
+    def _assign_epochs(self, headers: Sequence[BatchHeader], effects: Effects) -> None:
+        assigned = [self._epochs.assign(h.leader_epoch, h.base_offset) for h in headers]
+        if any(assigned):
+            self._write_epochs(effects)
+
+    def _write_epochs(self, effects: Effects) -> None:
+        path = f"{self.directory}/{leader_epochs.FILE_NAME}"
+        effects.storage.append(WriteFile(path, self._epochs.encode()))
+
+    def _refused(self, rejection: Rejection) -> AppendResult:
+        text = f"{rejection.message} (partition {self.directory})"
+        return AppendResult(rejection.error, text, log_start_offset=self.log_start_offset)
+
+    def _duplicate(self, duplicate: DuplicateBatch) -> AppendResult:
+        batch = duplicate.batch
+        return AppendResult(
+            ErrorCode.NONE,
+            base_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            log_append_time_ms=batch.timestamp if self.config.is_log_append_time else -1,
+            log_start_offset=self.log_start_offset,
+            duplicate=True,
+        )
+
+    # ----------------------------------------------------------------------- segments
+
+    def _must_roll(self, headers: Sequence[BatchHeader], size_bytes: int) -> bool:
+        active, config = self._segments[-1], self.config
+        if active.size_bytes == 0:
+            return False
+        newest = max(header.max_timestamp for header in headers)
+        oldest = active.first_timestamp
+        aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms
+        index_bytes_max = config.segment_index_bytes - OFFSET_ENTRY_BYTES
+        return (
+            aged
+            or active.size_bytes + size_bytes > config.segment_bytes
+            or active.offset_index.size_bytes > index_bytes_max
+            or headers[-1].last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def roll(self, effects: Effects) -> None:
+        """Close the active segment and begin a new one at the log end."""
+        active = self._segments[-1]
+        if active.next_offset == active.base_offset:
+            return
+        active.seal(effects)
+        effects.storage.append(Flush(active.paths()))
+        self._dirty.clear()
+        self._take_snapshot(effects)
+        segment = Segment(self.directory, self.log_end_offset, self.config.index_interval_bytes)
+        segment.create_files(effects)
+        self._segments.append(segment)
+        effects.trace("log-roll", log=self.directory, base_offset=segment.base_offset)
+
+    def _take_snapshot(self, effects: Effects) -> None:
+        if self.log_end_offset in self._snapshots:
+            return
+        path = f"{self.directory}/{snapshot_name(self.log_end_offset)}"
+        data = encode_snapshot(self._producers.entries.values())
+        effects.storage.append(WriteFile(path, data))
+        self._snapshots.add(self.log_end_offset)
+
+    def apply_retention(self, effects: Effects) -> int:
+        """Remove old segments by retention.ms and retention.bytes; how many.
+
+        Only below the high watermark, oldest first. An active segment that is due is rolled first.
+        """
+        count = retention.due_count(
+            self._segments,
+            self.config,
+            high_watermark=self.high_watermark,
+            now_ms=effects.now_ms,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self.roll(effects)
+        removed, self._segments = self._segments[:count], self._segments[count:]
+        retention.remove_segments(removed, effects)
+        for segment in removed:
+            self._dirty.pop(segment.path(), None)
+        for next_offset in sorted(self._snapshots):
+            if next_offset < self.log_start_offset:
+                path = f"{self.directory}/{snapshot_name(next_offset)}"
+                effects.storage.append(Delete(path))
+                self._snapshots.discard(next_offset)
+        if self._epochs.truncate_start(self.log_start_offset):
+            self._write_epochs(effects)
+        effects.trace("log-retention", log=self.directory, start_offset=self.log_start_offset)
+        return count
+
+    # ----------------------------------------------------------------------- reading
+
+    def advance_high_watermark(self, next_offset: int, effects: Effects) -> None:
+        """All below `next_offset` is replicated. It never goes back, nor past the log end."""
+        high_watermark = min(next_offset, self.log_end_offset)
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        self._producers.on_high_watermark(high_watermark)
+        effects.trace(
+            "high-watermark", log=self.directory, hw=high_watermark, lso=self.last_stable_offset
+        )
+
+    def read(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        read_committed: bool,
+        at_least_one_batch: bool,
+    ) -> LogRead:
+        """Whole batches from `start_offset` on, below the LSO or else the high watermark.
+
+        OFFSET_OUT_OF_RANGE outside [log start, log end]; CORRUPT_MESSAGE when the file is damaged
+        there. With `at_least_one_batch` the first batch is given though it is over `max_bytes`
+        (KIP-74).
+        """
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            return self._read_result(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end_offset = self.last_stable_offset if read_committed else self.high_watermark
+        wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
+        try:
+            slices, next_offset = collect_slices(self._segments, wanted, self._storage)
+        except CorruptBatch:
+            return self._read_result(ErrorCode.CORRUPT_MESSAGE)
+        aborted = None
+        if read_committed:
+            aborted = collect_aborted(self._segments, start_offset, next_offset)
+        return self._read_result(ErrorCode.NONE, slices=slices, aborted=aborted)
+
+    def _read_result(
+        self,
+        error: ErrorCode,
+        *,
+        slices: tuple[FileSlice, ...] = (),
+        aborted: tuple[AbortedTransaction, ...] | None = None,
+    ) -> LogRead:
+        return LogRead(
+            error=error,
+            slices=slices,
+            aborted=aborted,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_start_offset=self.log_start_offset,
+            size_bytes=sum(part.length for part in slices),
+        )
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, decompress: Decompress | None = None
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older; None when all are.
+
+        Looks up to the log end: the caller compares with the high watermark or the LSO. In a
+        compressed batch the answer is as coarse as the batch unless `decompress` is given.
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
+        return find_timestamp(
+            self._segments,
+            timestamp_ms,
+            start_offset=self.log_start_offset,
+            storage=self._storage,
+            decompress=decompress,
+        )
+
+    def max_timestamp_offset(self, decompress: Decompress | None = None) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the highest timestamp (KIP-734)."""
+        newest = max(segment.max_timestamp for segment in self._segments)
+        return None if newest < 0 else self.offset_for_timestamp(newest, decompress)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when it is not known (KIP-101)."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log_end_offset
+        return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Whole batches from `start_offset` to the log end, read from the files, CRC checked.
+
+        For loading a coordinator: valid while the files hold all appends, so at start, before
+        anything is appended in the same step. Raises CorruptBatch at damaged bytes.
+        """
+        storage = self._storage
+        if storage is None:
+            raise CorruptBatch(f"the files of {self.directory} cannot be read here")
+        for segment in segments_from(list(self._segments), start_offset):
+            position = segment.find(max(start_offset, segment.base_offset), storage)
+            end = segment.size_bytes
+            for header, _, batch in scan_batches(storage, segment.path(), position, end):
+                yield header, batch
+            if segment.damaged:
+                raise CorruptBatch(f"{segment.path()} is damaged after position {end}")
+
+    # ----------------------------------------------------------------------- producers
+
+    def producers(self) -> tuple[ProducerStateView, ...]:
+        """What is known of each producer, by id."""
+        return self._producers.views()
+
+    def expire_producers(self, effects: Effects) -> None:
+        """Forget producers idle for producer.id.expiration.ms without an open transaction."""
+        expiration_ms = self.config.producer_id_expiration_ms
+        self._producers.remove_expired(effects.now_ms, expiration_ms)
+        self._verification.remove_expired(effects.now_ms, expiration_ms)
+
+    # ----------------------------------------------------------------------- durability
+
+    def flush_paths(self) -> tuple[str, ...]:
+        """Log files with appends that are not flushed; what else there is, recovery rebuilds."""
+        return tuple(self._dirty)
+
+    def flushed(self, _effects: Effects | None = None) -> None:
+        """The caller has emitted a Flush of `flush_paths` after the last append."""
+        self._dirty.clear()
+
+    def flush(self, effects: Effects) -> None:
+        """Emit a Flush of what is not flushed."""
+        if self._dirty:
+            effects.storage.append(Flush(self.flush_paths()))
+            self._dirty.clear()
+
+    def close(self, effects: Effects) -> None:
+        """A clean stop: all flushed, producer snapshot at the log end."""
+        active = self._segments[-1]
+        active.seal(effects)
+        effects.storage.append(Flush(active.paths()))
+        self._dirty.clear()
+        self._take_snapshot(effects)
+
+    def delete(self, effects: Effects) -> None:
+        """Remove the partition: renamed at once, so that a crash leaves no half of it in place."""
+        deleted = files.deleted_directory_name(self.topic, self.partition, self.topic_id)
+        effects.storage.append(Rename(self.directory, deleted))
+        effects.storage.append(Delete(deleted))
+        self._dirty.clear()

@@ -1,0 +1,358 @@
+"""What a partition remembers of each producer: epoch, last batches, open transaction.
+
+Rules for this file
+- Checks decide and change nothing; `ProducerStates.replay` alone changes state, live and at
+  recovery alike, and it never refuses: what is in the log has happened.
+- Of each producer the last 5 batches are kept, so that a retry of any of the five that may be in
+  flight is answered with the old offset (Kafka's `ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
+- An undecided transaction is known by the offset of its first batch. A decided one stays unstable
+  until the high watermark has passed its marker.
+
+Sources: Kafka's `ProducerStateManager`, `ProducerStateEntry`, `ProducerAppendInfo`; KIP-98, KIP-360
+(no state: any sequence), KIP-890 and KIP-1228 (marker epochs under transaction version 2).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker_sim.core.effects import check
+from broker_sim.core.log.values import AppendOrigin, ProducerStateView, Rejection
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    SEQUENCE_MAX,
+    BatchHeader,
+    MarkerType,
+    TransactionMarker,
+    increment_sequence,
+)
+
+BATCHES_RETAINED = 5
+NO_COORDINATOR_EPOCH = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One remembered batch. Sequence and offset are of its last record."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Of its first record, with the wrap from 0 back to 2^31-1."""
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def first_offset(self) -> int:
+        """Of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerStateEntry:
+    """One producer on one partition. An entry without batches has seen a marker only."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    current_txn_first_offset: int | None = None
+    batches: tuple[BatchMetadata, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch; -1 when there is none."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def replay_data(self, header: BatchHeader) -> bool:
+        """A data batch is in the log. True when it began a transaction."""
+        self._move_epoch(header.producer_epoch)
+        batch = BatchMetadata(
+            header.last_sequence,
+            header.last_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+        )
+        self.batches = (*self.batches[-(BATCHES_RETAINED - 1) :], batch)
+        self.last_timestamp = header.max_timestamp
+        if self.current_txn_first_offset is None and header.is_transactional:
+            self.current_txn_first_offset = header.base_offset
+            return True
+        return False
+
+    def replay_marker(self, marker: TransactionMarker, timestamp: int) -> int | None:
+        """A marker is in the log. The first offset of the transaction that it ended, if any."""
+        self._move_epoch(marker.producer_epoch)
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.last_timestamp = timestamp
+        first_offset = self.current_txn_first_offset
+        self.current_txn_first_offset = None
+        return first_offset
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch that `header` repeats: same epoch, first and last sequence."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        wanted = (header.base_sequence, header.last_sequence)
+        for batch in self.batches:
+            if (batch.first_sequence, batch.last_sequence) == wanted:
+                return batch
+        return None
+
+    def _move_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches = ()
+
+
+class CompletedTransaction(NamedTuple):
+    """A marker has ended a transaction with data. Offsets are inclusive."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+# --------------------------------------------------------------------------- checks
+
+
+def check_data_batch(
+    entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
+) -> Rejection | None:
+    """May this batch follow what the producer wrote before? REPLICATION is never refused."""
+    if origin is AppendOrigin.REPLICATION:
+        return None
+    rejection = check_producer_epoch(entry, header.producer_epoch)
+    if rejection is None and origin is AppendOrigin.CLIENT:
+        rejection = _check_sequence(entry, header)
+    if rejection is not None:
+        return rejection
+    if entry.current_txn_first_offset is not None and not header.is_transactional:
+        return Rejection(
+            ErrorCode.INVALID_TXN_STATE,
+            f"expected a transactional batch: producer {header.producer_id} has a transaction open "
+            f"since offset {entry.current_txn_first_offset}",
+        )
+    return None
+
+
+def check_producer_epoch(entry: ProducerStateEntry, producer_epoch: int) -> Rejection | None:
+    """An older epoch is fenced: INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED, since Kafka 2.7."""
+    if producer_epoch >= entry.producer_epoch:
+        return None
+    return Rejection(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {producer_epoch} of producer {entry.producer_id} is older than the last seen "
+        f"epoch {entry.producer_epoch}",
+    )
+
+
+def _check_sequence(entry: ProducerStateEntry, header: BatchHeader) -> Rejection | None:
+    if header.producer_epoch != entry.producer_epoch:
+        # KIP-360: a producer nothing is known of (expired, or its data deleted) may go on.
+        if header.base_sequence == 0 or entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return None
+        expected = "0 in a new epoch"
+    else:
+        next_sequence = increment_sequence(entry.last_sequence, 1)
+        if header.base_sequence == next_sequence:
+            return None
+        expected = str(next_sequence)
+    return Rejection(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {header.base_sequence} of producer {header.producer_id} epoch "
+        f"{header.producer_epoch} is out of order, expected {expected}",
+    )
+
+
+def check_marker(
+    entry: ProducerStateEntry, marker: TransactionMarker, transaction_version: int
+) -> Rejection | None:
+    """May this marker end the producer's transaction?
+
+    Under transaction version 2 the coordinator has bumped the epoch before the marker, so it must
+    be above the stored one; the same epoch without an open transaction is a retry of a marker that
+    was written, and is written again (KAFKA-19999). Older versions repeat the data's epoch.
+    """
+    rejection = check_producer_epoch(entry, marker.producer_epoch)
+    if rejection is not None:
+        return rejection
+    same_epoch = marker.producer_epoch == entry.producer_epoch
+    if transaction_version >= 2 and same_epoch and entry.current_txn_first_offset is not None:
+        return Rejection(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"marker epoch {marker.producer_epoch} of producer {marker.producer_id} is not above "
+            "that of its open transaction (transaction version 2)",
+        )
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        return Rejection(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch} "
+            f"known for producer {marker.producer_id}",
+        )
+    return None
+
+
+# --------------------------------------------------------------------------- the states
+
+
+class ProducerStates:
+    """All producers of one partition, its undecided and its not yet replicated transactions."""
+
+    def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
+        self.entries = {entry.producer_id: entry for entry in entries}
+        open_entries = (
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self.entries.values()
+            if entry.current_txn_first_offset is not None
+        )
+        # In the order of first offsets: a new transaction always begins above all others.
+        self._ongoing: dict[int, int] = dict(sorted(open_entries))
+        self._unreplicated: dict[int, int] = {}
+
+    def entry(self, producer_id: int) -> ProducerStateEntry:
+        """A copy to draft on; an empty one for a producer that is not known."""
+        known = self.entries.get(producer_id)
+        return ProducerStateEntry(producer_id) if known is None else copy.copy(known)
+
+    def replay(
+        self, header: BatchHeader, marker: TransactionMarker | None
+    ) -> CompletedTransaction | None:
+        """A batch with a producer id is in the log; `marker` is what a control batch carries.
+
+        A control batch without a marker (emptied, or of another type) changes nothing.
+        """
+        if header.is_control and marker is None:
+            return None
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            entry = self.entries[header.producer_id] = ProducerStateEntry(header.producer_id)
+        if marker is None:
+            if entry.replay_data(header):
+                self._ongoing[header.base_offset] = header.producer_id
+            return None
+        first_offset = entry.replay_marker(marker, header.max_timestamp)
+        if first_offset is None:
+            return None
+        aborted = marker.marker_type is MarkerType.ABORT
+        return CompletedTransaction(header.producer_id, first_offset, header.last_offset, aborted)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """What the LSO becomes by this marker: the first offset of the next undecided one."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """The transaction is decided; it is stable when the high watermark passes the marker."""
+        owner = self._ongoing.pop(completed.first_offset, None)
+        check(owner == completed.producer_id, "ended a transaction that is not open", txn=completed)
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Forget the decided transactions whose marker is replicated."""
+        for first_offset, last_offset in list(self._unreplicated.items()):
+            if last_offset < high_watermark:
+                del self._unreplicated[first_offset]
+
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is undecided or not replicated."""
+        oldest = next(iter(self._ongoing), None)
+        candidates = [*self._unreplicated] if oldest is None else [oldest, *self._unreplicated]
+        return min(candidates, default=None)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
+        """An undecided transaction of this producer (in this epoch) has data here."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.current_txn_first_offset is None:
+            return False
+        return producer_epoch is None or entry.producer_epoch == producer_epoch
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were idle so long, unless a transaction is open."""
+        expired = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.current_txn_first_offset is None
+            and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+
+    def views(self) -> tuple[ProducerStateView, ...]:
+        """All producers, by id."""
+        return tuple(
+            ProducerStateView(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=(
+                    -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset
+                ),
+            )
+            for _, entry in sorted(self.entries.items())
+        )
+
+
+class VerificationStates:
+    """The lowest sequence of appends that were refused because they were not verified (KIP-890).
+
+    Without it a later batch of the same producer, verified in the meantime, could be the first
+    one in the log while an earlier one was refused: a hole that no later check would see.
+    """
+
+    def __init__(self) -> None:
+        self._lowest: dict[int, tuple[int, int, int]] = {}
+
+    def refused(self, header: BatchHeader, now_ms: int) -> None:
+        """An unverified batch was refused."""
+        epoch, sequence, _ = self._lowest.get(header.producer_id, (NO_PRODUCER_EPOCH, 0, 0))
+        if header.producer_epoch > epoch:
+            sequence = header.base_sequence
+        lowest = min(sequence, header.base_sequence)
+        self._lowest[header.producer_id] = (header.producer_epoch, lowest, now_ms)
+
+    def check_sequence(
+        self, entry: ProducerStateEntry, header: BatchHeader, supports_epoch_bump: bool
+    ) -> Rejection | None:
+        """The first batch of a transaction may not overtake one that was refused.
+
+        With transaction version 2 a producer that nothing is known of starts at sequence 0.
+        """
+        if supports_epoch_bump and not entry.batches and header.base_sequence != 0:
+            expected = 0
+        else:
+            epoch, expected, _ = self._lowest.get(header.producer_id, (NO_PRODUCER_EPOCH, 0, 0))
+            if epoch != header.producer_epoch or header.base_sequence <= expected:
+                return None
+        return Rejection(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sequence {header.base_sequence} of producer {header.producer_id} epoch "
+            f"{header.producer_epoch} is out of order, expected at most {expected}",
+        )
+
+    def forget(self, producer_id: int) -> None:
+        """The producer has appended, or its transaction has ended."""
+        self._lowest.pop(producer_id, None)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget what is older than a producer id may be idle."""
+        self._lowest = {
+            producer_id: kept
+            for producer_id, kept in self._lowest.items()
+            if now_ms - kept[2] < expiration_ms
+        }

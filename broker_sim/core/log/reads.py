@@ -1,0 +1,103 @@
+"""Reading a range of a log: which bytes, and which aborted transactions lie in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from broker_sim.core.effects import FileSlice, Storage
+from broker_sim.core.log.segment import Segment
+from broker_sim.core.log.values import AbortedTransaction
+from txnlog_spark.wire.records import CorruptBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """What a reader asks for. Offsets: start inclusive, end exclusive (HW or LSO)."""
+
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    at_least_one_batch: bool
+
+
+def segments_from(segments: Sequence[Segment], start_offset: int) -> Sequence[Segment]:
+    """The segment that holds the offset and all later ones."""
+    first = bisect_right(segments, start_offset, key=_base_offset) - 1
+    return segments[max(first, 0) :]
+
+
+def collect_slices(
+    segments: Sequence[Segment], wanted: ReadRange, storage: Storage | None
+) -> tuple[tuple[FileSlice, ...], int]:
+    """Whole batches from the first that holds the start, and the next offset after them.
+
+    Raises CorruptBatch when nothing can be read at the start because the file is damaged; damage
+    further on ends the read before it.
+    """
+    slices: list[FileSlice] = []
+    next_offset = wanted.start_offset
+    left_bytes = wanted.max_bytes
+    try:
+        for part in _parts(segments, wanted, storage):
+            limit = min(part.end, part.start + left_bytes)
+            end, reached = part.segment.slice_end(part.start, limit, storage)
+            if end == part.start and not slices and wanted.at_least_one_batch:
+                limit = part.segment.batch_end(part.start, storage)
+                end, reached = part.segment.slice_end(part.start, limit, storage)
+            if end > part.start:
+                slices.append(FileSlice(part.segment.path(), part.start, end - part.start))
+                next_offset = reached
+                left_bytes -= end - part.start
+            if end < part.end:
+                break
+    except CorruptBatch:
+        if not slices:
+            raise
+    return tuple(slices), next_offset
+
+
+def collect_aborted(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions that overlap [start, end), in the order of their markers.
+
+    The marker may lie segments behind the data, so the search goes on until an entry says that all
+    below the end was decided (KAFKA_RULES 4.8).
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments_from(segments, start_offset):
+        if segment.transaction_index.collect(start_offset, end_offset, found):
+            break
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    segment: Segment
+    start: int
+    end: int
+
+
+def _parts(
+    segments: Sequence[Segment], wanted: ReadRange, storage: Storage | None
+) -> Iterator[_Part]:
+    """The readable positions of each segment, in order."""
+    for segment in segments_from(segments, wanted.start_offset):
+        if segment.base_offset >= wanted.end_offset:
+            return
+        start = segment.find(max(wanted.start_offset, segment.base_offset), storage)
+        end = segment.size_bytes
+        if wanted.end_offset < segment.next_offset:
+            end = segment.find(wanted.end_offset, storage)
+        if start < end:
+            yield _Part(segment, start, end)
+        elif segment.damaged and start == segment.size_bytes:
+            raise CorruptBatch(f"{segment.path()} is damaged after position {start}")
+        if segment.damaged:
+            return
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,48 @@
+"""Which old segments are due to go (Kafka's `UnifiedLog.deleteOldSegments`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_sim.core.effects import Delete, Effects
+from broker_sim.core.log.config import LogConfig
+from broker_sim.core.log.segment import SUFFIXES, Segment
+
+
+def due_count(
+    segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int
+) -> int:
+    """How many of the oldest segments may go, the active one included.
+
+    A segment goes when its newest record is older than retention.ms, or while the log without it
+    still has retention.bytes; never above the high watermark, and never an empty active one.
+    """
+    if not config.deletes:
+        return 0
+    over_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    count = 0
+    for segment in segments:
+        if segment.size_bytes == 0 or segment.next_offset > high_watermark:
+            break
+        by_size = config.retention_bytes >= 0 and over_bytes >= segment.size_bytes
+        if not by_size and not _is_expired(segment, config, now_ms):
+            break
+        over_bytes -= segment.size_bytes
+        count += 1
+    return count
+
+
+def remove_segments(segments: Sequence[Segment], effects: Effects) -> None:
+    """Delete their files, oldest segment first and the log file before its indexes.
+
+    So after a crash in between the log begins at a segment's base, and what is left of a removed
+    one is recognised by its missing log file.
+    """
+    for segment in segments:
+        effects.storage.extend(Delete(segment.path(suffix)) for suffix in SUFFIXES)
+
+
+def _is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    if config.retention_ms < 0 or segment.max_timestamp < 0:
+        return False
+    return now_ms - segment.max_timestamp > config.retention_ms

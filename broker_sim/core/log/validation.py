@@ -1,0 +1,146 @@
+"""What the leader checks in the bytes of an append, without decoding a record.
+
+The order of checks and the error codes are Kafka's (`UnifiedLog.analyzeAndValidateRecords`,
+`LogValidator`). Records stay opaque: offsets are assigned from the last offset delta, so a batch
+that lies about its content can hurt nobody but its own readers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_sim.core.log.config import INT64_MAX, LogConfig
+from broker_sim.core.log.values import AppendOrigin, Rejection
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    TransactionMarker,
+    check_crc,
+    check_shape,
+    decode_marker,
+    parse_header,
+)
+
+_COMPRESSION_MAX = max(Compression)
+
+
+@dataclass(slots=True)
+class IncomingBatch:
+    """One batch of an append: its header as sent and where it lies in the bytes."""
+
+    header: BatchHeader
+    position: int
+    marker: TransactionMarker | None = None
+
+
+def parse_append(
+    data: bytes, *, origin: AppendOrigin, config: LogConfig, now_ms: int
+) -> list[IncomingBatch] | Rejection:
+    """The batches of `data`, each whole and valid, or why the append is refused."""
+    batches: list[IncomingBatch] = []
+    position = 0
+    while position < len(data):
+        if len(data) - position > MAGIC_AT and data[position + MAGIC_AT] != MAGIC:
+            magic = data[position + MAGIC_AT]
+            return Rejection(ErrorCode.INVALID_RECORD, f"magic {magic} is not {MAGIC}")
+        try:
+            batch = _parse_batch(data, position)
+        except CorruptBatch as corrupt:
+            return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
+        rejection = _check_batch(batch.header, origin, config, now_ms)
+        if rejection is not None:
+            return rejection
+        batches.append(batch)
+        position += batch.header.size_bytes
+    if not batches:
+        return Rejection(ErrorCode.INVALID_RECORD, "an append holds at least one record batch")
+    if len(data) > config.segment_bytes:
+        text = f"{len(data)} bytes are over segment.bytes={config.segment_bytes}"
+        return Rejection(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+    return batches
+
+
+def _parse_batch(data: bytes, position: int) -> IncomingBatch:
+    header = parse_header(data, position)
+    check_shape(header)
+    if position + header.size_bytes > len(data):
+        raise CorruptBatch(
+            f"a batch of {header.size_bytes} bytes has {len(data) - position} bytes left"
+        )
+    check_crc(data, position, header)
+    marker = decode_marker(data, position, header) if header.is_control else None
+    return IncomingBatch(header, position, marker)
+
+
+def _check_batch(
+    header: BatchHeader, origin: AppendOrigin, config: LogConfig, now_ms: int
+) -> Rejection | None:
+    if origin is AppendOrigin.REPLICATION:
+        return None
+    if header.size_bytes > config.max_message_bytes:
+        return Rejection(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a record batch of {header.size_bytes} bytes is over "
+            f"max.message.bytes={config.max_message_bytes}",
+        )
+    if origin is not AppendOrigin.CLIENT:
+        return None
+    text = _shape_fault(header) or _producer_fault(header)
+    if text is not None:
+        return Rejection(ErrorCode.INVALID_RECORD, text)
+    if header.compression > _COMPRESSION_MAX:
+        return Rejection(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression} is not known"
+        )
+    return _check_timestamps(header, config, now_ms)
+
+
+def _shape_fault(header: BatchHeader) -> str | None:
+    if header.base_offset != 0:
+        return f"base offset {header.base_offset} of a produced batch should be 0"
+    if header.is_control:
+        return "clients are not allowed to write control batches"
+    if header.record_count <= 0:
+        return f"record count {header.record_count} is not positive"
+    if header.last_offset_delta + 1 != header.record_count:
+        return (
+            f"last offset delta {header.last_offset_delta} does not fit "
+            f"record count {header.record_count}"
+        )
+    if header.size_bytes == HEADER_BYTES:
+        return f"{header.record_count} records in no bytes"
+    return None
+
+
+def _producer_fault(header: BatchHeader) -> str | None:
+    if not header.has_producer_id:
+        return "a transactional batch has no producer id" if header.is_transactional else None
+    if header.producer_epoch < 0 or header.base_sequence < 0:
+        return (
+            f"epoch {header.producer_epoch} or sequence {header.base_sequence} of producer "
+            f"{header.producer_id} is negative"
+        )
+    return None
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Rejection | None:
+    if config.is_log_append_time:
+        return None
+    if header.is_log_append_time:
+        text = "a producer should not set the timestamp type LogAppendTime"
+        return Rejection(ErrorCode.INVALID_TIMESTAMP, text)
+    newest, oldest = header.max_timestamp, header.base_timestamp
+    if newest != NO_TIMESTAMP and newest - now_ms > config.message_timestamp_after_max_ms:
+        text = f"timestamp {newest} is over message.timestamp.after.max.ms after {now_ms}"
+        return Rejection(ErrorCode.INVALID_TIMESTAMP, text)
+    before_max_ms = config.message_timestamp_before_max_ms
+    if before_max_ms != INT64_MAX and oldest != NO_TIMESTAMP and now_ms - oldest > before_max_ms:
+        text = f"timestamp {oldest} is over message.timestamp.before.max.ms before {now_ms}"
+        return Rejection(ErrorCode.INVALID_TIMESTAMP, text)
+    return None

@@ -1,0 +1,95 @@
+"""What goes into a partition's log and what comes out, as frozen values."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from broker_sim.core.effects import FileSlice
+from txnlog_spark.wire.errors import ErrorCode
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends decides how much is checked (Kafka's `AppendOrigin`).
+
+    CLIENT: batch shape, producer epoch and sequence, duplicates. COORDINATOR (offset commits,
+    coordinator records, markers): producer epoch only. REPLICATION: nothing is refused, for the
+    leader has checked it; offsets and leader epoch are kept as they are.
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why an append was refused; nothing has changed."""
+
+    error: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The outcome of one append. Offsets are inclusive; -1 where there is none."""
+
+    error: ErrorCode
+    message: str = ""
+    base_offset: int = -1
+    last_offset: int = -1
+    log_append_time_ms: int = -1
+    """The broker's time where `message.timestamp.type` is LogAppendTime, else -1."""
+    log_start_offset: int = -1
+    duplicate: bool = False
+    """The batch was appended before: the offsets are the old ones, nothing was written."""
+
+    @property
+    def ok(self) -> bool:
+        """Appended, now or before."""
+        return self.error == ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """One entry of the aborted-transaction index. Offsets are inclusive.
+
+    `last_offset` is the ABORT marker's; `last_stable_offset` (exclusive) is what the LSO became
+    by this marker, so that a reader knows where it may stop looking (Kafka's `AbortedTxn`).
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """The answer to one read: bytes by reference, whole batches only.
+
+    The first batch may begin before the offset asked for, as everywhere in Kafka: the client
+    drops what it did not ask for. `aborted` is None for READ_UNCOMMITTED.
+    """
+
+    error: ErrorCode
+    slices: tuple[FileSlice, ...]
+    aborted: tuple[AbortedTransaction, ...] | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    size_bytes: int
+    """The sum of the slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStateView:
+    """One producer's state on a partition, as DescribeProducers tells it (KIP-664)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+    """-1 when no transaction is open."""
