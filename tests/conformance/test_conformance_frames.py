@@ -1,0 +1,107 @@
+"""Hostile bytes: the broker lives on, and only the connection that sent them is closed."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from support.probe import read_exactly
+from support.raw import Connection, message_class
+
+from txnlog_spark.wire.framing import encode_request
+from txnlog_spark.wire.messages import ApiKey
+
+FRAME_BYTES_MAX = 104_857_600
+RANDOM_FRAMES = 300
+
+METADATA = encode_request(message_class(ApiKey.METADATA)(topics=[]), 9, 7, "raw")
+
+
+def framed(body: bytes) -> bytes:
+    """With the length in front."""
+    return struct.pack(">i", len(body)) + body
+
+
+CLOSING = {
+    "length over the limit": struct.pack(">i", FRAME_BYTES_MAX + 1) + b"x" * 100,
+    "length 2^31-1": struct.pack(">i", 2**31 - 1),
+    "length -1": struct.pack(">i", -1),
+    "a TLS hello": bytes.fromhex("1603010200010001fc0303"),
+    "an HTTP request": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no header": framed(b"\x00"),
+    "unknown api key": framed(struct.pack(">hhih", 9999, 0, 1, -1)),
+    "negative api key": framed(struct.pack(">hhih", -5, 0, 1, -1)),
+    "a version nobody speaks": framed(struct.pack(">hhih", 3, 99, 1, -1)),
+    "client id longer than the frame": framed(struct.pack(">hhih", 3, 1, 1, 3000)),
+    "array longer than the frame": framed(struct.pack(">hhihi", 3, 1, 1, -1, 2**31 - 1)),
+    "an API for brokers only": framed(struct.pack(">hhih", 4, 0, 1, -1)),
+}
+
+
+def is_healthy(connection: Connection) -> bool:
+    """Whether the broker still answers on this connection."""
+    return len(connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers) == 1
+
+
+@pytest.mark.parametrize("name", CLOSING)
+def test_a_frame_that_cannot_be_read_closes_its_connection_only(broker, name):
+    with Connection(broker.port) as bystander, Connection(broker.port) as hostile:
+        assert is_healthy(bystander)
+        hostile.send_bytes(CLOSING[name])
+        assert hostile.closed_by_peer()
+        assert is_healthy(bystander)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 11, len(METADATA) - 1])
+def test_a_truncated_frame_disturbs_nobody(broker, cut):
+    with Connection(broker.port) as bystander:
+        with Connection(broker.port) as hostile:
+            hostile.send_bytes(METADATA[:cut])
+        assert is_healthy(bystander)
+    with Connection(broker.port) as fresh:
+        assert is_healthy(fresh)
+
+
+def test_a_frame_in_single_bytes_is_answered(broker):
+    with Connection(broker.port) as slow:
+        for position in range(len(METADATA) - 1):
+            slow.send_bytes(METADATA[position : position + 1])
+        slow.send_bytes(METADATA[-1:])
+        assert not slow.closed_by_peer()
+
+
+def test_an_unknown_api_versions_version_is_answered_in_version_0(broker):
+    with Connection(broker.port) as connection:
+        # Its header is of the newest kind, which ends with (no) tagged fields.
+        connection.send_bytes(framed(struct.pack(">hhihb", 18, 99, 1, -1, 0)))
+        (size,) = struct.unpack(">i", read_exactly(connection.socket, 4))
+        body = read_exactly(connection.socket, size)
+        correlation_id, error, count = struct.unpack_from(">ihi", body)
+        assert (correlation_id, error) == (1, 35)
+        keys = {struct.unpack_from(">h", body, 10 + 6 * index)[0] for index in range(count)}
+        assert 18 in keys
+
+
+def random_frame(rng: random.Random) -> bytes:
+    """Random bytes, or a good request with some bytes changed."""
+    if rng.random() < 0.3:
+        return framed(rng.randbytes(rng.randrange(1, 200)))
+    key = rng.choice([1, 2, 3, 8, 9, 10, 11, 18, 19, 22, 24, 25, 26, 28])
+    body = bytearray(struct.pack(">hhih", key, rng.randrange(0, 8), 1, -1))
+    body += rng.randbytes(rng.randrange(0, 60))
+    if rng.random() < 0.5:
+        body = bytearray(METADATA[4:])
+        body[rng.randrange(8, len(body))] ^= 1 << rng.randrange(8)
+    return framed(bytes(body))
+
+
+def test_random_frames_leave_the_broker_alive(broker):
+    rng = random.Random(20260)
+    with Connection(broker.port) as bystander:
+        for _ in range(RANDOM_FRAMES):
+            with Connection(broker.port) as hostile:
+                hostile.send_bytes(random_frame(rng))
+        assert is_healthy(bystander)
+    with Connection(broker.port) as fresh:
+        assert is_healthy(fresh)

@@ -1,0 +1,88 @@
+"""Small steps with kafka-python, written as one writes them for Kafka."""
+
+from __future__ import annotations
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from support.librdkafka import Seen
+from support.probe import wait_until
+
+TIMEOUT_MS = 30_000
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1) -> str:
+    """Create a topic on one broker, wait for its leaders, return its name."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        options = {"num_partitions": partitions, "replication_factor": 1}
+        admin.create_topics({topic: options}, wait_for_metadata=True)
+    finally:
+        admin.close()
+    return topic
+
+
+def transactional(bootstrap: str, transactional_id: str, **settings) -> KafkaProducer:
+    """A transactional producer that has called `init_transactions`."""
+    made = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **settings)
+    made.init_transactions()
+    return made
+
+
+def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> KafkaConsumer:
+    """A consumer that starts at the earliest offset and does not commit by itself."""
+    return KafkaConsumer(
+        *topics,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **settings,
+    )
+
+
+def produce_values(bootstrap: str, topic: str, values, **settings) -> None:
+    """Produce each value, and wait for all of them."""
+    made = KafkaProducer(bootstrap_servers=bootstrap, **settings)
+    try:
+        sent = [made.send(topic, value.encode(), key=value.encode()) for value in values]
+        for each in sent:
+            each.get(timeout=30)
+    finally:
+        made.close()
+
+
+def poll_count(subscriber: KafkaConsumer, count: int) -> list:
+    """Poll until at least `count` records came."""
+    got: list = []
+
+    def enough() -> bool:
+        for records in subscriber.poll(timeout_ms=500).values():
+            got.extend(records)
+        return len(got) >= count
+
+    wait_until(enough, f"{count} records")
+    return got
+
+
+def read_topic(
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
+) -> list[Seen]:
+    """Every record from the earliest offset to the end that this isolation level has now."""
+    reader = consumer(bootstrap, None, isolation_level=isolation, **settings)
+    try:
+        places = [TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)]
+        reader.assign(places)
+        reader.seek_to_beginning(*places)
+        ends = reader.end_offsets(places)
+        seen: list[Seen] = []
+
+        def ended() -> bool:
+            for records in reader.poll(timeout_ms=200).values():
+                seen.extend(Seen(one.partition, one.offset, one.key, one.value) for one in records)
+            return all(reader.position(place) >= ends[place] for place in places)
+
+        wait_until(ended, f"the ends {ends}")
+        return sorted(seen)
+    finally:
+        reader.close()
