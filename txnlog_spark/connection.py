@@ -1,0 +1,70 @@
+"""Which cluster, and one client of it per process.
+
+Spark builds readers and writers anew all the time, in worker processes that live on: the planner
+of each micro-batch, the tasks, the committer. So connections are kept here, by what they connect
+to, and not in those objects; they are never pickled and never survive a fork.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txnlog_spark import embedded
+from txnlog_spark.client.driver import Client
+from txnlog_spark.protocol.session import SessionConfig
+
+TOPIC_WAIT_MS_MAX = 15_000
+CLIENTS_MAX = 8
+"""Workers are shared by all queries of a session; the client that was made first goes first."""
+
+_clients: dict[tuple[int, ConnectionSettings, str], Client] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """How to reach the brokers. Without `bootstrap_servers`: the embedded broker under `path`."""
+
+    bootstrap_servers: str | None = None
+    path: str | None = None
+    client_id: str = "txnlog"
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> ConnectionSettings:
+        """From the values of `options.parse_options`."""
+        return cls(
+            bootstrap_servers=values["kafka.bootstrap.servers"],
+            path=values["path"],
+            client_id=values["kafka.client.id"],
+            request_timeout_ms=values["kafka.request.timeout.ms"],
+            api_timeout_ms=values["kafka.default.api.timeout.ms"],
+        )
+
+
+def resolve_bootstrap(settings: ConnectionSettings) -> str:
+    """`host:port,host:port`; starts the embedded broker when that is asked for."""
+    if settings.bootstrap_servers is not None:
+        return settings.bootstrap_servers
+    return embedded.ensure_broker(settings.path)
+
+
+def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = None) -> Client:
+    """This process's client. A task is given the address that its planner resolved."""
+    servers = bootstrap_servers or resolve_bootstrap(settings)
+    key = (os.getpid(), settings, servers)
+    client = _clients.get(key)
+    if client is None:
+        while len(_clients) >= CLIENTS_MAX:
+            _clients.pop(next(iter(_clients))).close()
+        config = SessionConfig(
+            request_timeout_ms=settings.request_timeout_ms,
+            operation_timeout_ms=settings.api_timeout_ms,
+            topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
+        )
+        client = Client(servers, client_id=settings.client_id, config=config)
+        _clients[key] = client
+    return client

@@ -1,0 +1,91 @@
+"""`format("txnlog")`: what Spark asks for a reader or a writer, and nothing more.
+
+    spark.readStream.format("txnlog").option("kafka.bootstrap.servers", ...)
+         .option("subscribe", "orders").load()
+    df.writeStream.format("txnlog").option("kafka.bootstrap.servers", ...)
+      .option("topic", "out").option("checkpointLocation", ...).start()
+
+Schema and options are those of Spark's Kafka connector (`options.OPTIONS`). Wrong options are
+refused here, before anything is read or written; each message says what to do.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from txnlog_spark.errors import OptionError
+from txnlog_spark.options import Use, parse_options
+from txnlog_spark.sink.columns import check_columns
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.writers import TxnLogBatchWriter, TxnLogStreamWriter
+from txnlog_spark.source.batch import TxnLogBatchReader
+from txnlog_spark.source.columns import source_schema
+from txnlog_spark.source.settings import SourceSettings, read_source_settings
+from txnlog_spark.source.stream import TxnLogStreamReader
+from txnlog_spark.surface import readable_errors
+
+
+class TxnLogDataSource(DataSource):
+    """Kafka, and brokers that speak its protocol, with end-to-end exactly-once."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return "txnlog"
+
+    def schema(self) -> StructType:
+        """The schema of a read; called by `load()`, so that its options are checked there."""
+        with readable_errors():
+            values = parse_options(self.options, Use.READ)
+            return source_schema(include_headers=values["includeHeaders"])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A bounded snapshot."""
+        with readable_errors():
+            settings = read_source_settings(self.options, streaming=False)
+            _check_schema(schema, settings)
+            return TxnLogBatchReader(settings)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The streaming source."""
+        with readable_errors():
+            settings = read_source_settings(self.options, streaming=True)
+            _check_schema(schema, settings)
+            return TxnLogStreamReader(settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write; append only."""
+        with readable_errors():
+            if overwrite:
+                raise OptionError("mode", "overwrite", "append: a log cannot be overwritten")
+            settings = read_sink_settings(self.options, streaming=False)
+            return TxnLogBatchWriter(settings, check_columns(schema, settings))
+
+    def streamWriter(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002  Spark's signature
+    ) -> DataSourceStreamWriter:
+        """The exactly-once sink.
+
+        A log cannot be truncated: the output mode complete appends the whole result each time, as
+        Spark's Kafka sink does.
+        """
+        with readable_errors():
+            settings = read_sink_settings(self.options, streaming=True)
+            return TxnLogStreamWriter(settings, check_columns(schema, settings))
+
+
+def _check_schema(schema: StructType, settings: SourceSettings) -> None:
+    fixed = source_schema(include_headers=settings.include_headers)
+    if schema.simpleString() != fixed.simpleString():
+        raise OptionError(
+            "schema", schema.simpleString(), f"leave it out: a read has {fixed.simpleString()}"
+        )

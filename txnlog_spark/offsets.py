@@ -1,0 +1,139 @@
+"""Source offsets and the JSON that Spark's Kafka source keeps them in.
+
+One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per partition. It is what
+Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
+`endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
+own Kafka source writes the same, so a checkpoint can be read whoever wrote it (Spark's `JsonUtils`
+and `KafkaSourceOffset`). Pure: text and mappings in, values out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+EARLIEST_OFFSET = -2
+"""In `startingOffsets`: the log start offset of the partition (Spark's `KafkaOffsetRangeLimit`)."""
+LATEST_OFFSET = -1
+"""In `startingOffsets` and `endingOffsets`: the end of the partition."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name; sorts by topic, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+SourceOffset = Mapping[TopicPartition, int]
+"""Next offset to read per partition: inclusive as a start, exclusive as an end."""
+
+
+class OffsetFormatError(ValueError):
+    """Text or a value that is no offset JSON; the message says where."""
+
+
+def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
+    """The JSON value of `offsets`, topics and partitions in ascending order."""
+    value: dict[str, dict[str, int]] = {}
+    for (topic, partition), position in sorted(offsets.items()):
+        value.setdefault(topic, {})[str(partition)] = position
+    return value
+
+
+def from_json_value(value: Any) -> dict[TopicPartition, int]:
+    """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong."""
+    if not isinstance(value, Mapping):
+        raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
+    offsets: dict[TopicPartition, int] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, Mapping):
+            raise OffsetFormatError(
+                f"topic {topic!r}: expected an object of partitions, got {_shown(partitions)}"
+            )
+        for partition, position in partitions.items():
+            name = TopicPartition(str(topic), _partition_number(topic, partition))
+            if not isinstance(position, int) or isinstance(position, bool):
+                raise OffsetFormatError(f"{name}: offset {_shown(position)} is not an integer")
+            offsets[name] = position
+    return offsets
+
+
+def parse_offsets(text: str) -> dict[TopicPartition, int]:
+    """The offsets of JSON text such as `{"orders":{"0":23,"1":-2}}`.
+
+    Offsets below -2 are refused. Raises OffsetFormatError.
+    """
+    offsets = from_json_value(_json_of(text))
+    for name, position in offsets.items():
+        if position < EARLIEST_OFFSET:
+            raise OffsetFormatError(
+                f"{name}: offset {position} is neither an offset, -1 (latest) nor -2 (earliest)"
+            )
+    return offsets
+
+
+def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """The partitions of an `assign` option such as `{"orders":[0,1]}`, sorted, without repeats.
+
+    Raises OffsetFormatError.
+    """
+    value = _json_of(text)
+    if not isinstance(value, Mapping) or not value:
+        raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
+    found: set[TopicPartition] = set()
+    for topic, partitions in value.items():
+        if not isinstance(partitions, list) or not partitions:
+            raise OffsetFormatError(
+                f"topic {topic!r}: expected a list of partition numbers, got {_shown(partitions)}"
+            )
+        found.update(TopicPartition(topic, _partition_number(topic, p)) for p in partitions)
+    return tuple(sorted(found))
+
+
+def format_offsets(offsets: SourceOffset) -> str:
+    """The compact JSON text of `offsets`: `parse_offsets` gives it back."""
+    return json.dumps(to_json_value(offsets), separators=(",", ":"))
+
+
+def by_plain_names(offsets: SourceOffset) -> dict[tuple[str, int], int]:
+    """The same offsets under plain (topic, partition) tuples, as the protocol's values type them."""
+    return {(name.topic, name.partition): position for name, position in offsets.items()}
+
+
+def is_source_offset(value: Any) -> bool:
+    """Whether a line of Spark's offset log is the offset of a Kafka-like source.
+
+    A file or rate source writes other shapes; those have no partitions to commit to a group.
+    """
+    try:
+        offsets = from_json_value(value)
+    except OffsetFormatError:
+        return False
+    return bool(offsets) or value == {}
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OffsetFormatError(f"{_shown(text)} is not JSON: {error}") from None
+
+
+def _partition_number(topic: str, partition: Any) -> int:
+    try:
+        number = int(partition)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or isinstance(partition, bool):
+        raise OffsetFormatError(f"topic {topic!r}: {_shown(partition)} is not a partition number")
+    return number
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

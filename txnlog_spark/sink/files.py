@@ -1,0 +1,27 @@
+"""Files that are whole or absent: written beside, flushed, renamed, the directory flushed too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` with `data`; after a crash it holds the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    flush_directory(path.parent)
+
+
+def flush_directory(directory: Path) -> None:
+    """Make renames in `directory` durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

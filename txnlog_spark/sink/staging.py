@@ -1,0 +1,249 @@
+"""Staged batches: a task attempt's finished record batches, on their way to the committer.
+
+A task attempt appends record batches as it makes them; they stay in memory while they are small and
+travel inside the commit message, and go to a file when they are not. The file appears under its
+name only when it is complete and flushed, named by query, batch and task attempt: attempts never
+share one, so a retry, a speculative copy or a zombie can do no harm. What the message of a lost
+attempt pointed to is removed with its batch's directory.
+
+The file is the concatenated batches and nothing else; the message says what lies where. Reading
+checks every batch's CRC, so that a torn or foreign file is an error and never wrong data.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.sink.files import flush_directory
+from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches
+
+INLINE_BYTES_MAX = 1024 * 1024
+"""Staged batches up to this size travel in the commit message: no file, no flush."""
+
+MESSAGE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    """Whole record batches of one partition: where they lie in the staged bytes."""
+
+    topic: str
+    partition: int
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class StagedBatches(WriterCommitMessage):
+    """A task attempt's commit message.
+
+    Exactly one of `inline` and `path` is set when there is a chunk. `partition_counts` is what the
+    partitioner went by, so that the committer can see that all tasks saw the same topic.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    task_attempt_id: int
+    chunks: tuple[StagedChunk, ...] = ()
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    inline: bytes | None = None
+    path: str | None = None
+    record_count: int = 0
+    version: int = MESSAGE_VERSION
+
+    @property
+    def size_bytes(self) -> int:
+        """All record batches together."""
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+
+def batch_directory(root: Path, query_id: str, batch_id: int) -> Path:
+    """Where the attempts of one micro-batch stage their files."""
+    return root / query_id / str(batch_id)
+
+
+class StagingWriter:
+    """Takes a task attempt's record batches; `finish` makes them readable, `discard` forgets."""
+
+    def __init__(self, directory: Path, attempt_name: str, *, inline_bytes_max: int) -> None:
+        self._directory = directory
+        self._path = directory / f"{attempt_name}-{uuid.uuid4().hex[:8]}.staged"
+        self._inline_bytes_max = inline_bytes_max
+        self._memory = bytearray()
+        self._file: BinaryIO | None = None
+        self._position = 0
+        self._chunks: list[StagedChunk] = []
+
+    def append(self, topic: str, partition: int, batches: Sequence[bytes | bytearray]) -> None:
+        """Add record batches of one partition, behind all that were added before."""
+        for batch in batches:
+            self._write(batch)
+            self._extend_chunk(topic, partition, len(batch))
+
+    def finish(self) -> tuple[tuple[StagedChunk, ...], bytes | None, str | None]:
+        """(chunks, inline bytes, path of the complete and flushed file)."""
+        if self._file is None:
+            return tuple(self._chunks), bytes(self._memory) if self._chunks else None, None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._unfinished.replace(self._path)
+        flush_directory(self._directory)
+        return tuple(self._chunks), None, str(self._path)
+
+    def discard(self) -> None:
+        """Remove what was written; the attempt failed."""
+        if self._file is not None:
+            self._file.close()
+            self._unfinished.unlink(missing_ok=True)
+
+    @property
+    def _unfinished(self) -> Path:
+        return self._path.with_suffix(".unfinished")
+
+    def _write(self, batch: bytes | bytearray) -> None:
+        if self._file is None and len(self._memory) + len(batch) > self._inline_bytes_max:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._file = self._unfinished.open("wb")
+            self._file.write(self._memory)
+            self._memory = bytearray()
+        if self._file is None:
+            self._memory += batch
+        else:
+            self._file.write(batch)
+
+    def _extend_chunk(self, topic: str, partition: int, size_bytes: int) -> None:
+        last = self._chunks[-1] if self._chunks else None
+        joins = (
+            last is not None
+            and (last.topic, last.partition) == (topic, partition)
+            and last.size_bytes + size_bytes <= INLINE_BYTES_MAX
+        )
+        if last is not None and joins:
+            self._chunks[-1] = StagedChunk(
+                topic, partition, last.position, last.size_bytes + size_bytes
+            )
+        else:
+            self._chunks.append(StagedChunk(topic, partition, self._position, size_bytes))
+        self._position += size_bytes
+
+
+def plan_staged(messages: Sequence[StagedBatches]) -> list[StagedPartition]:
+    """Each partition's record batches, read when they are needed; in the order of the tasks.
+
+    Raises StagedBatchesInvalid for a message of another version of this package.
+    """
+    found: dict[tuple[str, int], list[tuple[StagedBatches, StagedChunk]]] = {}
+    for message in messages:
+        if message.version != MESSAGE_VERSION:
+            raise StagedBatchesInvalid(
+                f"a task staged batches in version {message.version}, the driver reads "
+                f"{MESSAGE_VERSION}: install one version of txnlog_spark on all machines"
+            )
+        for chunk in message.chunks:
+            found.setdefault((chunk.topic, chunk.partition), []).append((message, chunk))
+    return [
+        StagedPartition(
+            topic=topic,
+            partition=number,
+            read=_reader(pieces),
+            size_bytes=sum(chunk.size_bytes for _, chunk in pieces),
+        )
+        for (topic, number), pieces in sorted(found.items())
+    ]
+
+
+def _reader(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Callable[[], Iterator[bytearray]]:
+    return partial(_read_pieces, pieces)
+
+
+def _read_pieces(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Iterator[bytearray]:
+    """The chunks' bytes, one at a time, each checked."""
+    opened: tuple[str, BinaryIO] | None = None
+    try:
+        for message, chunk in pieces:
+            if message.path is None:
+                data = bytearray(_inline_part(message, chunk))
+            else:
+                if opened is None or opened[0] != message.path:
+                    if opened is not None:
+                        opened[1].close()
+                    opened = (message.path, _open(message.path))
+                opened[1].seek(chunk.position)
+                data = bytearray(opened[1].read(chunk.size_bytes))
+            _check_batches(data, message, chunk)
+            yield data
+    finally:
+        if opened is not None:
+            opened[1].close()
+
+
+def _inline_part(message: StagedBatches, chunk: StagedChunk) -> bytes:
+    return (message.inline or b"")[chunk.position : chunk.position + chunk.size_bytes]
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise StagedBatchesInvalid(
+            f"staged file {path} cannot be opened ({error.strerror}): set stagingLocation to a "
+            "directory that all executors and the driver share"
+        ) from error
+
+
+def _check_batches(data: bytearray, message: StagedBatches, chunk: StagedChunk) -> None:
+    """Raise StagedBatchesInvalid unless `data` is exactly whole batches with right CRCs."""
+    end = 0
+    try:
+        for header, position in iter_batches(data):
+            check_crc(data, position, header)
+            end = position + header.size_bytes
+    except CorruptBatch as error:
+        raise _invalid(message, chunk, str(error)) from error
+    if end != chunk.size_bytes or len(data) != chunk.size_bytes:
+        raise _invalid(message, chunk, f"{len(data)} bytes with {end} of whole batches")
+
+
+def _invalid(message: StagedBatches, chunk: StagedChunk, reason: str) -> StagedBatchesInvalid:
+    where = message.path or f"the commit message of task attempt {message.task_attempt_id}"
+    return StagedBatchesInvalid(
+        f"staged batches of {chunk.topic}-{chunk.partition} in {where} are damaged ({reason}): "
+        "nothing was committed, restart the query to replay the batch"
+    )
+
+
+def default_root(checkpoint: Path | None, staging_location: Path | None) -> Path:
+    """The option, else inside the checkpoint, else (batch writes) the temporary directory."""
+    if staging_location is not None:
+        return staging_location
+    if checkpoint is not None:
+        return checkpoint / "txnlog" / "staging"
+    return Path(tempfile.gettempdir()) / "txnlog-staging"
+
+
+def remove_messages(messages: Sequence[StagedBatches | None]) -> None:
+    """Remove the files that these messages point to; missing ones are fine."""
+    for message in messages:
+        if message is not None and message.path is not None:
+            Path(message.path).unlink(missing_ok=True)
+
+
+def remove_batches(root: Path, query_id: str, batch_id: int) -> None:
+    """Remove the directories of `batch_id` and all before it, leftovers of lost attempts too."""
+    for directory in (root / query_id).glob("*"):
+        if directory.name.isdigit() and int(directory.name) <= batch_id:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,119 @@
+"""What a read asks the brokers: which partitions there are, and where they start and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from txnlog_spark.client import admin
+from txnlog_spark.client.driver import Client
+from txnlog_spark.connection import client_for
+from txnlog_spark.errors import OptionError
+from txnlog_spark.offsets import TopicPartition, by_plain_names
+from txnlog_spark.source.positions import (
+    Bounds,
+    check_in_log,
+    resolve_positions,
+    timestamps_wanted,
+)
+from txnlog_spark.source.settings import COMMITTED, PositionRequest, SourceSettings
+
+COMMITTED_WAIT_MS_MIN = 120_000
+"""A stable read of a group waits for the transactions that still hold offsets pending: a driver
+that died in one is timed out by the coordinator (`transaction.timeout.ms` 60 s, sweep 10 s)."""
+
+_SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+
+
+def discover(settings: SourceSettings) -> tuple[TopicPartition, ...]:
+    """The partitions that the options select, sorted.
+
+    Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
+    that its topic does not have. A pattern that matches nothing yet is no error.
+    """
+    selection = settings.selection
+    client = client_for(settings.connection)
+    if selection.pattern is not None:
+        every = admin.topic_partitions(client, None)
+        found = {t: numbers for t, numbers in every.items() if selection.matches(t)}
+        return _flattened(found)
+    if selection.topics:
+        return _flattened(admin.topic_partitions(client, selection.topics))
+    existing = _flattened(admin.topic_partitions(client, {p.topic for p in selection.assigned}))
+    missing = sorted(set(selection.assigned) - set(existing))
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise OptionError("assign", names, "partitions that exist: the topic has fewer")
+    return selection.assigned
+
+
+def fetch_offsets(
+    settings: SourceSettings,
+    partitions: Iterable[TopicPartition],
+    which: str,
+    *,
+    read_committed: bool | None = None,
+) -> dict[TopicPartition, int]:
+    """The "earliest" or "latest" offset of each partition; latest is the end for this reader."""
+    specs = dict.fromkeys(partitions, _SPECS[which])
+    return _list_offsets(settings, specs, read_committed=read_committed)
+
+
+def fetch_committed(settings: SourceSettings) -> dict[TopicPartition, int]:
+    """The group's stable committed offsets; empty without a group.
+
+    Waits while a transaction holds offsets pending, longer than other requests may take.
+    """
+    if settings.group_id is None:
+        return {}
+    connection = settings.connection
+    api_timeout_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
+    client = client_for(replace(connection, api_timeout_ms=api_timeout_ms))
+    committed = admin.committed_offsets(client, settings.group_id, require_stable=True)
+    return {TopicPartition(*name): position for name, position in committed.items()}
+
+
+def fetch_positions(
+    settings: SourceSettings,
+    request: PositionRequest,
+    partitions: tuple[TopicPartition, ...],
+) -> dict[TopicPartition, int]:
+    """Where `request` starts or ends in each partition.
+
+    Raises OptionError for a request that does not fit the partitions, and DataLoss for an offset
+    that is named or committed and lies outside the log (unless failOnDataLoss=false).
+    """
+    named = request.offsets is not None or request.word == COMMITTED
+    bounds = Bounds(
+        earliest=fetch_offsets(settings, partitions, "earliest"),
+        latest=fetch_offsets(settings, partitions, "latest"),
+        by_timestamp=_list_offsets(settings, timestamps_wanted(request, partitions)),
+        committed=fetch_committed(settings) if request.word == COMMITTED else {},
+    )
+    positions = resolve_positions(request, partitions, bounds)
+    if not named:
+        return positions
+    return check_in_log(
+        positions,
+        bounds,
+        fail_on_data_loss=settings.fail_on_data_loss,
+        option=request.option,
+    )
+
+
+def _list_offsets(
+    settings: SourceSettings,
+    specs: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool | None = None,
+) -> dict[TopicPartition, int]:
+    if not specs:
+        return {}
+    client: Client = client_for(settings.connection)
+    isolation = settings.read_committed if read_committed is None else read_committed
+    answer = admin.list_offsets(client, by_plain_names(specs), read_committed=isolation)
+    return {TopicPartition(*name): found.offset for name, found in answer.items()}
+
+
+def _flattened(topics: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(t, n) for t, numbers in topics.items() for n in numbers))

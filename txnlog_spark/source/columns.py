@@ -1,0 +1,81 @@
+"""The rows of a read: Spark's Kafka source schema, and the Arrow batches in it.
+
+Without headers: key binary, value binary, topic string, partition int, offset long, timestamp
+timestamp, timestampType int (0 CreateTime, 1 LogAppendTime); with includeHeaders also headers,
+array<struct<key: string, value: binary>>.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
+from txnlog_spark.offsets import TopicPartition
+
+_HEADER_STRUCT = StructType(
+    [StructField("key", StringType()), StructField("value", BinaryType())]
+)  # fmt: skip
+
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+_ARROW_SCHEMA_WITH_HEADERS = _ARROW_SCHEMA.append(pa.field("headers", HEADERS_TYPE))
+
+
+def source_schema(*, include_headers: bool) -> StructType:
+    """The schema of a read, as Spark's Kafka source has it."""
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if include_headers:
+        fields.append(StructField("headers", ArrayType(_HEADER_STRUCT)))
+    return StructType(fields)
+
+
+def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBatch:
+    """One Arrow batch of decoded records. A record without a timestamp has a null one."""
+    count = len(columns.offsets)
+    timestamps_us = pa.array(
+        columns.timestamps * 1000, pa.timestamp("us", tz="UTC"), mask=columns.timestamps < 0
+    )
+    arrays = [
+        columns.keys,
+        columns.values,
+        pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(count, np.int8)), pa.array([partition.topic])
+        ).dictionary_decode(),
+        pa.array(np.full(count, partition.partition, np.int32)),
+        pa.array(columns.offsets),
+        timestamps_us,
+        pa.array(columns.timestamp_types),
+    ]
+    if columns.headers is None:
+        return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [*arrays, columns.headers], schema=_ARROW_SCHEMA_WITH_HEADERS
+    )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Which offsets a micro-batch takes and how they are cut into tasks: pure decisions.
+
+Everything here is a function of offsets. The facades (`stream.py`, `batch.py`) ask the brokers and
+hand the answers in, so that each rule can be tested without one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from txnlog_spark.offsets import SourceOffset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets of one partition for one task: start inclusive, end exclusive."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets; records can be fewer, markers and compaction leave gaps."""
+        return self.end_offset - self.start_offset
+
+
+def limit_offsets(
+    start: SourceOffset, available: SourceOffset, offset_count_max: int
+) -> dict[TopicPartition, int]:
+    """An end that takes at most `offset_count_max` offsets, shared by how much each has waiting.
+
+    Every partition with something waiting advances within a few calls: what rounding leaves over
+    goes first to partitions that got nothing, beginning at another one each time. A partition that
+    is not in `start` does not count and keeps its available end.
+    """
+    waiting = {p: available[p] - start[p] for p in available if p in start}
+    waiting = {p: count for p, count in sorted(waiting.items()) if count > 0}
+    total = sum(waiting.values())
+    if total <= offset_count_max:
+        return dict(available)
+    shares = {p: offset_count_max * count // total for p, count in waiting.items()}
+    left = offset_count_max - sum(shares.values())
+    for partition in _by_need(shares, sum(start.values())):
+        if left == 0:
+            break
+        shares[partition] += 1
+        left -= 1
+    return {p: start[p] + shares[p] if p in shares else end for p, end in available.items()}
+
+
+def _by_need(shares: Mapping[TopicPartition, int], turn: int) -> list[TopicPartition]:
+    """Partitions without a share first; among equals, rotated by `turn`."""
+    names = list(shares)
+    cut = turn % len(names)
+    return sorted(names[cut:] + names[:cut], key=lambda partition: shares[partition] > 0)
+
+
+def plan_ranges(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+    """One range per partition that has offsets to read; a partition without a start is left out."""
+    return [
+        OffsetRange(partition, start[partition], end_offset)
+        for partition, end_offset in sorted(end.items())
+        if partition in start and end_offset > start[partition]
+    ]
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[OffsetRange]:
+    """Cut ranges so that none is over the maximum and, if offsets suffice, the minimum is met.
+
+    First the maximum cuts; if that gives fewer than `min_partitions`, large ranges are cut further,
+    in proportion to their size (Spark's `KafkaOffsetRangeCalculator`). The pieces of one partition
+    are in order and cover exactly its range.
+    """
+    pieces = [r for r in ranges if r.offset_count > 0]
+    if max_records_per_partition is not None:
+        pieces = [
+            piece
+            for r in pieces
+            for piece in _cut(r, -(-r.offset_count // max_records_per_partition))
+        ]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    counts = _piece_counts([piece.offset_count for piece in pieces], min_partitions)
+    return [
+        piece
+        for r, count in zip(pieces, counts, strict=True)
+        for piece in _cut(r, count)
+    ]  # fmt: skip
+
+
+def _piece_counts(sizes: list[int], wanted: int) -> list[int]:
+    """How many pieces each range becomes: at least one, at most its size, `wanted` in all."""
+    counts = [1] * len(sizes)
+    missing = min(wanted, sum(sizes)) - len(sizes)
+    if missing <= 0:
+        return counts
+    total = sum(sizes)
+    for index, size in enumerate(sizes):
+        counts[index] += min(missing * size // total, size - 1)
+    missing = min(wanted, total) - sum(counts)
+    while missing > 0:
+        largest = max(range(len(sizes)), key=lambda i: sizes[i] / counts[i])
+        counts[largest] += 1
+        missing -= 1
+    return counts
+
+
+def _cut(whole: OffsetRange, piece_count: int) -> list[OffsetRange]:
+    """`piece_count` ranges of sizes that differ by at most one."""
+    bounds = [
+        whole.start_offset + whole.offset_count * i // piece_count for i in range(piece_count + 1)
+    ]
+    return [
+        replace(whole, start_offset=low, end_offset=high)
+        for low, high in itertools.pairwise(bounds)
+        if high > low
+    ]
+
+
+def cap_at_committed(
+    start: SourceOffset, available: SourceOffset, committed: SourceOffset
+) -> dict[TopicPartition, int] | None:
+    """The end of a batch that was committed but is missing from the checkpoint, or None.
+
+    The sink commits a batch's end offsets to the consumer group in the batch's own transaction. If
+    the group is ahead of where Spark starts, `offsets/N` and `commits/N` were lost after batch N
+    was committed: planned again with exactly that end, it is recognised and skipped. A partition
+    that the group does not know is left out of the end, so that it stays where it starts.
+    """
+    ahead = any(committed.get(p, -1) > start_offset for p, start_offset in start.items())
+    if not ahead:
+        return None
+    return {
+        p: max(start_offset, min(committed.get(p, start_offset), available.get(p, start_offset)))
+        for p, start_offset in start.items()
+    }

@@ -1,0 +1,135 @@
+"""What the options of a read say, as one typed value, with the rules between options checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.errors import OptionError
+from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from txnlog_spark.options import Use, parse_options
+
+COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions a query reads: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        """Whether the whole name of `topic` matches the pattern, as Java's `matches` does."""
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRequest:
+    """Where to start or end: `word`, or `offsets`, or timestamps in ms; the last that is set wins.
+
+    `latest_if_none` says what a timestamp after the last record means: the end, or an error.
+    """
+
+    word: str | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamps_ms: Mapping[TopicPartition, int] | None = None
+    timestamp_ms: int | None = None
+    latest_if_none: bool = False
+    option: str = "startingOffsets"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """A read's options, checked."""
+
+    connection: ConnectionSettings
+    selection: Selection
+    starting: PositionRequest
+    ending: PositionRequest
+    group_id: str | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    read_committed: bool
+    fetch_bytes_max: int
+    partition_fetch_bytes_max: int
+
+
+def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
+    """The settings of a `readStream` or a `read`. Raises OptionError."""
+    values = parse_options(options, Use.READ_STREAM if streaming else Use.READ_BATCH)
+    starting = _starting(values, "latest" if streaming else "earliest")
+    if not streaming and starting.word == "latest":
+        raise OptionError("startingOffsets", "latest", "earliest: a batch from the end is empty")
+    if starting.word == COMMITTED and values["kafka.group.id"] is None:
+        raise OptionError("kafka.group.id", None, "set it: startingOffsets=committed needs a group")
+    return SourceSettings(
+        connection=ConnectionSettings.from_values(values),
+        selection=_selection(values),
+        starting=starting,
+        ending=PositionRequest(word="latest") if streaming else _ending(values),
+        group_id=values["kafka.group.id"],
+        fail_on_data_loss=values["failOnDataLoss"],
+        include_headers=values["includeHeaders"],
+        min_partitions=values["minPartitions"],
+        max_records_per_partition=values["maxRecordsPerPartition"],
+        max_offsets_per_trigger=values.get("maxOffsetsPerTrigger"),
+        read_committed=values["kafka.isolation.level"] == "read_committed",
+        fetch_bytes_max=values["kafka.fetch.max.bytes"],
+        partition_fetch_bytes_max=values["kafka.max.partition.fetch.bytes"],
+    )
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    names = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in names if values[name] is not None]
+    if not given:
+        raise OptionError(
+            "subscribe", None, "set it to the topic to read (or subscribePattern, or assign)"
+        )
+    if len(given) > 1:
+        raise OptionError(given[1], None, f"remove it or {given[0]}: only one of them can be set")
+    pattern = values["subscribePattern"]
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(
+                "subscribePattern", pattern, f"a regular expression ({error})"
+            ) from None
+    return Selection(values["subscribe"] or (), pattern, values["assign"] or ())
+
+
+def _starting(values: Mapping[str, Any], default: str) -> PositionRequest:
+    given = values["startingOffsets"]
+    return PositionRequest(
+        word=default if given is None else given if isinstance(given, str) else None,
+        offsets=None if isinstance(given, str) else given,
+        timestamps_ms=values["startingOffsetsByTimestamp"],
+        timestamp_ms=values["startingTimestamp"],
+        latest_if_none=values["startingOffsetsByTimestampStrategy"] == "latest",
+    )
+
+
+def _ending(values: Mapping[str, Any]) -> PositionRequest:
+    given = values["endingOffsets"]
+    offsets = None if isinstance(given, str) else given
+    if offsets is not None and EARLIEST_OFFSET in offsets.values():
+        raise OptionError(
+            "endingOffsets", None, f"offsets or {LATEST_OFFSET} (latest): a batch cannot end at -2"
+        )
+    return PositionRequest(
+        word=given if isinstance(given, str) else None,
+        offsets=offsets,
+        timestamps_ms=values["endingOffsetsByTimestamp"],
+        timestamp_ms=values["endingTimestamp"],
+        latest_if_none=True,
+        option="endingOffsets",
+    )

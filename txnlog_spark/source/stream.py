@@ -1,0 +1,196 @@
+"""The streaming source: what Spark asks on the driver, once per micro-batch, and in the tasks.
+
+Spark keeps one reader per query run in a worker of its own and asks it, in this order: for a new
+query `initialOffset` (also when batch 0 is replayed), then per micro-batch `latestOffset` (its
+answer goes to `<checkpoint>/offsets/<batchId>`), `partitions`, and `commit` when the next batch is
+logged. `read` runs in the tasks on a copy.
+
+Three rules keep batches repeatable:
+
+- A start that asking again could change (latest, a timestamp after the last record) is made batch
+  0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does not keep
+  a Python source's initial offset, so this is where it is kept.
+- Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
+- With a group, the first batch after a start ends where the group was committed, if that is ahead
+  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from txnlog_spark.connection import resolve_bootstrap
+from txnlog_spark.errors import DataLoss, UnknownTopic, check
+from txnlog_spark.failpoints import reached
+from txnlog_spark.offsets import TopicPartition, from_json_value, to_json_value
+from txnlog_spark.source.brokers import discover, fetch_committed, fetch_offsets, fetch_positions
+from txnlog_spark.source.data_loss import (
+    REMEDY,
+    Loss,
+    find_deleted,
+    find_late_additions,
+    find_rewound,
+)
+from txnlog_spark.source.partition import RangePartition, read_range
+from txnlog_spark.source.planning import cap_at_committed, limit_offsets, plan_ranges, split_ranges
+from txnlog_spark.source.positions import is_repeatable
+from txnlog_spark.source.settings import SourceSettings
+from txnlog_spark.surface import readable_errors
+
+logger = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, int]
+JsonOffset = dict[str, dict[str, int]]
+
+
+class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's source. Holds plain values only: copies of it are pickled to the tasks."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+
+    def initialOffset(self) -> JsonOffset:
+        """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
+        with readable_errors():
+            if self._initial is None:
+                settings = self._settings
+                self._initial = fetch_positions(settings, settings.starting, discover(settings))
+            return to_json_value(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxOffsetsPerTrigger, as rows."""
+        limit = self._settings.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freeze the end of the query: what is in the log now."""
+        with readable_errors():
+            self._target = fetch_offsets(self._settings, discover(self._settings), "latest")
+
+    def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
+        """The end of the next batch: what is available, within `limit` and the rules above."""
+        with readable_errors():
+            begin = from_json_value(start)
+            first = self._latest is None
+            available = self._available(begin)
+            self._latest = available
+            if first and begin == self._initial and not is_repeatable(self._settings.starting):
+                return start
+            if first:
+                capped = cap_at_committed(begin, available, fetch_committed(self._settings))
+                available = available if capped is None else capped
+            end = self._limited(begin, available, limit)
+            reached("S0", "before")
+            return to_json_value(end)
+
+    def reportLatestOffset(self) -> JsonOffset | None:
+        """The ends that the last `latestOffset` saw, for the query's progress report."""
+        return None if self._latest is None else to_json_value(self._latest)
+
+    def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        reached("S0", "after")
+        with readable_errors():
+            begin, until = from_json_value(start), from_json_value(end)
+            replayed_first = self._latest is None and begin == self._initial
+            if not replayed_first:
+                rewound = find_rewound(begin, until)
+                self._report(rewound)
+            added = sorted(set(until) - set(begin))
+            if added:
+                begin.update(fetch_offsets(self._settings, added, "earliest"))
+            ranges = split_ranges(
+                plan_ranges(begin, until),
+                min_partitions=self._settings.min_partitions,
+                max_records_per_partition=self._settings.max_records_per_partition,
+            )
+            bootstrap_servers = resolve_bootstrap(self._settings.connection)
+            return [RangePartition(r, bootstrap_servers) for r in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one task as Arrow batches."""
+        check(isinstance(partition, RangePartition), "a partition of another source")
+        with readable_errors():
+            yield from read_range(self._settings, partition)  # type: ignore[arg-type]
+
+    def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
+        """Only a hint: the group's offsets are committed by the sink, with the output."""
+        reached("S15", "before")
+
+    def _available(self, begin: Offsets) -> Offsets:
+        """The end of every partition now, or the target of AvailableNow."""
+        if self._target is not None:
+            known = {p: end for p, end in self._target.items() if p in begin}
+            self._report(find_deleted(begin, known))
+            ends = {p: max(end, begin.get(p, end)) for p, end in self._target.items()}
+            return self._with_additions(begin, ends)
+        existing = self._existing(begin)
+        latest = fetch_offsets(self._settings, existing, "latest")
+        self._report(find_deleted(begin, latest))
+        suspects = find_rewound(begin, latest)
+        if suspects:
+            latest = self._after_rewind(begin, latest, suspects)
+        return self._with_additions(begin, latest)
+
+    def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
+        """The partitions that exist; a topic that was deleted is left out, not an error yet."""
+        try:
+            return discover(self._settings)
+        except UnknownTopic as error:
+            known = {p.topic for p in begin}
+            if not set(error.topics) <= known or not error.topics:
+                raise
+            self._report(
+                [Loss(p, "its topic was deleted") for p in begin if p.topic in error.topics]
+            )
+            return tuple(sorted(p for p in begin if p.topic not in error.topics))
+
+    def _after_rewind(self, begin: Offsets, latest: Offsets, suspects: list[Loss]) -> Offsets:
+        """Ends for partitions that seem to have lost their tail.
+
+        The last stable offset lies before the position also when the query read uncommitted
+        records before: the position then holds until the transactions there are decided.
+        """
+        names = [loss.topic_partition for loss in suspects]
+        ends = fetch_offsets(self._settings, names, "latest", read_committed=False)
+        self._report(find_rewound(begin, ends))
+        return latest | {p: begin[p] if ends[p] >= begin[p] else latest[p] for p in names}
+
+    def _with_additions(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Check partitions that appeared since the last batch: they are read from the earliest."""
+        added = [p for p in ends if p not in begin]
+        if added:
+            earliest = fetch_offsets(self._settings, added, "earliest")
+            self._report(find_late_additions(earliest))
+            logger.warning("new partitions: %s", ", ".join(map(str, added)))
+        return ends
+
+    def _limited(self, begin: Offsets, available: Offsets, limit: ReadLimit) -> Offsets:
+        if isinstance(limit, ReadAllAvailable):
+            return available
+        check(isinstance(limit, ReadMaxRows), "a read limit that was not asked for", limit=limit)
+        added = [p for p in available if p not in begin]
+        if added:
+            begin = begin | fetch_offsets(self._settings, added, "earliest")
+        return limit_offsets(begin, available, limit.max_rows)  # type: ignore[attr-defined]
+
+    def _report(self, losses: list[Loss]) -> None:
+        if not losses:
+            return
+        text = "; ".join(map(str, losses))
+        if self._settings.fail_on_data_loss:
+            raise DataLoss(f"{text}: {REMEDY}")
+        logger.warning("records are gone, going on with what is left: %s", text)
