@@ -57,7 +57,9 @@ REFUSED = {
         encode_marker(TransactionMarker(7, 0, MarkerType.COMMIT, 0), timestamp=1),
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
-    "plain control batch of a client": (changed(ATTRIBUTES_AT, struct.pack(">h", 32)), "INVALID_RECORD"),
+    "plain control batch of a client": (
+        changed(ATTRIBUTES_AT, struct.pack(">h", 32)), "INVALID_RECORD",
+    ),
     "transactional batch in a plain request": (
         changed(ATTRIBUTES_AT, struct.pack(">h", 16)), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
