@@ -1,0 +1,68 @@
+"""Offset JSON: Spark's shape, both ways, and refusals that name the place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnlog_spark.offsets import (
+    OffsetFormatError,
+    TopicPartition,
+    format_offsets,
+    from_json_value,
+    is_source_offset,
+    parse_offsets,
+    parse_partitions,
+    to_json_value,
+)
+
+PARTITIONS = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 300))
+OFFSETS = st.dictionaries(PARTITIONS, st.integers(-2, 2**62), max_size=8)
+
+
+def test_the_text_is_sparks_own() -> None:
+    offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 4, TopicPartition("a", 0): 1}
+    assert format_offsets(offsets) == '{"a":{"0":1},"b":{"2":4,"10":3}}'
+
+
+@given(OFFSETS)
+def test_formatting_and_parsing_are_inverses(offsets: dict[TopicPartition, int]) -> None:
+    assert parse_offsets(format_offsets(offsets)) == offsets
+    assert from_json_value(to_json_value(offsets)) == offsets
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=4))
+def test_any_other_json_is_refused_and_not_a_crash(value: object) -> None:
+    assert not is_source_offset(value)
+    with pytest.raises(OffsetFormatError):
+        parse_offsets(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"t":[1]}', '{"t":{"0":"1"}}', '{"t":{"-1":1}}', '{"t":{"0":true}}'],
+)
+def test_malformed_offsets_are_refused(text: str) -> None:
+    with pytest.raises(OffsetFormatError):
+        parse_offsets(text)
+
+
+def test_offsets_of_other_sources_are_told_apart() -> None:
+    assert is_source_offset({"t": {"0": 3}})
+    assert is_source_offset({})
+    assert not is_source_offset({"logOffset": 3})
+    assert not is_source_offset(17)
+
+
+def test_assigned_partitions_are_sorted_and_without_repeats() -> None:
+    parsed = parse_partitions('{"b":[1,0,1],"a":[2]}')
+    assert parsed == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+
+
+@pytest.mark.parametrize("text", ["{}", '{"a":[]}', '{"a":[-1]}', '{"a":["x"]}', '{"a":[true]}'])
+def test_malformed_assignments_are_refused(text: str) -> None:
+    with pytest.raises(OffsetFormatError):
+        parse_partitions(text)

@@ -1,0 +1,178 @@
+"""Planning: limits are kept, nothing starves, cuts cover exactly, loss is what the bounds show."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnlog_spark.errors import DataLoss, OptionError
+from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from txnlog_spark.source.data_loss import (
+    clip_to_log,
+    find_deleted,
+    find_late_additions,
+    find_rewound,
+)
+from txnlog_spark.source.planning import (
+    OffsetRange,
+    cap_at_committed,
+    limit_offsets,
+    plan_ranges,
+    split_ranges,
+)
+from txnlog_spark.source.positions import (
+    Bounds,
+    check_in_log,
+    is_repeatable,
+    resolve_positions,
+    timestamps_wanted,
+)
+from txnlog_spark.source.settings import PositionRequest
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+STARTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 1000), min_size=1)
+COUNTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 500))
+
+
+@given(STARTS, COUNTS, st.integers(1, 800))
+def test_a_limited_batch_never_takes_more_and_always_advances(
+    start: dict[TopicPartition, int], counts: dict[TopicPartition, int], limit: int
+) -> None:
+    available = {p: start[p] + counts.get(p, 0) for p in start}
+    end = limit_offsets(start, available, limit)
+    taken = sum(end[p] - start[p] for p in start)
+    assert taken == min(limit, sum(available[p] - start[p] for p in start))
+    assert all(start[p] <= end[p] <= available[p] for p in start)
+
+
+def test_a_small_partition_is_not_starved_by_a_busy_one() -> None:
+    start = {P0: 0, P1: 0}
+    for _ in range(4):
+        available = {P0: start[P0] + 1000, P1: 3}
+        start = limit_offsets(start, available, 1)
+    assert start[P1] > 0
+
+
+def test_a_partition_without_a_start_is_not_limited_away() -> None:
+    assert limit_offsets({P0: 0}, {P0: 100, P1: 7}, 10) == {P0: 10, P1: 7}
+
+
+def test_ranges_leave_out_what_is_empty_and_what_has_no_start() -> None:
+    ranges = plan_ranges({P0: 5, P1: 7}, {P0: 9, P1: 7, P2: 4})
+    assert ranges == [OffsetRange(P0, 5, 9)]
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 400)), min_size=1, max_size=5).map(
+    lambda pairs: [OffsetRange(TopicPartition("t", i), s, s + n) for i, (s, n) in enumerate(pairs)]
+)
+
+
+@given(RANGES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
+def test_a_split_covers_exactly_in_order_and_keeps_its_bounds(
+    ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> None:
+    pieces = split_ranges(
+        ranges, min_partitions=min_partitions, max_records_per_partition=max_records
+    )
+    for whole in ranges:
+        mine = [p for p in pieces if p.topic_partition == whole.topic_partition]
+        offsets = [o for p in mine for o in range(p.start_offset, p.end_offset)]
+        assert offsets == list(range(whole.start_offset, whole.end_offset))
+    assert all(piece.offset_count > 0 for piece in pieces)
+    if max_records is not None:
+        assert all(piece.offset_count <= max_records for piece in pieces)
+    if min_partitions is not None:
+        total = sum(r.offset_count for r in ranges)
+        assert len(pieces) >= min(min_partitions, total)
+
+
+def test_a_committed_batch_that_the_checkpoint_lost_is_planned_with_its_own_end() -> None:
+    start, available = {P0: 10, P1: 20}, {P0: 90, P1: 90}
+    assert cap_at_committed(start, available, {P0: 50, P1: 20}) == {P0: 50, P1: 20}
+    assert cap_at_committed(start, available, {P0: 50}) == {P0: 50, P1: 20}
+
+
+@pytest.mark.parametrize("committed", [{}, {P0: 10, P1: 20}, {P0: 3}, {P2: 99}])
+def test_a_group_that_is_not_ahead_caps_nothing(committed: dict[TopicPartition, int]) -> None:
+    assert cap_at_committed({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is None
+
+
+def test_loss_is_found_from_bounds_alone() -> None:
+    assert [str(loss) for loss in find_deleted({P0: 4, P1: 5}, {P0: 9})] == [
+        "t-1: the partition is gone, it was to be read from offset 5"
+    ]
+    assert [loss.topic_partition for loss in find_late_additions({P1: 0, P2: 3})] == [P2]
+    assert [loss.topic_partition for loss in find_rewound({P0: 9, P1: 9}, {P0: 8, P1: 9})] == [P0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"),
+    [(0, 100, (10, 20)), (15, 100, (15, 20)), (0, 12, (10, 12)), (50, 90, (50, 50))],
+)
+def test_a_range_is_clipped_to_the_log(low: int, high: int, kept: tuple[int, int]) -> None:
+    clipped, loss = clip_to_log(OffsetRange(P0, 10, 20), low, high)
+    assert clipped.offset_count == kept[1] - kept[0]
+    if clipped.offset_count:
+        assert (clipped.start_offset, clipped.end_offset) == kept
+    assert (loss is None) == (kept == (10, 20))
+
+
+BOUNDS = Bounds(
+    earliest={P0: 5, P1: 0}, latest={P0: 50, P1: 60}, by_timestamp={P0: 7, P1: -1},
+    committed={P0: 33},
+)  # fmt: skip
+BOTH = (P0, P1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (PositionRequest(word="earliest"), {P0: 5, P1: 0}),
+        (PositionRequest(word="latest"), {P0: 50, P1: 60}),
+        (PositionRequest(word="committed"), {P0: 33, P1: 0}),
+        (PositionRequest(offsets={P0: EARLIEST_OFFSET, P1: LATEST_OFFSET}), {P0: 5, P1: 60}),
+        (PositionRequest(offsets={P0: 9, P1: 8}), {P0: 9, P1: 8}),
+        (PositionRequest(timestamp_ms=1, latest_if_none=True), {P0: 7, P1: 60}),
+    ],
+)
+def test_positions_are_what_was_asked_for(
+    request_: PositionRequest, expected: dict[TopicPartition, int]
+) -> None:
+    assert resolve_positions(request_, BOTH, BOUNDS) == expected
+
+
+def test_named_offsets_must_name_exactly_what_is_read() -> None:
+    request = PositionRequest(offsets={P0: 1, P2: 1})
+    with pytest.raises(OptionError, match="name also t-1; leave out t-2"):
+        resolve_positions(request, BOTH, BOUNDS)
+    with pytest.raises(OptionError, match="startingOffsetsByTimestamp"):
+        timestamps_wanted(PositionRequest(timestamps_ms={P0: 1}), BOTH)
+
+
+def test_a_timestamp_after_the_last_record_is_an_error_unless_latest_is_meant() -> None:
+    with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy=latest"):
+        resolve_positions(PositionRequest(timestamp_ms=1), BOTH, BOUNDS)
+
+
+def test_a_position_outside_the_log_is_loss_or_is_moved_into_it() -> None:
+    with pytest.raises(DataLoss, match="offset 3 of t-0"):
+        check_in_log({P0: 3}, BOUNDS, fail_on_data_loss=True, option="startingOffsets")
+    moved = check_in_log({P0: 3, P1: 99}, BOUNDS, fail_on_data_loss=False, option="x")
+    assert moved == {P0: 5, P1: 60}
+
+
+@pytest.mark.parametrize(
+    ("request_", "repeatable"),
+    [
+        (PositionRequest(word="latest"), False),
+        (PositionRequest(word="earliest"), True),
+        (PositionRequest(word="committed"), True),
+        (PositionRequest(offsets={P0: 1}), True),
+        (PositionRequest(offsets={P0: LATEST_OFFSET}), False),
+        (PositionRequest(word="latest", timestamp_ms=1), True),
+        (PositionRequest(word="latest", timestamp_ms=1, latest_if_none=True), False),
+    ],
+)
+def test_only_a_moving_start_is_not_repeatable(request_: PositionRequest, repeatable: bool) -> None:
+    assert is_repeatable(request_) is repeatable
