@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from kafka_jars import spark_kafka_jars
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+ROOT = Path(__file__).resolve().parents[2]
 SINKS = ("kafka", "txnlog")
 PARTITIONS = 6
 FILES = 8

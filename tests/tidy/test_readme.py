@@ -1,0 +1,72 @@
+"""What the README says is so: the options, the commands, the files, the jobs' arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from readme_options import README, ROOT, with_options
+
+from jobs import audit, consume_transform_produce, load_flights
+
+TEXT = README.read_text(encoding="utf-8")
+PARSERS = {
+    "jobs/audit.py": audit.parse_args,
+    "jobs/consume_transform_produce.py": consume_transform_produce.parse_args,
+    "jobs/load_flights.py": load_flights.parse_args,
+}
+
+
+def code_blocks(language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_options_are_those_of_the_code() -> None:
+    assert with_options(TEXT) == TEXT, "run python tests/tidy/readme_options.py"
+
+
+def test_every_make_target_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"`?\bmake ([a-z]+)`", TEXT)) | set(re.findall(r"^make (\w+)", TEXT))
+    assert named
+    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+
+
+def test_every_linked_file_exists() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("job", sorted(PARSERS))
+def test_every_submitted_job_takes_the_arguments_shown(job: str) -> None:
+    commands = "".join(code_blocks("sh")).replace("\\\n", " ").splitlines()
+    shown = [shlex.split(line) for line in commands if f"spark-submit {job}" in line]
+    assert len(shown) == 1
+    PARSERS[job](shown[0][2:])
+
+
+def test_the_first_job_has_ten_lines_at_most_and_is_python() -> None:
+    job = code_blocks("python")[0]
+    ast.parse(job)
+    assert len([line for line in job.splitlines() if line.strip()]) <= 10
+
+
+def test_no_broker_error_name_is_made_up() -> None:
+    errors = (ROOT / "txnlog_spark" / "errors.py").read_text(encoding="utf-8")
+    names = set(re.findall(r"TXNLOG_[A-Z_.]*[A-Z]", TEXT))
+    assert names
+    assert {name for name in names if f'"{name}"' not in errors} == set()
+
+
+def test_both_packages_have_a_map_whose_paths_exist() -> None:
+    for package in ("txnlog_spark", "broker_sim"):
+        text = (ROOT / package / "ARCHITECTURE.md").read_text(encoding="utf-8")
+        paths = re.findall(r"^\| `([\w./]+)`", text, re.MULTILINE)
+        assert paths
+        missing = [p for p in paths if not Path(ROOT / package / p).exists()]
+        assert missing == [], package
