@@ -1,0 +1,168 @@
+"""A partition log on a disk in memory, and the reader that a Kafka client is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, LogRead, PartitionLog
+from broker_sim.sim.disk import SimDisk
+from txnlog_spark.wire import records
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
+
+TOPIC_ID = bytes(range(16))
+NOW_MS = 1_700_000_000_000
+SMALL = LogConfig(segment_bytes=900, index_interval_bytes=150)
+"""Several segments and index entries within a few batches."""
+
+
+def build_batch(
+    *values: str,
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+    timestamp: int = NOW_MS,
+) -> bytes:
+    """One batch; `producer` is (producer id, epoch, base sequence)."""
+    producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
+    return records.encode_batch(
+        [Record(None, value.encode(), timestamp + i) for i, value in enumerate(values)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+class LogOnDisk:
+    """One log; each call is a step whose storage operations are carried out at its end."""
+
+    def __init__(self, config: LogConfig = SMALL, *, disk: SimDisk | None = None) -> None:
+        self.config = config
+        self.disk = disk or SimDisk()
+        self.now_ms = NOW_MS
+        self.log = self._created() if disk is None else self.load(clean=False)
+
+    def effects(self) -> Effects:
+        """An empty collector at the present time."""
+        return Effects(now_ms=self.now_ms, monotonic_ms=0)
+
+    def carry_out(self, effects: Effects) -> None:
+        """What the host does after a step."""
+        for operation in effects.storage:
+            self.disk.apply(operation)
+
+    def _created(self) -> PartitionLog:
+        effects = self.effects()
+        log = PartitionLog.create(
+            topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
+            effects=effects, storage=self.disk,
+        )  # fmt: skip
+        self.carry_out(effects)
+        return log
+
+    def load(self, *, clean: bool) -> PartitionLog:
+        """A new life of the broker on the same files."""
+        effects = self.effects()
+        self.log = PartitionLog.load(
+            topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
+            storage=self.disk, clean_shutdown=clean, effects=effects,
+        )  # fmt: skip
+        self.carry_out(effects)
+        return self.log
+
+    def restart(self, kind: str, seed: int = 0) -> PartitionLog:
+        """`clean`, `kill` (SIGKILL), or `power` (loss of power after a flush of the log)."""
+        effects = self.effects()
+        if kind == "clean":
+            self.log.close(effects)
+        elif kind == "power":
+            self.log.flush(effects)
+        self.carry_out(effects)
+        if kind == "power":
+            self.disk.lose_power(random.Random(seed))
+        return self.load(clean=kind == "clean")
+
+    def append(
+        self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT, **more: bool
+    ) -> AppendResult:
+        """Append in a step of its own."""
+        effects = self.effects()
+        result = self.log.append(data, origin=origin, effects=effects, **more)
+        self.carry_out(effects)
+        return result
+
+    def produce(self, *values: str, producer=None, transactional: bool = False) -> AppendResult:
+        """Append a batch that must be accepted."""
+        result = self.append(build_batch(*values, producer=producer, transactional=transactional))
+        assert result.error == ErrorCode.NONE, result
+        return result
+
+    def mark(
+        self, producer_id: int, epoch: int, kind: str, *, coordinator_epoch: int = 0, tv: int = 1
+    ) -> AppendResult:
+        """Append a marker, `commit` or `abort`."""
+        effects = self.effects()
+        marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], coordinator_epoch)
+        result = self.log.append_marker(marker, effects=effects, transaction_version=tv)
+        self.carry_out(effects)
+        return result
+
+    def read(
+        self, start_offset: int, *, committed: bool, max_bytes: int = 1 << 20, at_least_one=True
+    ) -> LogRead:
+        """One fetch."""
+        return self.log.read(
+            start_offset, max_bytes=max_bytes, read_committed=committed,
+            at_least_one_batch=at_least_one,
+        )  # fmt: skip
+
+    def data_of(self, read: LogRead) -> bytes:
+        """The bytes that the host would send."""
+        return b"".join(self.disk.read(s.path, s.position, s.length) for s in read.slices)
+
+    def consume(
+        self, start_offset: int, *, committed: bool, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, str]]:
+        """(offset, value) of all that a client is given from `start_offset` on."""
+        found: list[tuple[int, str]] = []
+        position = start_offset
+        while True:
+            read = self.read(position, committed=committed, max_bytes=max_bytes)
+            assert read.error == ErrorCode.NONE
+            data = self.data_of(read)
+            assert len(data) == read.size_bytes
+            if not data:
+                return found
+            next_position = position
+            for header, values in deliver(data, read):
+                found += [(offset, value) for offset, value in values if offset >= position]
+                next_position = header.next_offset
+            assert next_position > position, "a fetch without progress"
+            position = next_position
+
+
+def deliver(
+    data: bytes, read: LogRead
+) -> Iterator[tuple[records.BatchHeader, list[tuple[int, str]]]]:
+    """Each batch and the records of it that a client hands to its application.
+
+    The consumer's own rule (Java's `CompletedFetch`): a producer counts as aborted from the first
+    offset that the broker names until its ABORT marker.
+    """
+    waiting = sorted(read.aborted or (), key=lambda aborted: aborted.first_offset)
+    aborted_ids: set[int] = set()
+    for header, at in records.iter_batches(data):
+        records.check_crc(data, at, header)
+        while waiting and waiting[0].first_offset <= header.last_offset:
+            aborted_ids.add(waiting.pop(0).producer_id)
+        values: list[tuple[int, str]] = []
+        if header.is_control:
+            marker = records.decode_marker(data, at, header)
+            if marker is not None and marker.marker_type is MarkerType.ABORT:
+                aborted_ids.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted_ids):
+            decoded = records.decode_records(data, at, header)
+            values = [(r.record_offset, (r.value or b"").decode()) for r in decoded]
+        yield header, values
