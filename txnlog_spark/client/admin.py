@@ -1,11 +1,15 @@
-"""Signatures first; see the commit that follows. Plain functions over a Client."""
+"""Plain functions over a Client: topics, offsets, groups, transactions, the micro-batch commit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from txnlog_spark.client.driver import Client
+from txnlog_spark.protocol import admin as operations
+from txnlog_spark.protocol import cluster, offsets, progress
+from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
+from txnlog_spark.protocol.commit import commit_micro_batch as _commit_micro_batch
+from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
 from txnlog_spark.protocol.values import (
     CommitOutcome,
     CommitPlan,
@@ -14,16 +18,8 @@ from txnlog_spark.protocol.values import (
     Progress,
 )
 
-EARLIEST = -2
-LATEST = -1
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetAndTimestamp:
-    """An offset that ListOffsets found, and its record's timestamp (-1 for a special spec)."""
-
-    offset: int
-    timestamp_ms: int
+EARLIEST = offsets.EARLIEST_TIMESTAMP
+LATEST = offsets.LATEST_TIMESTAMP
 
 
 def topic_partitions(
@@ -31,31 +27,42 @@ def topic_partitions(
 ) -> dict[str, tuple[int, ...]]:
     """Partition numbers by topic; None asks for all topics, internal ones left out.
 
-    Raises UnknownTopic naming every topic that is missing.
+    Raises UnknownTopic naming every topic that is missing, DeadlineExceeded.
     """
-    raise NotImplementedError
+    session = client.session
+    if topics is None:
+        client.run(cluster.refresh_metadata(session, None))
+        names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
+    else:
+        names = sorted(set(topics))
+        client.run(cluster.require_topics(session, names, allow_auto_create=allow_auto_create))
+    return {name: session.cluster.partitions(name) for name in names}
 
 
 def list_offsets(
     client: Client, specs: Mapping[Partition, int], *, read_committed: bool
-) -> dict[Partition, OffsetAndTimestamp]:
+) -> dict[Partition, ListedOffset]:
     """Per partition: EARLIEST, LATEST (the LSO under read_committed) or a timestamp in ms.
 
-    For a timestamp the offset is -1 when no record is that new. Raises UnknownTopic.
+    For a timestamp `offset` is -1 when no record is that new. Raises UnknownTopic.
     """
-    raise NotImplementedError
+    return client.run(offsets.list_offsets(client.session, specs, read_committed=read_committed))
 
 
 def committed_offsets(
     client: Client, group_id: str, *, require_stable: bool = True
 ) -> dict[Partition, int]:
     """All committed offsets of a group; empty for an unknown one."""
-    raise NotImplementedError
+    found = client.run(
+        offsets.fetch_committed(client.session, group_id, require_stable=require_stable)
+    )
+    return {partition: c.committed_offset for partition, c in found.items()}
 
 
-def commit_offsets(client: Client, group_id: str, offsets: Mapping[Partition, int]) -> None:
+def commit_offsets(client: Client, group_id: str, committed: Mapping[Partition, int]) -> None:
     """A plain OffsetCommit outside any transaction and any group membership."""
-    raise NotImplementedError
+    values = {partition: CommittedOffset(offset, "") for partition, offset in committed.items()}
+    client.run(offsets.commit_offsets(client.session, group_id, values))
 
 
 def create_topic(
@@ -68,31 +75,55 @@ def create_topic(
     exists_ok: bool = False,
 ) -> None:
     """Create a topic and wait until it has leaders."""
-    raise NotImplementedError
+    client.run(
+        operations.create_topic(
+            client.session,
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config,
+            exists_ok=exists_ok,
+        )
+    )
 
 
 def delete_topic(client: Client, topic: str, *, missing_ok: bool = False) -> None:
     """Delete a topic."""
-    raise NotImplementedError
+    client.run(operations.delete_topic(client.session, topic, missing_ok=missing_ok))
 
 
 def delete_group(client: Client, group_id: str, *, missing_ok: bool = False) -> None:
     """Delete a group and all its offsets."""
-    raise NotImplementedError
+    client.run(operations.delete_group(client.session, group_id, missing_ok=missing_ok))
+
+
+def list_groups(client: Client) -> tuple[str, ...]:
+    """The ids of all groups."""
+    return client.run(operations.list_groups(client.session))
+
+
+def list_transactions(client: Client, states: Iterable[str] = ()) -> tuple[TransactionListing, ...]:
+    """All transactional ids with their producer ids and states."""
+    return client.run(operations.list_transactions(client.session, states))
+
+
+def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription | None:
+    """What the coordinator knows of a transactional id; None when it does not know it."""
+    return client.run(operations.describe_transaction(client.session, transactional_id))
 
 
 def fetch_progress(client: Client, progress_group_id: str, query_id: str) -> Progress | None:
     """The query's stable progress, None when there is none."""
-    raise NotImplementedError
+    return client.run(progress.fetch_progress(client.session, progress_group_id, query_id))
 
 
 def ensure_baseline_progress(client: Client, plan: CommitPlan) -> Progress:
     """The query's stable progress; when there is none, commit `plan.batch_id` as the baseline."""
-    raise NotImplementedError
+    return client.run(progress.ensure_baseline_progress(client.session, plan))
 
 
 def commit_micro_batch(
     client: Client, identity: ProducerIdentity | None, plan: CommitPlan
 ) -> CommitOutcome:
     """Run the micro-batch commit (DESIGN section 3). None initialises the producer anew."""
-    raise NotImplementedError
+    return client.run(_commit_micro_batch(client.session, identity, plan))

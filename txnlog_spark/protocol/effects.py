@@ -41,11 +41,13 @@ class Unanswered:
     """No answer: refused connection, disconnect, timeout, malformed answer, unsupported version.
 
     `sent` is False only when it is certain that the broker never saw the request; otherwise the
-    outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed".
+    outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is
+    False when asking again cannot help: no common version, bytes that are no answer.
     """
 
     reason: str
     sent: bool
+    retriable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,14 @@ class ClusterView:
         leaders = {**view.leaders, partition[1]: NO_LEADER}
         return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
 
+    def without_topic(self, topic: str) -> ClusterView:
+        """The same view, not knowing this topic."""
+        return replace(self, topics={n: t for n, t in self.topics.items() if n != topic})
+
+    def without_controller(self) -> ClusterView:
+        """The same view, not knowing the controller."""
+        return replace(self, controller_id=-1)
+
     def merged(self, answer: Message, *, all_topics: bool) -> ClusterView:
         """This view after a MetadataResponse; with `all_topics` it replaces what was known.
 

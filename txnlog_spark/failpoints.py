@@ -1,0 +1,218 @@
+"""Failpoints: named places where a test may kill, stop or fail the driver. Off unless armed.
+
+Armed by the environment, so that they reach every process of a Spark application:
+
+    TXNLOG_FAILPOINTS="S9:after:kill-driver@3;S5.first:after:raise"
+    TXNLOG_FAILPOINTS_FIRED=/path/of/a/file
+
+Each entry is step:when:action with an optional @batch id, and fires once: it appends a line to the
+file named by TXNLOG_FAILPOINTS_FIRED *before* it acts, and an entry that is in that file is spent,
+also for the process that is started after the kill. Without the file it is once per process.
+
+    kill-driver      SIGKILL the Spark JVM (the nearest ancestor named java), its Python children,
+                     and this process
+    kill-self        SIGKILL this process
+    stop-driver      SIGSTOP the JVM, its Python children and this process; a test sends SIGCONT
+    raise            raise FailpointRaised
+    drop-request     the next requests are not sent, and their outcome is unknown
+    drop-response    the next requests are sent and answered, and their outcome is unknown
+    kill-driver-on-send  kill-driver as soon as the next requests have been written to the socket
+    hook:<path>      create <path>.reached and wait until <path>.go exists
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from txnlog_spark.errors import FailpointRaised, OptionError
+
+ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
+FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
+HOOK_WAIT_S_MAX = 600.0
+_HOOK_POLL_S = 0.02
+_ACTIONS = (
+    "kill-driver",
+    "kill-self",
+    "stop-driver",
+    "raise",
+    "drop-request",
+    "drop-response",
+    "kill-driver-on-send",
+)
+
+
+class Interference(enum.Enum):
+    """What a failpoint asks the host to do with the calls that come next."""
+
+    NONE = "none"
+    DROP_REQUEST = "drop-request"
+    DROP_RESPONSE = "drop-response"
+    KILL_ON_SEND = "kill-driver-on-send"
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    """One armed entry; `batch_id` None fires at the first batch that comes along."""
+
+    step: str
+    when: str
+    action: str
+    batch_id: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The entry as it was written: its name in the file of fired ones."""
+        batch = "" if self.batch_id is None else f"@{self.batch_id}"
+        return f"{self.step}:{self.when}:{self.action}{batch}"
+
+    def matches(self, step: str, when: str, batch_id: int) -> bool:
+        """Whether this is the place."""
+        return (self.step, self.when) == (step, when) and self.batch_id in (None, batch_id)
+
+
+def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
+    """The entries of TXNLOG_FAILPOINTS. Raises OptionError for one that is none."""
+    return tuple(_parse_entry(entry.strip()) for entry in text.split(";") if entry.strip())
+
+
+def _parse_entry(entry: str) -> Failpoint:
+    parts = entry.split(":", 2)
+    if len(parts) != 3 or parts[1] not in ("before", "after"):
+        raise OptionError(ARMED_VARIABLE, entry, "expected step:before|after:action[@batch id]")
+    action, separator, batch = parts[2].rpartition("@")
+    if not separator or not batch.isdigit():
+        action, batch = parts[2], ""
+    if action not in _ACTIONS and not action.startswith("hook:"):
+        allowed = ", ".join((*_ACTIONS, "hook:<path>"))
+        raise OptionError(ARMED_VARIABLE, entry, f"the action is none of {allowed}")
+    return Failpoint(parts[0], parts[1], action, int(batch) if batch else None)
+
+
+_fired_here: set[str] = set()
+
+
+def reached(step: str, when: str, batch_id: int) -> Interference:
+    """Act on the failpoints armed for this place; a no-op unless the environment arms some.
+
+    Raises FailpointRaised for the action `raise`, and OptionError for a malformed environment.
+    """
+    armed = os.environ.get(ARMED_VARIABLE)
+    if not armed:
+        return Interference.NONE
+    for failpoint in parse_failpoints(armed):
+        if failpoint.matches(step, when, batch_id) and _fire_once(failpoint):
+            return _act(failpoint)
+    return Interference.NONE
+
+
+def _fire_once(failpoint: Failpoint) -> bool:
+    """Record that it fires; False when it has fired before."""
+    if failpoint.text in _fired_here or failpoint.text in fired():
+        return False
+    _fired_here.add(failpoint.text)
+    name = os.environ.get(FIRED_VARIABLE)
+    if name:
+        with Path(name).open("a", encoding="utf-8") as file:
+            file.write(failpoint.text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    return True
+
+
+def fired() -> tuple[str, ...]:
+    """The entries that have fired, in their order, by any process that shares the file."""
+    name = os.environ.get(FIRED_VARIABLE)
+    if not name or not Path(name).exists():
+        return ()
+    return tuple(Path(name).read_text(encoding="utf-8").splitlines())
+
+
+def _act(failpoint: Failpoint) -> Interference:
+    action = failpoint.action
+    if action.startswith("hook:"):
+        _wait_for_hook(action.removeprefix("hook:"))
+        return Interference.NONE
+    if action == "kill-driver":
+        kill_driver()
+    elif action == "kill-self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop-driver":
+        signal_driver(signal.SIGSTOP)
+    elif action == "raise":
+        raise FailpointRaised(f"failpoint {failpoint.text}")
+    else:
+        return Interference(action)
+    return Interference.NONE
+
+
+def _wait_for_hook(path: str) -> None:
+    Path(path + ".reached").touch()
+    deadline = time.monotonic() + HOOK_WAIT_S_MAX
+    while not Path(path + ".go").exists():
+        if time.monotonic() > deadline:
+            raise FailpointRaised(f"nobody created {path}.go within {HOOK_WAIT_S_MAX:.0f} s")
+        time.sleep(_HOOK_POLL_S)
+
+
+def kill_driver() -> None:
+    """SIGKILL the Spark JVM, its Python children and this process; does not return."""
+    signal_driver(signal.SIGKILL)
+
+
+def signal_driver(number: signal.Signals) -> None:
+    """Send a signal to the nearest ancestor JVM, its Python descendants, and this process last."""
+    processes = _processes()
+    jvm = _ancestor_jvm(processes, os.getpid())
+    victims = [] if jvm is None else [jvm, *_python_descendants(processes, jvm)]
+    for pid in victims:
+        if pid != os.getpid():
+            _send(pid, number)
+    os.kill(os.getpid(), number)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _processes() -> dict[int, tuple[int, str]]:
+    """(parent pid, command name) by pid, from /proc; empty where there is none."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        pid, _, rest = text.partition(" (")
+        name, _, fields = rest.rpartition(") ")
+        found[int(pid)] = (int(fields.split()[1]), name)
+    return found
+
+
+def _ancestor_jvm(processes: dict[int, tuple[int, str]], pid: int) -> int | None:
+    while pid in processes:
+        parent, name = processes[pid]
+        if name == "java":
+            return pid
+        pid = parent
+    return None
+
+
+def _python_descendants(processes: dict[int, tuple[int, str]], root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in processes.items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], list(children.get(root, ()))
+    while queue:
+        pid = queue.pop(0)
+        queue += children.get(pid, ())
+        if "python" in processes[pid][1]:
+            found.append(pid)
+    return found

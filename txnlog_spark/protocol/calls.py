@@ -1,0 +1,177 @@
+"""The loops that every operation is made of: ask a broker, ask a coordinator until it knows.
+
+`call` is one request and its outcome. `call_coordinator` finds the coordinator, asks, and follows
+the table of `retry` until the answer is final or the deadline has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
+
+from txnlog_spark.errors import RemoteProtocolError, check
+from txnlog_spark.protocol.effects import (
+    ANY_NODE,
+    Ask,
+    Call,
+    Calls,
+    Operation,
+    Outcome,
+    Reply,
+    Unanswered,
+)
+from txnlog_spark.protocol.retry import Action, decide, decide_all, describe_code, error_of
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+
+GROUP = 0
+"""FindCoordinator's key type of a group."""
+TRANSACTION = 1
+"""FindCoordinator's key type of a transactional id."""
+
+
+def call_all(calls: tuple[Call, ...]) -> Generator[Ask, Outcome, tuple[Reply | Unanswered, ...]]:
+    """Several calls at once; their outcomes in the same order."""
+    outcome = yield Calls(calls)
+    check(outcome is not None and len(outcome) == len(calls), "the host answers every call")
+    return outcome or ()
+
+
+def call(
+    session: Session,  # noqa: ARG001 - every operation takes the session first
+    node: int,
+    message: Message,
+    *,
+    deadline: Deadline,
+    version_max: int | None = None,
+) -> Operation[Reply | Unanswered]:
+    """One request to one node."""
+    outcomes = yield from call_all((Call(node, message, deadline.call_ms, version_max),))
+    return outcomes[0]
+
+
+def refuse_if_final(outcome: Unanswered, doing: str) -> None:
+    """Raise RemoteProtocolError for an outcome that asking again cannot change."""
+    if not outcome.retriable:
+        raise RemoteProtocolError(f"{doing}: {outcome.reason}")
+
+
+def call_any(
+    session: Session, message: Message, *, doing: str, deadline: Deadline
+) -> Operation[Reply]:
+    """Ask any live broker until one answers. Raises DeadlineExceeded, RemoteProtocolError."""
+    while True:
+        outcome = yield from call(session, ANY_NODE, message, deadline=deadline)
+        if isinstance(outcome, Reply):
+            return outcome
+        refuse_if_final(outcome, doing)
+        yield from deadline.backoff(doing, outcome.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRequest:
+    """A request to whichever broker coordinates `key`.
+
+    `codes` gives every error code of an answer; `doing` is the sentence part for error messages.
+    """
+
+    key_type: int
+    key: str
+    message: Message
+    doing: str
+    codes: Callable[[Reply], Iterable[int]]
+    version_max: int | None = None
+
+    @property
+    def api_key(self) -> ApiKey:
+        """The request's kind."""
+        return api_of(self.message).key
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorAnswer:
+    """The final answer. `indefinite`: an earlier try may have been carried out, or may be yet."""
+
+    reply: Reply
+    indefinite: bool
+
+
+def find_coordinator(
+    session: Session, key_type: int, key: str, *, deadline: Deadline
+) -> Operation[int]:
+    """The node that coordinates a group or a transactional id, remembered until it is wrong."""
+    known = session.coordinators.get((key_type, key))
+    if known is not None:
+        return known
+    what = "transactional id" if key_type == TRANSACTION else "group"
+    doing = f"finding the coordinator of {what} {key!r}"
+    request = APIS[ApiKey.FIND_COORDINATOR].request
+    message = request(key=key, key_type=key_type, coordinator_keys=[key])
+    while True:
+        reply = yield from call_any(session, message, doing=doing, deadline=deadline)
+        answer = _found(reply, doing)
+        action = decide(ApiKey.FIND_COORDINATOR, answer.error_code)
+        if action is Action.DONE:
+            break
+        if action not in (Action.RETRY, Action.REFRESH):
+            raise error_of(action, answer.error_code, doing)
+        yield from deadline.backoff(doing, describe_code(answer.error_code))
+    nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
+    session.cluster = replace(session.cluster, nodes=nodes)
+    session.coordinators[key_type, key] = answer.node_id
+    return int(answer.node_id)
+
+
+def _found(reply: Reply, doing: str) -> Message:
+    if reply.version < 4:
+        return reply.message
+    if len(reply.message.coordinators) != 1:
+        raise RemoteProtocolError(f"{doing}: {len(reply.message.coordinators)} answers for one key")
+    return reply.message.coordinators[0]
+
+
+def call_coordinator(
+    session: Session, request: CoordinatorRequest, *, deadline: Deadline | None = None
+) -> Operation[CoordinatorAnswer]:
+    """Ask the coordinator until the answer is final.
+
+    Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
+    """
+    deadline = deadline or session.deadline()
+    indefinite = False
+    while True:
+        node = yield from find_coordinator(
+            session, request.key_type, request.key, deadline=deadline
+        )
+        outcome = yield from call(
+            session, node, request.message, deadline=deadline, version_max=request.version_max
+        )
+        if isinstance(outcome, Unanswered):
+            indefinite = indefinite or outcome.sent
+            refuse_if_final(outcome, request.doing)
+            forget_coordinator(session, request)
+            yield from deadline.backoff(request.doing, outcome.reason)
+            continue
+        action, code = decide_all(request.api_key, request.codes(outcome))
+        if action is Action.DONE:
+            return CoordinatorAnswer(outcome, indefinite)
+        if action not in (Action.RETRY, Action.REFRESH):
+            raise error_of(action, code, request.doing)
+        if action is Action.REFRESH:
+            forget_coordinator(session, request)
+        yield from deadline.backoff(request.doing, describe_code(code))
+
+
+def forget_coordinator(session: Session, request: CoordinatorRequest) -> None:
+    """Find the coordinator again before the next request for its key."""
+    session.coordinators.pop((request.key_type, request.key), None)
+
+
+def top_level_code(reply: Reply) -> tuple[int, ...]:
+    """The codes of an answer that has a single one."""
+    return (reply.message.error_code,)
+
+
+def partition_codes(reply: Reply) -> tuple[int, ...]:
+    """The codes of an answer with `topics[].partitions[].error_code`."""
+    return tuple(p.error_code for t in reply.message.topics for p in t.partitions)

@@ -1,0 +1,145 @@
+"""Operations that keep the view of the cluster: metadata, leaders, finalized features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnlog_spark.errors import FatalError, UnknownTopic
+from txnlog_spark.protocol.calls import call, call_any, refuse_if_final
+from txnlog_spark.protocol.effects import Operation, Unanswered
+from txnlog_spark.protocol.metadata import NO_LEADER
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+TRANSACTION_VERSION = "transaction.version"
+"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
+
+_METADATA = APIS[ApiKey.METADATA].request
+_API_VERSIONS = APIS[ApiKey.API_VERSIONS].request
+
+
+def refresh_metadata(
+    session: Session,
+    topics: Iterable[str] | None,
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[dict[str, int]]:
+    """Ask for nodes and `topics` (None for all); the error code of each topic that has one.
+
+    Updates `session.cluster`. A cluster never reached before has `topic_wait_ms` to answer, so that
+    a wrong bootstrap address is an error soon.
+    """
+    if deadline is None:
+        known = bool(session.cluster.nodes)
+        deadline = session.deadline(None if known else session.config.topic_wait_ms)
+    names = None if topics is None else sorted(set(topics))
+    message = _METADATA(
+        topics=None if names is None else [_METADATA.MetadataRequestTopic(name=n) for n in names],
+        allow_auto_topic_creation=allow_auto_create,
+    )
+    doing = "reading the cluster's metadata"
+    reply = yield from call_any(session, message, doing=doing, deadline=deadline)
+    session.cluster = session.cluster.merged(reply.message, all_topics=names is None)
+    return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
+
+
+def require_topics(
+    session: Session, topics: Iterable[str], *, allow_auto_create: bool = False
+) -> Operation[None]:
+    """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
+
+    Without `allow_auto_create` one clear "unknown" is asked again a few times only: a restarting
+    broker may not know its topics at once.
+    """
+    wanted = sorted(set(topics))
+    deadline = session.deadline(session.config.topic_wait_ms)
+    doing = f"waiting for the topics {', '.join(wanted)}"
+    while True:
+        errors = yield from refresh_metadata(
+            session, wanted, allow_auto_create=allow_auto_create, deadline=deadline
+        )
+        missing = tuple(t for t in wanted if not session.cluster.partitions(t))
+        if not missing:
+            return
+        _check_topic_errors(errors)
+        gone = all(errors.get(t) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing)
+        patience = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+        waited_ms = deadline.timeout_ms - deadline.left_ms
+        if gone and waited_ms >= min(patience, deadline.timeout_ms // 2):
+            raise UnknownTopic(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the topics {', '.join(missing)} do not exist: create them, or correct the names",
+                topics=missing,
+            )
+        yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
+
+
+UNKNOWN_TOPIC_PATIENCE_MS = 2_000
+
+
+def _check_topic_errors(errors: dict[str, int]) -> None:
+    for topic, code in sorted(errors.items()):
+        if code in RETRIABLE:
+            continue
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise UnknownTopic(code, f"the topic name {topic!r} is not allowed", topics=(topic,))
+        raise FatalError(code, f"reading the metadata of topic {topic!r} was refused")
+
+
+def require_leaders(
+    session: Session,
+    partitions: Iterable[Partition],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """Wait until each partition has a known leader.
+
+    Raises UnknownTopic for a topic or a partition number that is not there, DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    wanted = list(partitions)
+    while True:
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if not lost:
+            return
+        yield from require_topics(
+            session, {topic for topic, _ in lost}, allow_auto_create=allow_auto_create
+        )
+        for topic, number in lost:
+            if number not in session.cluster.partitions(topic):
+                raise UnknownTopic(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has no partition {number}, only "
+                    f"{len(session.cluster.partitions(topic))}",
+                    topics=(topic,),
+                )
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if lost:
+            names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])
+            yield from deadline.backoff(
+                f"waiting for the leaders of {len(lost)} partitions ({names})",
+                error_name(ErrorCode.LEADER_NOT_AVAILABLE),
+            )
+
+
+def transaction_version(session: Session, node: int, *, deadline: Deadline) -> Operation[int]:
+    """2 when the cluster has finalized transaction.version 2 (KIP-890), else 1."""
+    message = _API_VERSIONS(client_software_name="txnlog-spark", client_software_version="0.1.0")
+    doing = "reading the cluster's finalized features"
+    while True:
+        outcome = yield from call(session, node, message, deadline=deadline)
+        if not isinstance(outcome, Unanswered):
+            break
+        refuse_if_final(outcome, doing)
+        yield from deadline.backoff(doing, outcome.reason)
+    if outcome.version < 3:
+        return 1
+    for feature in outcome.message.finalized_features:
+        if feature.name == TRANSACTION_VERSION:
+            return 2 if feature.max_version_level >= 2 else 1
+    return 1

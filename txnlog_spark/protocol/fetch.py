@@ -1,0 +1,230 @@
+"""Fetch one partition's record batches, an answer at a time.
+
+`FetchCursor` is pure: it builds the next request and takes its answer; the blocking host keeps one
+request ahead of its consumer with it, and the operation `fetch_next` runs it anywhere. Batches are
+handed on as bytes: only their headers are read here, to know where to go on. Offsets may have gaps
+(markers, aborted and compacted records): a gap is no data loss, a log start offset beyond the start
+is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txnlog_spark.errors import CorruptData, OffsetOutOfRange, RemoteProtocolError
+from txnlog_spark.protocol.calls import call_all, refuse_if_final
+from txnlog_spark.protocol.cluster import require_leaders
+from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import NO_TOPIC_ID
+from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.values import Bytes, Partition
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import CorruptBatch, iter_batches
+
+TOPIC_NAME_VERSION_MAX = 12
+"""Fetch names topics up to here, and only their ids from v13 on (KIP-516)."""
+MAX_WAIT_MS = 500
+_FETCH = APIS[ApiKey.FETCH].request
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatches:
+    """One answer. `data` holds RecordBatches; the last may be torn and is then fetched again.
+
+    Offsets below the start that was asked for may be in it (a batch is sent whole) and have to be
+    clipped. `aborted` lists (producer id, first offset) of aborted transactions that reach into it;
+    None under read_uncommitted. `next_offset` is the first offset not in whole batches of `data`.
+    """
+
+    data: Bytes
+    aborted: list[tuple[int, int]] | None
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class FetchCursor:
+    """Where a range of one partition is read: [next_offset, end_offset)."""
+
+    partition: Partition
+    next_offset: int
+    end_offset: int
+    read_committed: bool
+    max_bytes: int
+    last_error: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """All of the range was handed on."""
+        return self.next_offset >= self.end_offset
+
+    def call(self, session: Session, deadline: Deadline) -> Call:
+        """The Fetch for the next offset, to the partition's leader."""
+        topic, number = self.partition
+        topic_id = session.cluster.topic_id(topic)
+        message = _FETCH(
+            replica_id=-1,
+            max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms),
+            min_bytes=1,
+            max_bytes=self.max_bytes,
+            isolation_level=int(self.read_committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                _FETCH.FetchTopic(
+                    topic=topic,
+                    topic_id=uuid.UUID(bytes=topic_id),
+                    partitions=[
+                        _FETCH.FetchTopic.FetchPartition(
+                            partition=number,
+                            fetch_offset=self.next_offset,
+                            partition_max_bytes=self.max_bytes,
+                        )
+                    ],
+                )
+            ],
+        )
+        version_max = TOPIC_NAME_VERSION_MAX if topic_id == NO_TOPIC_ID else None
+        return Call(session.cluster.leader(self.partition), message, deadline.call_ms, version_max)
+
+    def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
+        """What an answer brought; None, with `last_error` set, when it is to be asked again.
+
+        Raises OffsetRefused for an offset out of range, CorruptData, FatalError, UnknownTopic.
+        """
+        if isinstance(outcome, Unanswered):
+            refuse_if_final(outcome, self._doing)
+            self.last_error = outcome.reason
+            session.cluster = session.cluster.forget_leader(self.partition)
+            return None
+        code, answer = self._answer_of(outcome)
+        action = decide(ApiKey.FETCH, code)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetRefused(self.next_offset)
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptData(
+                f"{self._doing}: the broker reports a corrupt record batch (CORRUPT_MESSAGE). Its "
+                "log is damaged: restore the partition from a replica, or skip the offset"
+            )
+        if action in (Action.RETRY, Action.REFRESH):
+            self.last_error = describe_code(code)
+            session.cluster = session.cluster.forget_leader(self.partition)
+            return None
+        if action is not Action.DONE:
+            raise error_of(action, code, self._doing)
+        return self._accept(answer)
+
+    @property
+    def _doing(self) -> str:
+        topic, number = self.partition
+        return f"fetching {topic}-{number} from offset {self.next_offset}"
+
+    def _answer_of(self, reply: Reply) -> tuple[int, Message]:
+        message = reply.message
+        if message.error_code != ErrorCode.NONE:
+            return message.error_code, None
+        parts = [p for t in message.responses for p in t.partitions]
+        if len(parts) != 1 or parts[0].partition_index != self.partition[1]:
+            raise RemoteProtocolError(f"{self._doing}: the answer has {len(parts)} partitions")
+        return parts[0].error_code, parts[0]
+
+    def _accept(self, answer: Message) -> FetchedBatches | None:
+        data = answer.records if answer.records is not None else b""
+        next_offset = self._next_offset(data)
+        if next_offset == self.next_offset and not len(data):
+            self.last_error = (
+                f"the readable end is {answer.last_stable_offset} (last stable offset), "
+                f"{answer.high_watermark} (high watermark)"
+            )
+            return None
+        if next_offset == self.next_offset:
+            raise RemoteProtocolError(
+                f"{self._doing}: {len(data)} bytes without one whole record batch"
+            )
+        self.next_offset = next_offset
+        aborted = None
+        if self.read_committed:
+            aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
+        return FetchedBatches(
+            data,
+            aborted,
+            next_offset,
+            answer.high_watermark,
+            answer.last_stable_offset,
+            answer.log_start_offset,
+        )
+
+    def _next_offset(self, data: Bytes) -> int:
+        next_offset = self.next_offset
+        try:
+            for header, _ in iter_batches(data):
+                next_offset = max(next_offset, header.next_offset)
+        except CorruptBatch as error:
+            raise CorruptData(f"{self._doing}: {error}") from error
+        return next_offset
+
+
+class OffsetRefused(Exception):
+    """The leader says OFFSET_OUT_OF_RANGE; `explain_out_of_range` finds out why."""
+
+    def __init__(self, refused_offset: int) -> None:
+        super().__init__(f"offset {refused_offset} is out of range")
+        self.refused_offset = refused_offset
+
+
+def explain_out_of_range(session: Session, cursor: FetchCursor) -> Operation[OffsetOutOfRange]:
+    """The error with the range that the partition holds now."""
+    ends = []
+    for spec in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+        found = yield from list_offsets(session, {cursor.partition: spec}, read_committed=False)
+        ends.append(found[cursor.partition].offset)
+    topic, number = cursor.partition
+    return OffsetOutOfRange(
+        topic=topic,
+        partition=number,
+        start_offset=cursor.next_offset,
+        log_start_offset=ends[0],
+        log_end_offset=ends[1],
+    )
+
+
+def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatches]:
+    """The next batches of the range; the cursor must not be done.
+
+    Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
+    nothing can be read for the operation timeout.
+    """
+    deadline = session.deadline()
+    while True:
+        yield from require_leaders(session, [cursor.partition], deadline=deadline)
+        outcomes = yield from call_all((cursor.call(session, deadline),))
+        fetched = yield from settle(session, cursor, outcomes)
+        if fetched is not None:
+            return fetched
+        yield from deadline.backoff(_reading(cursor), cursor.last_error)
+
+
+def settle(
+    session: Session, cursor: FetchCursor, outcomes: Sequence[Reply | Unanswered]
+) -> Operation[FetchedBatches | None]:
+    """Take one answer; turns an offset out of range into its explanation."""
+    try:
+        return cursor.take(session, outcomes[0])
+    except OffsetRefused as refused:
+        explained = yield from explain_out_of_range(session, cursor)
+        if explained.log_start_offset <= cursor.next_offset <= explained.log_end_offset:
+            cursor.last_error = str(refused)
+            return None
+        raise explained from refused
+
+
+def _reading(cursor: FetchCursor) -> str:
+    topic, number = cursor.partition
+    return f"reading {topic}-{number} from offset {cursor.next_offset} to {cursor.end_offset}"

@@ -1,0 +1,222 @@
+"""Operations on offsets: of partitions (ListOffsets) and of groups (OffsetFetch, OffsetCommit)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txnlog_spark.errors import FatalError, RemoteProtocolError
+from txnlog_spark.protocol.calls import (
+    GROUP,
+    CoordinatorRequest,
+    call_all,
+    call_coordinator,
+    partition_codes,
+    refuse_if_final,
+)
+from txnlog_spark.protocol.cluster import require_leaders
+from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the log start offset."""
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the high watermark, or the last stable offset under read_committed."""
+REQUIRE_STABLE_VERSION = 7
+"""OffsetFetch can refuse undecided offsets from this version on (KIP-447, Kafka 2.5)."""
+
+_LIST = APIS[ApiKey.LIST_OFFSETS].request
+_FETCH = APIS[ApiKey.OFFSET_FETCH].request
+_COMMIT = APIS[ApiKey.OFFSET_COMMIT].request
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An offset found by ListOffsets and its record's timestamp in ms; -1 when there is none."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A group's committed offset (next to read) with the metadata string kept beside it."""
+
+    committed_offset: int
+    metadata: str
+
+
+def by_topic(partitions: Mapping[Partition, object] | list[Partition]) -> dict[str, list[int]]:
+    """Partition numbers by topic, both ascending."""
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        topics[topic].append(number)
+    return dict(topics)
+
+
+def list_offsets(
+    session: Session, specs: Mapping[Partition, int], *, read_committed: bool
+) -> Operation[dict[Partition, ListedOffset]]:
+    """One offset per partition for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a timestamp in ms.
+
+    Asks all leaders at once and follows leader changes. Raises UnknownTopic, FatalError,
+    DeadlineExceeded.
+    """
+    deadline = session.deadline()
+    found: dict[Partition, ListedOffset] = {}
+    doing = "listing offsets"
+    while missing := [p for p in specs if p not in found]:
+        yield from require_leaders(session, missing, deadline=deadline)
+        by_leader: dict[int, dict[Partition, int]] = defaultdict(dict)
+        for partition in missing:
+            by_leader[session.cluster.leader(partition)][partition] = specs[partition]
+        outcomes = yield from call_all(
+            tuple(
+                Call(node, _list_request(part, read_committed), deadline.call_ms)
+                for node, part in by_leader.items()
+            )
+        )
+        errors = []
+        for part, outcome in zip(by_leader.values(), outcomes, strict=True):
+            errors += _take_listed(session, part, outcome, found, doing)
+        if errors:
+            yield from deadline.backoff(doing, errors[0])
+    return found
+
+
+def _list_request(specs: Mapping[Partition, int], read_committed: bool) -> Message:
+    topic_type = _LIST.ListOffsetsTopic
+    return _LIST(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.ListOffsetsPartition(
+                        partition_index=number, timestamp=specs[topic, number]
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(specs).items()
+        ],
+    )
+
+
+def _take_listed(
+    session: Session,
+    asked: Mapping[Partition, int],
+    outcome: Reply | Unanswered,
+    found: dict[Partition, ListedOffset],
+    doing: str,
+) -> list[str]:
+    """Keep what was answered; forget the leaders of the rest and say why."""
+    errors = []
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, doing)
+        errors.append(outcome.reason)
+    else:
+        for topic in outcome.message.topics:
+            for answer in topic.partitions:
+                action = decide(ApiKey.LIST_OFFSETS, answer.error_code)
+                name = f"{topic.name}-{answer.partition_index}"
+                if action is Action.DONE:
+                    listed = ListedOffset(answer.offset, answer.timestamp)
+                    found[topic.name, answer.partition_index] = listed
+                elif action in (Action.RETRY, Action.REFRESH):
+                    errors.append(f"{name}: {describe_code(answer.error_code)}")
+                else:
+                    raise error_of(action, answer.error_code, f"{doing} of {name}")
+    for partition in asked:
+        if partition not in found:
+            session.cluster = session.cluster.forget_leader(partition)
+            errors = errors or [f"no answer for {partition[0]}-{partition[1]}"]
+    return errors
+
+
+def fetch_committed(
+    session: Session, group_id: str, *, require_stable: bool = True
+) -> Operation[dict[Partition, CommittedOffset]]:
+    """All committed offsets of a group; {} for a group that does not exist.
+
+    With `require_stable` it waits while a transaction's offsets are undecided
+    (UNSTABLE_OFFSET_COMMIT, KIP-447) and refuses brokers that cannot tell. Raises FatalError,
+    DeadlineExceeded.
+    """
+    group_type = _FETCH.OffsetFetchRequestGroup
+    message = _FETCH(
+        group_id=group_id,
+        topics=None,
+        groups=[group_type(group_id=group_id, topics=None)],
+        require_stable=require_stable,
+    )
+    request = CoordinatorRequest(
+        GROUP, group_id, message, f"reading the offsets of group {group_id!r}", _fetch_codes
+    )
+    answer = yield from call_coordinator(session, request)
+    if require_stable and answer.reply.version < REQUIRE_STABLE_VERSION:
+        raise FatalError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{request.doing}: the broker speaks OffsetFetch v{answer.reply.version} at most and "
+            "cannot tell decided offsets from undecided ones (KIP-447). Exactly-once needs Kafka "
+            "2.5 or newer",
+        )
+    return {
+        (topic.name, p.partition_index): CommittedOffset(p.committed_offset, p.metadata or "")
+        for topic in _fetched_group(answer.reply).topics
+        for p in topic.partitions
+        if p.committed_offset >= 0
+    }
+
+
+def _fetched_group(reply: Reply) -> Message:
+    if reply.version < 8:
+        return reply.message
+    if len(reply.message.groups) != 1:
+        raise RemoteProtocolError(f"OffsetFetch: {len(reply.message.groups)} answers for one group")
+    return reply.message.groups[0]
+
+
+def _fetch_codes(reply: Reply) -> tuple[int, ...]:
+    group = _fetched_group(reply)
+    top = group.error_code if reply.version >= 2 else ErrorCode.NONE
+    return (top, *(p.error_code for t in group.topics for p in t.partitions))
+
+
+def commit_offsets(
+    session: Session, group_id: str, offsets: Mapping[Partition, CommittedOffset]
+) -> Operation[None]:
+    """A plain OffsetCommit, outside any transaction and any group membership.
+
+    Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has members), DeadlineExceeded.
+    """
+    topic_type = _COMMIT.OffsetCommitRequestTopic
+    message = _COMMIT(
+        group_id=group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[topic, number].committed_offset,
+                        committed_metadata=offsets[topic, number].metadata,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ],
+    )
+    doing = f"committing offsets of group {group_id!r}"
+    yield from call_coordinator(
+        session, CoordinatorRequest(GROUP, group_id, message, doing, partition_codes)
+    )

@@ -1,0 +1,273 @@
+"""Produce the staged batches of a transaction: pipelined, in order, each exactly once.
+
+Theory of operation. Work goes in rounds. A round fills up to five Produce requests for every leader
+(Kafka's max.in.flight with idempotence), each with at most one batch per partition (the protocol's
+rule) and about `produce_request_bytes`, all leaders' within `in_flight_bytes_max`, and sends them
+all at once; a leader handles its requests in order. What was not acknowledged goes back to the
+front of its queue, the same bytes with the same sequence, so that a leader recognises a batch that
+it has already appended: at most five per partition are in flight, and it remembers the last five.
+
+OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that failed in the same round is a consequence, and
+retried; in front it means that the leader's state and ours differ, and the transaction is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txnlog_spark.errors import RemoteProtocolError
+from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, queues_of
+from txnlog_spark.protocol.calls import call_all, refuse_if_final
+from txnlog_spark.protocol.cluster import require_leaders
+from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
+from txnlog_spark.protocol.metadata import NO_LEADER
+from txnlog_spark.protocol.retry import (
+    RECORD_REFUSALS,
+    Action,
+    decide,
+    describe_code,
+    error_of,
+)
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
+from txnlog_spark.protocol.values import CommitPlan, Partition
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import increment_sequence
+
+IN_FLIGHT_MAX = 5
+"""Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
+IMPLICIT_ADD_VERSION = 12
+"""Produce adds its partitions to the transaction from here on (KIP-890)."""
+ACKS_ALL = -1
+
+_PRODUCE = APIS[ApiKey.PRODUCE].request
+
+
+@dataclass(slots=True)
+class Produced:
+    """What was acknowledged so far."""
+
+    records: int = 0
+    bytes: int = 0
+    partitions: set[Partition] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Request:
+    """One Produce request being filled: at most one batch per partition."""
+
+    batches: list[StampedBatch] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, batch: StampedBatch) -> None:
+        self.batches.append(batch)
+        self.bytes += len(batch.data)
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round brought: batches to send again by partition, and why."""
+
+    failed: dict[Partition, list[StampedBatch]] = field(default_factory=lambda: defaultdict(list))
+    refresh: set[Partition] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+
+
+def produce_staged(
+    session: Session, transaction: Transaction, plan: CommitPlan
+) -> Operation[Produced]:
+    """Append all of the plan's staged batches to their partitions' leaders.
+
+    Raises ProducerFenced, AbortableError, RecordRefused, FatalError, StagedBatchesInvalid,
+    UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the operation timeout.
+    """
+    queues = queues_of(plan.staged, transaction)
+    produced = Produced()
+    staged_bytes = sum(part.size_bytes for part in plan.staged)
+    deadline = session.deadline()
+    marks = _Marks(plan.batch_id, staged_bytes)
+    while queues:
+        yield from require_leaders(session, _leaderless(queues, session), deadline=deadline)
+        requests = _fill_round(session, queues, plan)
+        if not requests:
+            break
+        transaction.begun = True
+        outcomes = yield from call_all(
+            tuple(_call_of(node, r, transaction, deadline) for node, r in requests)
+        )
+        result = _Round()
+        for (_, request), outcome in zip(requests, outcomes, strict=True):
+            _take_answer(request, outcome, result, transaction, produced)
+        _put_back(session, queues, result)
+        if result.acknowledged:
+            deadline = session.deadline()
+            yield from marks.reached(produced)
+        if result.errors:
+            yield from deadline.backoff("producing the staged batches", result.errors[0])
+    yield Reached("S5.last", "after", plan.batch_id)
+    return produced
+
+
+def _leaderless(
+    queues: Mapping[Partition, PartitionQueue], session: Session
+) -> Iterable[Partition]:
+    """Partitions without a known leader; all of them are looked up at once."""
+    return [p for p in queues if session.cluster.leader(p) == NO_LEADER]
+
+
+@dataclass(slots=True)
+class _Marks:
+    """The failpoints inside S5: after the first round and after half of the bytes."""
+
+    batch_id: int
+    staged_bytes: int
+    first: bool = False
+    middle: bool = False
+
+    def reached(self, produced: Produced) -> Generator[Ask, Outcome, None]:
+        if not self.first:
+            self.first = True
+            yield Reached("S5.first", "after", self.batch_id)
+        if not self.middle and 2 * produced.bytes >= self.staged_bytes:
+            self.middle = True
+            yield Reached("S5.middle", "after", self.batch_id)
+
+
+def _fill_round(
+    session: Session, queues: dict[Partition, PartitionQueue], plan: CommitPlan
+) -> list[tuple[int, _Request]]:
+    """Up to five requests per leader; queues found empty are dropped."""
+    leaders = {session.cluster.leader(p) for p in queues}
+    leader_bytes_max = max(plan.produce_request_bytes, plan.in_flight_bytes_max // len(leaders))
+    requests: dict[int, list[_Request]] = defaultdict(
+        lambda: [_Request() for _ in range(IN_FLIGHT_MAX)]
+    )
+    for partition, queue in list(queues.items()):
+        slots = requests[session.cluster.leader(partition)]
+        if _fill(slots, queue, plan.produce_request_bytes, leader_bytes_max):
+            del queues[partition]
+    return [(node, r) for node, slots in requests.items() for r in slots if r.batches]
+
+
+def _fill(
+    slots: list[_Request], queue: PartitionQueue, request_bytes: int, leader_bytes_max: int
+) -> bool:
+    """Move batches from the queue to the leader's requests; True when the queue was empty at once.
+
+    A partition's batches go to requests of rising index, so that they arrive in order.
+    """
+    filled = 0
+    leader_bytes = sum(r.bytes for r in slots)
+    for slot in slots:
+        if slot.bytes >= request_bytes:
+            continue
+        if leader_bytes >= leader_bytes_max:
+            return False
+        batch = queue.peek()
+        if batch is None:
+            return filled == 0
+        if slot.batches and slot.bytes + len(batch.data) > request_bytes:
+            continue
+        slot.add(queue.pop())
+        filled += 1
+        leader_bytes += len(batch.data)
+    return False
+
+
+def _call_of(node: int, request: _Request, transaction: Transaction, deadline: Deadline) -> Call:
+    topic_type = _PRODUCE.TopicProduceData
+    topics: dict[str, list[Message]] = defaultdict(list)
+    for batch in request.batches:
+        topic, number = batch.partition
+        topics[topic].append(topic_type.PartitionProduceData(index=number, records=batch.data))
+    message = _PRODUCE(
+        transactional_id=transaction.transactional_id,
+        acks=ACKS_ALL,
+        timeout_ms=deadline.call_ms,
+        topic_data=[topic_type(name=n, partition_data=parts) for n, parts in topics.items()],
+    )
+    version_max = PRODUCE_VERSION_MAX_V1 if transaction.version < 2 else None
+    return Call(node, message, deadline.call_ms, version_max)
+
+
+def _take_answer(
+    request: _Request,
+    outcome: Reply | Unanswered,
+    result: _Round,
+    transaction: Transaction,
+    produced: Produced,
+) -> None:
+    """Sort one request's batches into acknowledged and failed; raise for a final refusal."""
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, f"producing ({transaction.who})")
+        transaction.indefinite = transaction.indefinite or outcome.sent
+        result.errors.append(outcome.reason)
+        for batch in request.batches:
+            result.failed[batch.partition].append(batch)
+            result.refresh.add(batch.partition)
+        return
+    if transaction.version >= 2 and outcome.version < IMPLICIT_ADD_VERSION:
+        raise RemoteProtocolError(
+            f"the cluster has finalized transaction.version 2, but a broker speaks Produce "
+            f"v{outcome.version} at most, which does not add partitions to the transaction"
+        )
+    answers = {
+        (topic.name, part.index): part
+        for topic in outcome.message.responses
+        for part in topic.partition_responses
+    }
+    for batch in request.batches:
+        answer = answers.get(batch.partition)
+        if answer is None:
+            topic, number = batch.partition
+            raise RemoteProtocolError(f"a Produce answer leaves out {topic}-{number}")
+        _take_partition(batch, answer, result, transaction, produced)
+
+
+def _take_partition(
+    batch: StampedBatch,
+    answer: Message,
+    result: _Round,
+    transaction: Transaction,
+    produced: Produced,
+) -> None:
+    code = answer.error_code
+    action = decide(ApiKey.PRODUCE, code)
+    if action is Action.DONE:
+        produced.records += batch.record_count
+        produced.bytes += len(batch.data)
+        produced.partitions.add(batch.partition)
+        result.acknowledged += 1
+        return
+    follows_failure = batch.partition in result.failed
+    if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_failure:
+        action = Action.RETRY
+    if action not in (Action.RETRY, Action.REFRESH):
+        raise error_of(action, code, _refused_text(batch, answer, transaction))
+    result.failed[batch.partition].append(batch)
+    result.errors.append(f"{batch.partition[0]}-{batch.partition[1]}: {describe_code(code)}")
+    if action is Action.REFRESH:
+        result.refresh.add(batch.partition)
+
+
+def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
+    topic, number = batch.partition
+    last = increment_sequence(batch.base_sequence, batch.record_count - 1)
+    text = (
+        f"producing {batch.record_count} records ({len(batch.data)} bytes, sequences "
+        f"{batch.base_sequence} to {last}) to {topic}-{number} ({transaction.who})"
+    )
+    if answer.error_code in RECORD_REFUSALS and answer.error_message:
+        text += f" [{answer.error_message}]"
+    return text
+
+
+def _put_back(session: Session, queues: dict[Partition, PartitionQueue], result: _Round) -> None:
+    for partition, batches in result.failed.items():
+        queues[partition].put_back(batches)
+    for partition in result.refresh:
+        session.cluster = session.cluster.forget_leader(partition)

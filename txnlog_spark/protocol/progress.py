@@ -1,0 +1,155 @@
+"""Progress: how far a query has committed, and what that says about a batch that comes (again).
+
+Theory of operation. Every micro-batch's transaction also commits one offset for the query's
+progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
+a digest of the batch's source offsets. It becomes visible with the batch's records or not at all.
+It is looked up by fetching the whole group with require_stable and taking this query's newest,
+because the partition it was committed for may differ from batch to batch.
+
+What it does not do: guess. Where progress must exist and does not (offsets expire after
+`offsets.retention.minutes`, 7 days by default), or contradicts the checkpoint, a person must look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.offsets import CommittedOffset, commit_offsets, fetch_committed
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.values import CommitPlan, Partition, Progress
+
+PROGRESS_FORMAT_VERSION = 1
+"""In every metadata string; an unknown version is no progress of ours."""
+
+
+def format_progress(progress: Progress) -> str:
+    """The metadata string beside the committed offset; well below 4096 bytes."""
+    value = {
+        "v": PROGRESS_FORMAT_VERSION,
+        "q": progress.query_id,
+        "e": progress.source_digest,
+    }
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def parse_progress(committed: CommittedOffset) -> Progress | None:
+    """The progress in a committed offset; None for anything that is not ours."""
+    try:
+        value = json.loads(committed.metadata)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
+        return None
+    query_id, digest = value.get("q"), value.get("e", "")
+    if not isinstance(query_id, str) or not isinstance(digest, str):
+        return None
+    return Progress(query_id, committed.committed_offset, digest)
+
+
+def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Progress | None:
+    """This query's newest progress among a group's committed offsets."""
+    found = [p for p in map(parse_progress, committed) if p is not None and p.query_id == query_id]
+    return max(found, key=lambda p: p.next_batch_id, default=None)
+
+
+def progress_after(plan: CommitPlan) -> Progress:
+    """What is committed with the batch."""
+    return Progress(plan.query_id, plan.batch_id + 1, plan.source_digest)
+
+
+def progress_offset(progress: Progress) -> CommittedOffset:
+    """The committed offset that holds `progress`."""
+    return CommittedOffset(progress.next_batch_id, format_progress(progress))
+
+
+def fetch_progress(
+    session: Session, progress_group_id: str, query_id: str
+) -> Operation[Progress | None]:
+    """The query's stable progress; waits while a transaction on the group is undecided."""
+    committed = yield from fetch_committed(session, progress_group_id)
+    return newest_progress(query_id, committed.values())
+
+
+def ensure_baseline_progress(session: Session, plan: CommitPlan) -> Operation[Progress]:
+    """The query's stable progress; `plan.batch_id` is committed as the baseline if there is none.
+
+    To be called once, before a query's first transaction and before anything durable says that the
+    query has written: from then on progress must exist.
+    """
+    found = yield from fetch_progress(session, plan.progress_group_id, plan.query_id)
+    if found is not None:
+        return found
+    baseline = Progress(plan.query_id, plan.batch_id)
+    yield from commit_offsets(
+        session, plan.progress_group_id, {plan.progress_partition: progress_offset(baseline)}
+    )
+    return baseline
+
+
+def decide_batch(
+    plan: CommitPlan, found: Progress | None, group_offsets: Mapping[Partition, int] | None = None
+) -> bool:
+    """True when the batch is committed already and is to be skipped, False when it is to be done.
+
+    `group_offsets` are the source group's stable committed offsets; they are needed only where
+    `needs_group_offsets` says so. Raises ProgressMissing, ProgressBehind, BatchReplanned.
+    """
+    if found is None:
+        if plan.must_exist:
+            raise ProgressMissing(_missing_text(plan))
+        return False
+    if found.next_batch_id == plan.batch_id:
+        return False
+    if found.next_batch_id < plan.batch_id:
+        raise ProgressBehind(
+            f"query {plan.query_id} is about to commit batch {plan.batch_id}, but the brokers have "
+            f"its batches below {found.next_batch_id} only (group {plan.progress_group_id!r}). "
+            "Either the brokers lost committed data, or this checkpoint belongs to another "
+            "cluster. Nothing was written. Start from a new checkpoint with "
+            "startingOffsets=committed, which goes on from what the brokers have"
+        )
+    _check_same_sources(plan, found, group_offsets)
+    return True
+
+
+def needs_group_offsets(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether `decide_batch` wants the source group's offsets: several batches come again."""
+    return found is not None and found.next_batch_id > plan.batch_id + 1
+
+
+def _check_same_sources(
+    plan: CommitPlan, found: Progress, group_offsets: Mapping[Partition, int] | None
+) -> None:
+    """Skipping is right only when all that the batch read is in the committed output.
+
+    Spark's offset log can be lost with its commit log; the batch is then planned anew and may
+    reach further than the committed one (the second variant of paimon#9666).
+    """
+    if found.next_batch_id == plan.batch_id + 1:
+        if found.source_digest == plan.source_digest:
+            return
+    elif group_offsets is not None and all(
+        end <= group_offsets.get(partition, -1) for partition, end in plan.source_offsets.items()
+    ):
+        return
+    raise BatchReplanned(
+        f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
+        f"{found.next_batch_id}), but now has other source offsets than it was committed with: the "
+        "checkpoint's offsets log was lost or rolled back. Skipping it would lose records, writing "
+        "it would double them. Nothing was written. Restore the checkpoint, or start from a new "
+        "one with startingOffsets=committed"
+    )
+
+
+def _missing_text(plan: CommitPlan) -> str:
+    return (
+        f"query {plan.query_id} has committed before, but its progress is gone: group offsets of "
+        f"{plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by default, counts "
+        "while a query is stopped) or were deleted. Whether batch "
+        f"{plan.batch_id} is in the output cannot be told. Nothing was written. Compare the output "
+        "with the checkpoint; then start from a new checkpoint, with startingOffsets=committed if "
+        "the source group's offsets are still there"
+    )

@@ -1,0 +1,368 @@
+"""One transaction of one producer: initialise, add, commit offsets, end.
+
+Theory of operation. On transaction version 1 partitions and groups are added by requests of their
+own, an epoch outlives a transaction, and whatever may still be on its way when the transaction has
+ended could hit the next one: so `indefinite` is kept, and the next transaction then needs a new
+epoch (InitProducerId). On version 2 (KIP-890) Produce v12 and TxnOffsetCommit v5 add implicitly,
+and EndTxn v5 bumps the epoch, which fences everything late.
+
+EndTxn(commit) is a case of its own: see `commit_transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txnlog_spark.errors import (
+    AbortableError,
+    CommitStateUnknown,
+    RemoteProtocolError,
+    TxnLogError,
+)
+from txnlog_spark.protocol.calls import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorRequest,
+    call,
+    call_coordinator,
+    find_coordinator,
+    partition_codes,
+    refuse_if_final,
+    top_level_code,
+)
+from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
+from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
+from txnlog_spark.protocol.retry import (
+    EndTxnVerdict,
+    decide,
+    decide_end_commit,
+    describe_code,
+    error_of,
+)
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.wire.errors import ErrorCode, error_name
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+ADD_PARTITIONS_VERSION_MAX = 3
+"""AddPartitionsToTxn is for clients up to v3, for brokers from v4 on (its schema says so)."""
+TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
+END_TXN_VERSION_MAX_V1 = 4
+PRODUCE_VERSION_MAX_V1 = 11
+EPOCH_BUMP_VERSION = 5
+"""EndTxn answers with the producer id and epoch of the next transaction from here on."""
+ABORT_TIMEOUT_MS = 10_000
+
+_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
+_ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
+_ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN].request
+_TXN_OFFSETS = APIS[ApiKey.TXN_OFFSET_COMMIT].request
+_END = APIS[ApiKey.END_TXN].request
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The running transaction. `begun`: something was sent that may have started it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+    sequences: dict[Partition, int] = field(default_factory=dict)
+    begun: bool = False
+    indefinite: bool = False
+
+    @property
+    def who(self) -> str:
+        """The ids, for messages."""
+        return (
+            f"transactional id {self.transactional_id!r}, producer id {self.producer_id}, "
+            f"epoch {self.producer_epoch}"
+        )
+
+    def identity(self, *, initialised: bool) -> ProducerIdentity:
+        """This holder's identity; sequences matter only where the epoch stays."""
+        return ProducerIdentity(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            initialised=initialised,
+            sequences=dict(self.sequences) if initialised else {},
+        )
+
+
+def init_producer_id(
+    session: Session,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    *,
+    current: ProducerIdentity | None = None,
+) -> Operation[ProducerIdentity]:
+    """A producer id and a new epoch; fences older holders and ends their open transaction.
+
+    With `current` it is refused (ProducerFenced) if anybody else was initialised since (KIP-360).
+    Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
+    """
+    message = _INIT(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        producer_id=NO_PRODUCER_ID if current is None else current.producer_id,
+        producer_epoch=NO_PRODUCER_EPOCH if current is None else current.producer_epoch,
+    )
+    doing = f"initialising the producer of transactional id {transactional_id!r}"
+    request = CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
+    answer = yield from call_coordinator(session, request)
+    found = answer.reply.message
+    if found.producer_id < 0 or found.producer_epoch < 0:
+        raise RemoteProtocolError(
+            f"{doing}: the answer has producer id {found.producer_id}, epoch {found.producer_epoch}"
+        )
+    return ProducerIdentity(
+        transactional_id, found.producer_id, found.producer_epoch, initialised=True
+    )
+
+
+def add_partitions(
+    session: Session, transaction: Transaction, partitions: Iterable[Partition]
+) -> Operation[None]:
+    """Version 1 only: tell the coordinator before the first Produce to these partitions."""
+    topic_type = _ADD_PARTITIONS.AddPartitionsToTxnTopic
+    message = _ADD_PARTITIONS(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.producer_epoch,
+        v3_and_below_topics=[
+            topic_type(name=topic, partitions=numbers)
+            for topic, numbers in by_topic(list(partitions)).items()
+        ],
+    )
+    yield from _ask(
+        session,
+        transaction,
+        CoordinatorRequest(
+            TRANSACTION,
+            transaction.transactional_id,
+            message,
+            f"adding partitions to the transaction ({transaction.who})",
+            _add_partitions_codes,
+            ADD_PARTITIONS_VERSION_MAX,
+        ),
+    )
+
+
+def _add_partitions_codes(reply: Reply) -> tuple[int, ...]:
+    codes = tuple(
+        p.partition_error_code
+        for t in reply.message.results_by_topic_v3_and_below
+        for p in t.results_by_partition
+    )
+    reasons = tuple(c for c in codes if c != ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return reasons if any(reasons) else codes
+
+
+def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Operation[None]:
+    """Version 1 only: tell the coordinator before the group's TxnOffsetCommit."""
+    message = _ADD_OFFSETS(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        group_id=group_id,
+    )
+    doing = f"adding group {group_id!r} to the transaction ({transaction.who})"
+    yield from _ask(
+        session,
+        transaction,
+        CoordinatorRequest(
+            TRANSACTION, transaction.transactional_id, message, doing, top_level_code
+        ),
+    )
+
+
+def commit_group_offsets(
+    session: Session,
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[Partition, CommittedOffset],
+) -> Operation[None]:
+    """TxnOffsetCommit: the offsets become the group's when the transaction commits."""
+    topic_type = _TXN_OFFSETS.TxnOffsetCommitRequestTopic
+    message = _TXN_OFFSETS(
+        transactional_id=transaction.transactional_id,
+        group_id=group_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.TxnOffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[topic, number].committed_offset,
+                        committed_metadata=offsets[topic, number].metadata,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ],
+    )
+    yield from _ask(
+        session,
+        transaction,
+        CoordinatorRequest(
+            GROUP,
+            group_id,
+            message,
+            f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
+            partition_codes,
+            TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
+        ),
+    )
+
+
+def _ask(
+    session: Session, transaction: Transaction, request: CoordinatorRequest
+) -> Operation[None]:
+    transaction.begun = True
+    answer = yield from call_coordinator(session, request)
+    transaction.indefinite = transaction.indefinite or answer.indefinite
+
+
+def _end_request(transaction: Transaction, *, committed: bool) -> Message:
+    return _END(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        committed=committed,
+    )
+
+
+def _end_version_max(transaction: Transaction) -> int | None:
+    return END_TXN_VERSION_MAX_V1 if transaction.version < 2 else None
+
+
+def _identity_after(transaction: Transaction, reply: Reply) -> ProducerIdentity | None:
+    """Version 2: the next transaction's identity, which the coordinator answered with."""
+    if transaction.version < 2 or reply.version < EPOCH_BUMP_VERSION:
+        return None
+    message = reply.message
+    if message.producer_id < 0 or message.producer_epoch < 0:
+        return None
+    return ProducerIdentity(
+        transaction.transactional_id, message.producer_id, message.producer_epoch, initialised=True
+    )
+
+
+@dataclass(slots=True)
+class _CommitTries:
+    """What is known while EndTxn(commit) is being asked: why the outcome is unknown, if it is."""
+
+    unknown: str = ""
+
+
+def commit_transaction(
+    session: Session, transaction: Transaction, *, batch_id: int = -1
+) -> Operation[ProducerIdentity]:
+    """EndTxn(commit), asked again until the coordinator says what became of it.
+
+    Once a request may have been carried out, nothing but success is taken for an answer: every
+    other end is CommitStateUnknown, and no abort is ever sent. Raises that; ProducerFenced,
+    AbortableError or FatalError when the very first answers rule the commit out; DeadlineExceeded
+    when no request ever left.
+    """
+    tries = _CommitTries()
+    try:
+        reply = yield from _ask_commit(session, transaction, tries)
+    except TxnLogError as error:
+        if not tries.unknown:
+            raise
+        raise CommitStateUnknown(
+            f"EndTxn(commit) of batch {batch_id} was sent ({transaction.who}), and whether it was "
+            f"carried out is unknown ({tries.unknown}; then: {error}). Nothing may be concluded "
+            "from this. Restart the query: it will ask the brokers, and skip or redo the batch",
+            transactional_id=transaction.transactional_id,
+            batch_id=batch_id,
+        ) from error
+    if tries.unknown:
+        transaction.indefinite = True
+    following = _identity_after(transaction, reply)
+    if following is not None:
+        return following
+    stays = transaction.version < 2 and not transaction.indefinite
+    return transaction.identity(initialised=stays)
+
+
+def _ask_commit(
+    session: Session, transaction: Transaction, tries: _CommitTries
+) -> Operation[Reply]:
+    deadline = session.deadline()
+    key = (TRANSACTION, transaction.transactional_id)
+    doing = f"committing the transaction ({transaction.who})"
+    message = _end_request(transaction, committed=True)
+    version_max = _end_version_max(transaction)
+    while True:
+        node = yield from find_coordinator(session, *key, deadline=deadline)
+        outcome = yield from call(
+            session, node, message, deadline=deadline, version_max=version_max
+        )
+        if isinstance(outcome, Unanswered):
+            if outcome.sent:
+                tries.unknown = outcome.reason
+            refuse_if_final(outcome, doing)
+            session.coordinators.pop(key, None)
+            yield from deadline.backoff(doing, outcome.reason)
+            continue
+        if (yield from _commit_answered(outcome, tries, deadline, doing)):
+            return outcome
+        if outcome.message.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            session.coordinators.pop(key, None)
+
+
+def _commit_answered(
+    reply: Reply, tries: _CommitTries, deadline: Deadline, doing: str
+) -> Operation[bool]:
+    """True when committed; False, after a wait, when it is to be asked again. Else raises."""
+    code = reply.message.error_code
+    verdict = decide_end_commit(code, unknown_before=bool(tries.unknown))
+    if verdict is EndTxnVerdict.COMMITTED:
+        return True
+    if verdict in (EndTxnVerdict.UNKNOWN, EndTxnVerdict.REFUSED):
+        raise error_of(decide(ApiKey.END_TXN, code), code, doing)
+    if verdict is EndTxnVerdict.RETRY_UNKNOWN:
+        tries.unknown = f"answered {error_name(code)}"
+    yield from deadline.backoff(doing, describe_code(code))
+    return False
+
+
+def abort_transaction(
+    session: Session, transaction: Transaction
+) -> Operation[ProducerIdentity | None]:
+    """EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
+
+    The identity for another try when the coordinator said that nothing is open any more; None when
+    it did not say so (the next InitProducerId ends the transaction, or its timeout does).
+    """
+    request = CoordinatorRequest(
+        TRANSACTION,
+        transaction.transactional_id,
+        _end_request(transaction, committed=False),
+        f"aborting the transaction ({transaction.who})",
+        top_level_code,
+        _end_version_max(transaction),
+    )
+    timeout_ms = min(ABORT_TIMEOUT_MS, session.config.operation_timeout_ms)
+    try:
+        answer = yield from call_coordinator(
+            session, request, deadline=session.deadline(timeout_ms)
+        )
+    except AbortableError as error:
+        nothing_open = {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        if transaction.version < 2:
+            nothing_open.add(ErrorCode.INVALID_TXN_STATE)
+        return transaction.identity(initialised=False) if error.code in nothing_open else None
+    except TxnLogError:
+        return None
+    following = _identity_after(transaction, answer.reply)
+    return following or transaction.identity(initialised=False)
