@@ -26,16 +26,17 @@ from txnlog_spark.connection import client_for, resolve_bootstrap
 from txnlog_spark.errors import TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
+from txnlog_spark.protocol.commit import spent
 from txnlog_spark.protocol.values import CommitOutcome, CommitPlan, ProducerIdentity
 from txnlog_spark.sink import checkpoint as checkpoints
 from txnlog_spark.sink.checkpoint import BatchOffsets, RecordedIdentity
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.staging import (
     StagedBatches,
+    abandon_message,
     default_root,
     plan_staged,
     remove_batches,
-    remove_messages,
 )
 
 
@@ -90,7 +91,8 @@ def abort_staged(messages: Iterable[StagedBatches | None]) -> None:
     Spark also calls this after a failed commit; a transaction whose EndTxn was sent must not be
     touched then, and one that was not ended is fenced by the next InitProducerId.
     """
-    remove_messages(list(messages))
+    for message in messages:
+        abandon_message(message)
 
 
 def commit_batch_write(
@@ -109,7 +111,7 @@ def commit_batch_write(
     plan = replace(plan, group_id=None, must_exist=False)
     plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
     outcome = admin.commit_micro_batch(client, None, plan)
-    remove_messages(staged)
+    abort_staged(staged)
     admin.delete_group(client, plan.progress_group_id, missing_ok=True)
     return outcome
 
@@ -215,7 +217,7 @@ def _commit_baseline(
         source_digest="",
         must_exist=False,
     )
-    return admin.commit_micro_batch(client, identity, baseline).identity
+    return spent(admin.commit_micro_batch(client, identity, baseline).identity)
 
 
 def _record(plan: CommitPlan, identity: ProducerIdentity | None) -> RecordedIdentity:

@@ -235,11 +235,10 @@ def default_root(checkpoint: Path | None, staging_location: Path | None) -> Path
     return Path(tempfile.gettempdir()) / "txnlog-staging"
 
 
-def remove_messages(messages: Sequence[StagedBatches | None]) -> None:
-    """Remove the files that these messages point to; missing ones are fine."""
-    for message in messages:
-        if message is not None and message.path is not None:
-            Path(message.path).unlink(missing_ok=True)
+def abandon_message(message: StagedBatches | None) -> None:
+    """Remove the file that a message points to, if there is one."""
+    if message is not None and message.path is not None:
+        Path(message.path).unlink(missing_ok=True)
 
 
 def remove_batches(root: Path, query_id: str, batch_id: int) -> None:

@@ -49,6 +49,9 @@ from txnlog_spark.surface import readable_errors
 
 logger = logging.getLogger(__name__)
 
+ANY_BATCH = -1
+"""Spark does not tell a source which batch it plans; a failpoint here cannot name one."""
+
 Offsets = dict[TopicPartition, int]
 JsonOffset = dict[str, dict[str, int]]
 
@@ -93,7 +96,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 capped = cap_at_committed(begin, available, fetch_committed(self._settings))
                 available = available if capped is None else capped
             end = self._limited(begin, available, limit)
-            reached("S0", "before")
+            reached("S0", "before", ANY_BATCH)
             return to_json_value(end)
 
     def reportLatestOffset(self) -> JsonOffset | None:
@@ -102,7 +105,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        reached("S0", "after")
+        reached("S0", "after", ANY_BATCH)
         with readable_errors():
             begin, until = from_json_value(start), from_json_value(end)
             replayed_first = self._latest is None and begin == self._initial
@@ -128,7 +131,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
-        reached("S15", "before")
+        reached("S15", "before", ANY_BATCH)
 
     def _available(self, begin: Offsets) -> Offsets:
         """The end of every partition now, or the target of AvailableNow."""

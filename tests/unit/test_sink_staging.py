@@ -1,0 +1,122 @@
+"""Staging: inline while small, a whole flushed file when not, never wrong bytes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.sink.staging import (
+    StagedBatches,
+    StagingWriter,
+    abandon_message,
+    batch_directory,
+    plan_staged,
+    remove_batches,
+)
+from txnlog_spark.wire.records import Record, encode_batch, iter_batches
+
+NAMES = {"query_id": "q", "run_id": "r", "batch_id": 3, "task_attempt_id": 1}
+
+
+def batch(value: bytes) -> bytes:
+    return encode_batch([Record(b"k", value)])
+
+
+def stage(directory: Path, rows: list[tuple[int, bytes]], limit: int) -> StagedBatches:
+    writer = StagingWriter(directory, "0-1", inline_bytes_max=limit)
+    for partition, value in rows:
+        writer.append("out", partition, [batch(value)])
+    chunks, inline, path = writer.finish()
+    return StagedBatches(**NAMES, chunks=chunks, inline=inline, path=path)
+
+
+def read_back(messages: list[StagedBatches]) -> dict[int, list[bytes]]:
+    found = {}
+    for part in plan_staged(messages):
+        data = b"".join(bytes(piece) for piece in part.read())
+        assert len(data) == part.size_bytes
+        found[part.partition] = [data[p : p + h.size_bytes] for h, p in iter_batches(data)]
+    return found
+
+
+ROWS = [(0, b"a"), (1, b"b"), (0, b"c"), (0, b"d")]
+
+
+@pytest.mark.parametrize("limit", [10_000, 0])
+def test_what_is_staged_is_read_back_in_order_by_partition(tmp_path: Path, limit: int) -> None:
+    message = pickle.loads(pickle.dumps(stage(tmp_path, ROWS, limit)))
+    assert (message.path is None) == (limit > 0)
+    expected = {0: [batch(b"a"), batch(b"c"), batch(b"d")], 1: [batch(b"b")]}
+    assert read_back([message]) == expected
+    assert read_back([message, message])[1] == [batch(b"b"), batch(b"b")]
+
+
+def test_nothing_is_written_while_it_is_small(tmp_path: Path) -> None:
+    stage(tmp_path / "staging", ROWS, 10_000)
+    assert not (tmp_path / "staging").exists()
+
+
+def test_two_attempts_of_one_name_never_share_a_file(tmp_path: Path) -> None:
+    paths = {stage(tmp_path, ROWS, 0).path for _ in range(2)}
+    assert len(paths) == 2
+
+
+def test_a_discarded_attempt_leaves_no_file(tmp_path: Path) -> None:
+    writer = StagingWriter(tmp_path, "0-1", inline_bytes_max=0)
+    writer.append("out", 0, [batch(b"a")])
+    writer.discard()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_attempt_without_rows_has_no_chunk(tmp_path: Path) -> None:
+    message = stage(tmp_path, [], 10)
+    assert (message.chunks, message.inline, message.path) == ((), None, None)
+    assert plan_staged([message]) == []
+
+
+def test_chunks_stay_near_a_mebibyte(tmp_path: Path) -> None:
+    message = stage(tmp_path, [(0, bytes(300_000))] * 12, 0)
+    assert len(message.chunks) > 2
+    assert all(chunk.size_bytes <= 2**20 for chunk in message.chunks)
+    assert len(read_back([message])[0]) == 12
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_a_damaged_staged_file_is_an_error_and_never_wrong_data(
+    tmp_path: Path, damage: str
+) -> None:
+    message = stage(tmp_path, ROWS, 0)
+    path = Path(message.path or "")
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[65] ^= 1
+        path.write_bytes(data)
+    elif damage == "cut":
+        path.write_bytes(data[:-3])
+    else:
+        path.unlink()
+    with pytest.raises(StagedBatchesInvalid) as caught:
+        read_back([message])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_message_of_another_version_is_refused() -> None:
+    with pytest.raises(StagedBatchesInvalid, match="one version of txnlog_spark"):
+        plan_staged([StagedBatches(**NAMES, version=99)])
+
+
+def test_a_committed_batch_takes_older_leftovers_with_it(tmp_path: Path) -> None:
+    for batch_id in (2, 3, 4):
+        stage(batch_directory(tmp_path, "q", batch_id), ROWS, 0)
+    remove_batches(tmp_path, "q", 3)
+    assert [d.name for d in (tmp_path / "q").iterdir()] == ["4"]
+
+
+def test_an_aborted_batch_takes_its_own_files_only(tmp_path: Path) -> None:
+    first, second = stage(tmp_path, ROWS, 0), stage(tmp_path, ROWS, 0)
+    abandon_message(first)
+    abandon_message(None)
+    assert [str(p) for p in tmp_path.iterdir()] == [second.path]

@@ -1,0 +1,200 @@
+"""The task encoder: rows land where Kafka's client would put them, and bad rows say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka.partitioner import murmur2
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from txnlog_spark.codec.decode import HEADERS_TYPE
+from txnlog_spark.errors import OptionError, RecordRefused
+from txnlog_spark.sink.columns import check_columns
+from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
+from txnlog_spark.sink.staging import StagedBatches, StagingWriter, plan_staged
+from txnlog_spark.sink.task import TaskEncoder, lookup_counts
+from txnlog_spark.wire.records import Record, decode_records, iter_batches
+
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+SPARK_TYPES = {
+    "key": BinaryType(),
+    "value": StringType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "headers": ArrayType(HEADER),
+    "at": TimestampType(),
+}
+ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": HEADERS_TYPE,
+    "at": pa.timestamp("us", tz="UTC"),
+}
+COUNTS = {"out": 4, "other": 2}
+
+
+def settings(**options: str) -> SinkSettings:
+    base = {"kafka.bootstrap.servers": "x:1", "checkpointLocation": "/cp"}
+    return read_sink_settings(base | options, streaming=True)
+
+
+def encode(
+    tmp_path: Path, columns: dict[str, list[Any]], batches: int = 1, **options: str
+) -> tuple[dict[tuple[str, int], list[Record]], TaskEncoder]:
+    schema = StructType()
+    for name in columns:
+        schema = schema.add(name, SPARK_TYPES[name])
+    chosen = settings(**({} if "topic" in columns else {"topic": "out"}) | options)
+    staging = StagingWriter(tmp_path, "0-0", inline_bytes_max=1 << 20)
+    encoder = TaskEncoder(
+        chosen, check_columns(schema, chosen), lookup_counts({}, COUNTS.__getitem__), staging, 5
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
+    )
+    encoder.encode_all(iter([rows] * batches))
+    chunks, inline, path = staging.finish()
+    message = StagedBatches("q", "r", 0, 0, chunks, encoder.partition_counts, inline, path)
+    found = {}
+    for part in plan_staged([message]):
+        data = b"".join(bytes(piece) for piece in part.read())
+        found[part.topic, part.partition] = [
+            record
+            for header, at in iter_batches(data)
+            for record in decode_records(data, at, header)
+        ]
+    return found, encoder
+
+
+def test_a_key_lands_where_kafkas_own_partitioner_puts_it(tmp_path: Path) -> None:
+    keys = [f"key-{i}".encode() for i in range(50)]
+    found, encoder = encode(tmp_path, {"key": keys, "value": [str(i) for i in range(50)]})
+    for (_, partition), records in found.items():
+        for record in records:
+            assert (murmur2(record.key) & 0x7FFFFFFF) % 4 == partition
+    assert sum(map(len, found.values())) == encoder.record_count == 50
+    assert encoder.partition_counts == {"out": 4}
+
+
+def test_rows_of_one_partition_keep_their_order(tmp_path: Path) -> None:
+    values = [str(i) for i in range(30)]
+    found, _ = encode(tmp_path, {"key": [b"same"] * 30, "value": values})
+    (records,) = found.values()
+    assert [r.value.decode() for r in records if r.value is not None] == values
+
+
+def test_rows_without_a_key_stick_to_one_partition_of_a_block(tmp_path: Path) -> None:
+    found, _ = encode(tmp_path, {"value": ["a", "b", None]})
+    assert [len(records) for records in found.values()] == [3]
+    assert list(found) == [("out", 1)]
+
+
+def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Path) -> None:
+    columns = {
+        "topic": ["out", "other", "out", "other"],
+        "partition": [3, None, 0, 1],
+        "value": ["a", "b", "c", "d"],
+    }
+    found, encoder = encode(tmp_path, columns)
+    assert {p: [r.value for r in records] for p, records in found.items()} == {
+        ("other", 1): [b"b", b"d"],
+        ("out", 0): [b"c"],
+        ("out", 3): [b"a"],
+    }
+    assert encoder.partition_counts == COUNTS
+
+
+def test_the_option_topic_wins_over_the_column(tmp_path: Path) -> None:
+    found, _ = encode(tmp_path, {"topic": [None], "value": ["a"]}, topic="other")
+    assert [topic for topic, _ in found] == ["other"]
+
+
+def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
+    headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None]
+    found, _ = encode(
+        tmp_path,
+        {"value": ["a", "b"], "headers": headers, "at": [1_234_567_891, None]},
+        timestampColumn="at",
+    )
+    (records,) = found.values()
+    assert records[0].headers == (("h", b"1"), ("n", None))
+    assert records[1].headers == ()
+    assert records[0].timestamp == 1_234_567
+    assert records[1].timestamp > 1_700_000_000_000
+
+
+def test_many_small_arrow_batches_become_one_record_batch(tmp_path: Path) -> None:
+    found, encoder = encode(tmp_path, {"key": [b"k"], "value": ["v"]}, batches=100)
+    assert encoder.record_count == 100
+    assert [len(records) for records in found.values()] == [100]
+
+
+def test_no_rows_stage_nothing(tmp_path: Path) -> None:
+    found, encoder = encode(tmp_path, {"value": []})
+    assert found == {}
+    assert encoder.record_count == 0
+
+
+def test_a_null_topic_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="1 rows have a null topic: fill the column"):
+        encode(tmp_path, {"topic": ["out", None], "value": ["a", "b"]})
+
+
+@pytest.mark.parametrize("partition", [4, -1])
+def test_a_partition_that_does_not_exist_is_an_error(tmp_path: Path, partition: int) -> None:
+    with pytest.raises(OptionError, match="0 to 3: topic out has 4 partitions"):
+        encode(tmp_path, {"partition": [partition], "value": ["a"]})
+
+
+def test_an_oversized_record_is_named_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(RecordRefused, match="MESSAGE_TOO_LARGE") as caught:
+        encode(
+            tmp_path,
+            {"key": [b"fine", b"poison"], "value": ["a", "x" * 5000]},
+            **{"kafka.max.request.size": "2048"},
+        )
+    text = str(caught.value)
+    assert "b'poison'" in text
+    assert "kafka.max.request.size=2048" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "allowed"),
+    [
+        ({"key": BinaryType()}, "column value", "a string or binary column"),
+        ({"value": LongType()}, "column value", "string or binary: cast it"),
+        ({"value": StringType(), "key": LongType()}, "column key", "bigint"),
+        ({"value": StringType(), "partition": LongType()}, "column partition", "int: cast it"),
+        ({"value": StringType(), "headers": StringType()}, "column headers", "array<struct"),
+        ({"value": StringType(), "topic": BinaryType()}, "column topic", "string: cast it"),
+    ],
+)
+def test_a_wrong_column_is_named_with_what_is_allowed(
+    columns: dict[str, Any], named: str, allowed: str
+) -> None:
+    schema = StructType()
+    for name, kind in columns.items():
+        schema = schema.add(name, kind)
+    with pytest.raises(OptionError) as caught:
+        check_columns(schema, settings(topic="out"))
+    assert caught.value.name == named
+    assert allowed in str(caught.value)
+
+
+def test_a_write_without_any_topic_is_refused() -> None:
+    with pytest.raises(OptionError, match="option topic=None: set it"):
+        check_columns(StructType().add("value", StringType()), settings())
