@@ -1,48 +1,268 @@
-"""The group coordinator (being filled in: signatures are final)."""
+"""The group coordinator: the surface that handlers call; the work is in the modules beside it.
+
+JoinGroup and SyncGroup may be parked: they take a `reply` that is called exactly once, in this
+step or in a later one. All other requests are answered at once. Group coordination and offsets
+follow Kafka's classic protocol (`GroupCoordinatorService`); the newer consumer protocol of
+KIP-848 is not here.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
-from broker_sim.core.coordinator.runtime import CoordinatorHost, CoordinatorLog, TopicPartition
+from broker_sim.core.coordinator.runtime import CoordinatorLog, TopicPartition
+from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
+from broker_sim.core.group.host import GroupHost
+from broker_sim.core.group.joining import JoinHandler
+from broker_sim.core.group.membership import MembershipHandler
+from broker_sim.core.group.offset_requests import OffsetHandler
+from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
-    GroupDescription, GroupListing, JoinGroup, JoinReply, LeaveGroupResult, LeavingMember,
-    OffsetCommit, OffsetDeleteResult, OffsetErrors, OffsetFetchResult, SyncGroup, SyncReply,
+    DescribedMember,
+    GroupDescription,
+    GroupListing,
+    JoinGroup,
+    JoinGroupResult,
+    JoinReply,
+    LeaveGroupResult,
+    LeavingMember,
+    ListedGroup,
+    OffsetCommit,
+    OffsetDeleteResult,
+    OffsetErrors,
+    OffsetFetchResult,
+    SyncGroup,
+    SyncGroupResult,
+    SyncReply,
     TxnOffsetCommit,
 )
+from broker_sim.core.group.shard import GroupStateManager
+from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 
-
-class GroupHost(CoordinatorHost, Protocol):
-    """The broker as the group coordinator sees it."""
-
-    def random_uuid(self) -> str:
-        """A fresh random UUID as text, from the injected randomness; part of member ids."""
+EXPIRATION_TIMER = ("group-offsets-expiration",)
+GROUP_TYPE = "classic"
 
 
 class GroupCoordinator:
     """Coordinates the groups of the `__consumer_offsets` partitions that were loaded."""
 
-    def __init__(self, config: GroupConfig, host: GroupHost) -> None: ...
-    def start(self, effects: Effects) -> None: ...
-    def on_timer(self, key: TimerKey, effects: Effects) -> None: ...
-    def partition_for(self, group_id: str) -> int: ...
-    def begin_loading(self, partition: int) -> None: ...
-    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> None: ...
-    def unload(self, partition: int, effects: Effects) -> None: ...
-    def join_group(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None: ...
-    def sync_group(self, request: SyncGroup, reply: SyncReply, effects: Effects) -> None: ...
-    def heartbeat(self, group_id: str, effects: Effects, *, member_id: str, generation_id: int,
-                  group_instance_id: str | None = None) -> ErrorCode: ...
-    def leave_group(self, group_id: str, members: Sequence[LeavingMember], effects: Effects) -> LeaveGroupResult: ...
-    def offset_commit(self, request: OffsetCommit, effects: Effects) -> OffsetErrors: ...
-    def txn_offset_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors: ...
-    def offset_fetch(self, group_id: str, topic_partitions: Mapping[str, Collection[int]] | None, *, require_stable: bool) -> OffsetFetchResult: ...
-    def on_marker(self, partition: int, producer_id: int, committed: bool, effects: Effects) -> None: ...
-    def list_groups(self, *, state_filters: Collection[str] = (), type_filters: Collection[str] = ()) -> GroupListing: ...
-    def describe_group(self, group_id: str) -> GroupDescription: ...
-    def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]: ...
-    def offset_delete(self, group_id: str, partitions: Sequence[TopicPartition], effects: Effects) -> OffsetDeleteResult: ...
-    def on_partitions_deleted(self, partitions: Collection[TopicPartition], effects: Effects) -> None: ...
+    def __init__(self, config: GroupConfig, host: GroupHost) -> None:
+        self._config = config
+        self._timers = KeyedTimers()
+        self._manager = GroupStateManager(config, host)
+        self._rebalancer = Rebalancer(config, self._manager, self._timers)
+        self._joining = JoinHandler(config, host, self._manager, self._rebalancer)
+        self._membership = MembershipHandler(self._manager, self._rebalancer)
+        self._offsets = OffsetHandler(config, self._manager, self._rebalancer)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self, effects: Effects) -> None:
+        """Begin the periodic expiry of offsets."""
+        self._timers.schedule(
+            EXPIRATION_TIMER,
+            self._config.offsets_retention_check_interval_ms,
+            self._expiration_sweep,
+            effects,
+        )
+
+    def _expiration_sweep(self, effects: Effects) -> None:
+        self._offsets.expire(effects)
+        self.start(effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> None:
+        """A timer fired; keys of others, stale and unknown keys are ignored."""
+        self._timers.fire(key, effects)
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` whose leader coordinates this group."""
+        return self._manager.partition_for(group_id)
+
+    def begin_loading(self, partition: int) -> None:
+        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
+        self._manager.begin_loading(partition)
+
+    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> None:
+        """This broker leads the partition: replay its log and give every member a session.
+
+        Must come before the transaction coordinator's loads, whose markers arrive at once.
+        """
+        shard = self._manager.load(partition, log, effects)
+        if shard is None:
+            return
+        for _, group in sorted(shard.groups.items()):
+            for member in group.members.values():
+                self._rebalancer.reset_session(shard, group, member, effects)
+            if len(group.members) > self._config.group_size_max:
+                self._rebalancer.prepare(shard, group, effects)
+
+    def unload(self, partition: int, effects: Effects) -> None:
+        """Another broker leads the partition now: send parked members there, forget it."""
+        shard = self._manager.unload(partition)
+        if shard is None:
+            return
+        for group in shard.groups.values():
+            self._rebalancer.cancel_all(group, effects)
+            for member in group.members.values():
+                join = JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.member_id)
+                group.complete_join(member, join, effects)
+                sync = SyncGroupResult(ErrorCode.NOT_COORDINATOR)
+                group.complete_sync(member, sync, effects)
+
+    # ---------------------------------------------------------------- members
+
+    def join_group(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
+        """JoinGroup; `reply` is called once all members have joined, or the timeout has passed."""
+        self._joining.handle(request, reply, effects)
+
+    def sync_group(self, request: SyncGroup, reply: SyncReply, effects: Effects) -> None:
+        """SyncGroup; `reply` is called once the leader's assignment is stored."""
+        self._membership.sync(request, reply, effects)
+
+    def heartbeat(
+        self,
+        group_id: str,
+        effects: Effects,
+        *,
+        member_id: str,
+        generation_id: int,
+        group_instance_id: str | None = None,
+    ) -> ErrorCode:
+        """Heartbeat."""
+        return self._membership.heartbeat(
+            group_id,
+            effects,
+            member_id=member_id,
+            generation_id=generation_id,
+            group_instance_id=group_instance_id,
+        )
+
+    def leave_group(
+        self, group_id: str, members: Sequence[LeavingMember], effects: Effects
+    ) -> LeaveGroupResult:
+        """LeaveGroup, of one member (below version 3) or several."""
+        return self._membership.leave(group_id, members, effects)
+
+    # ---------------------------------------------------------------- offsets
+
+    def offset_commit(self, request: OffsetCommit, effects: Effects) -> OffsetErrors:
+        """OffsetCommit; durable before the answer when `flush_on_commit`."""
+        return self._offsets.commit(request, effects)
+
+    def txn_offset_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors:
+        """TxnOffsetCommit; invisible until the transaction's marker.
+
+        Before it, the handler has the transaction coordinator verify (request version below 5)
+        or add (from 5) the group's partition of `__consumer_offsets`.
+        """
+        return self._offsets.txn_commit(request, effects)
+
+    def offset_fetch(
+        self,
+        group_id: str,
+        topic_partitions: Mapping[str, Collection[int]] | None,
+        *,
+        require_stable: bool,
+    ) -> OffsetFetchResult:
+        """OffsetFetch for one group; None means all partitions with a committed offset."""
+        return self._offsets.fetch(group_id, topic_partitions, require_stable=require_stable)
+
+    def on_marker(
+        self, partition: int, producer_id: int, committed: bool, effects: Effects
+    ) -> None:
+        """A marker was appended to this partition of `__consumer_offsets`.
+
+        Called before the marker is acknowledged, so that whoever learns that the transaction is
+        complete also sees its offsets (KAFKA-17507).
+        """
+        shard = self._manager.shard(partition)
+        if shard is None:
+            return
+        materialised = shard.offsets.replay_marker(producer_id, committed)
+        effects.trace(
+            "group-offsets-decided",
+            partition=partition,
+            producer_id=producer_id,
+            committed=committed,
+            offsets=materialised,
+        )
+
+    def offset_delete(
+        self, group_id: str, partitions: Sequence[TopicPartition], effects: Effects
+    ) -> OffsetDeleteResult:
+        """OffsetDelete."""
+        return self._offsets.delete(group_id, partitions, effects)
+
+    def on_partitions_deleted(
+        self, partitions: Collection[TopicPartition], effects: Effects
+    ) -> None:
+        """These partitions' topics were deleted: so are their offsets, in every group."""
+        self._offsets.delete_partitions(partitions, effects)
+
+    # ---------------------------------------------------------------- admin
+
+    def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]:
+        """DeleteGroups; durable before the answer when `flush_on_commit`."""
+        return self._offsets.delete_groups(group_ids, effects)
+
+    def list_groups(
+        self, *, state_filters: Collection[str] = (), type_filters: Collection[str] = ()
+    ) -> GroupListing:
+        """ListGroups; filters compare without case, empty ones let all through."""
+        if self._manager.is_loading:
+            return GroupListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        states = {name.lower() for name in state_filters}
+        types = {name.lower() for name in type_filters}
+        if types and GROUP_TYPE not in types:
+            return GroupListing(ErrorCode.NONE)
+        return GroupListing(
+            ErrorCode.NONE,
+            tuple(
+                ListedGroup(group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
+                for shard in self._manager.shards()
+                for group_id, group in sorted(shard.groups.items())
+                if not states or group.state.value.lower() in states
+            ),
+        )
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """DescribeGroups, for one group.
+
+        An unknown group is GROUP_ID_NOT_FOUND with state Dead; below version 6 the handler
+        answers NONE for it (KIP-1043).
+        """
+        shard = self._manager.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return GroupDescription(shard, group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            return GroupDescription(
+                ErrorCode.GROUP_ID_NOT_FOUND, group_id, state=GroupState.DEAD.value
+            )
+        is_stable = group.is_in(GroupState.STABLE)
+        return GroupDescription(
+            ErrorCode.NONE,
+            group_id,
+            state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=_described_members(group, is_stable=is_stable),
+        )
+
+
+def _described_members(group: ClassicGroup, *, is_stable: bool) -> tuple[DescribedMember, ...]:
+    return tuple(
+        DescribedMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            metadata=member.metadata(group.protocol_name) if is_stable else b"",
+            assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    )

@@ -1,0 +1,299 @@
+"""One group of the classic protocol: members, generation, leader, and who is parked.
+
+Rules for this file: no record, no timer, no request; it answers questions about the group and
+keeps its own parts consistent. What happens on a request is in `joining` and `rebalance`.
+A member's parked answers are its `join_reply` and `sync_reply`. Source: Kafka's `ClassicGroup`
+and `ClassicGroupMember`. Members keep the order in which they joined, so that a run can be
+repeated; Kafka's order is that of a hash map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_sim.core.effects import Effects, check
+from broker_sim.core.group.requests import (
+    JoinGroupMember,
+    JoinGroupResult,
+    JoinReply,
+    SyncGroupResult,
+    SyncReply,
+)
+from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
+from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from txnlog_spark.wire.errors import ErrorCode
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True)
+class Member:
+    """One participant. `protocols` are (name, subscription) in its order of preference."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    """Its first JoinGroup is still parked: it knows no member id, so it cannot heartbeat."""
+    join_reply: JoinReply | None = None
+    sync_reply: SyncReply | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """It has an instance id, so it may be away for a session timeout (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """A parked member need not heartbeat; a new one is timed out all the same."""
+        is_parked = self.join_reply is not None or self.sync_reply is not None
+        return is_parked and not self.is_new
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Its subscription for the chosen protocol."""
+        return dict(self.protocols).get(protocol_name or "", b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of its protocols that everybody supports."""
+        names = [name for name, _ in self.protocols if name in candidates]
+        check(bool(names), "a member supports none of the common protocols", member=self.member_id)
+        return names[0]
+
+
+class ClassicGroup:
+    """The group; see the module's docstring."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.EMPTY
+        self.state_ms: int | None = now_ms
+        """When it got into its state; None for one loaded from an old record."""
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_join: set[str] = set()
+        """Member ids given out with MEMBER_ID_REQUIRED that did not come back yet."""
+        self.pending_sync: set[str] = set()
+        self.new_member_added = False
+        """Somebody joined during the initial delay, so it may be extended."""
+        self.subscribed_topics: frozenset[str] | None = None
+
+    # ---------------------------------------------------------------- questions
+
+    def is_in(self, *states: GroupState) -> bool:
+        """Whether the state is one of these."""
+        return self.state in states
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin now."""
+        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """How many members are parked in JoinGroup."""
+        return sum(member.join_reply is not None for member in self.members.values())
+
+    @property
+    def have_all_joined(self) -> bool:
+        """All members are parked, and nobody with a fresh member id is still to come."""
+        return self.awaiting_join_count == len(self.members) and not self.pending_join
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Its members are consumers (and not, say, Connect workers)."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_leader(self, member_id: str) -> bool:
+        """Whether this member makes the assignment."""
+        return self.leader == member_id
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether some member reads it; unknown subscriptions of consumers count as all."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols may join."""
+        offered = set(names)
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(offered)
+        return self.protocol_type == protocol_type and bool(offered & self._candidates())
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID (another process has the instance id) or NONE."""
+        if group_instance_id is not None:
+            existing = self.static_members.get(group_instance_id)
+            if existing is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if existing != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def select_protocol(self) -> str:
+        """The common protocol with the most votes; of equals the one first voted for."""
+        check(bool(self.members), "no protocol for an empty group", group_id=self.group_id)
+        candidates = self._candidates()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _candidates(self) -> set[str]:
+        sets = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*sets) if sets else set()
+
+    def joined_members(self) -> tuple[JoinGroupMember, ...]:
+        """What the leader is told."""
+        return tuple(
+            JoinGroupMember(
+                member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
+            )
+            for member in self.members.values()
+        )
+
+    # ---------------------------------------------------------------- changes
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        """Change the state; the table is checked."""
+        check(
+            self.state in VALID_PREVIOUS[state],
+            "illegal group transition",
+            group_id=self.group_id,
+            current=self.state,
+            target=state,
+        )
+        self.previous_state, self.state, self.state_ms = self.state, state, now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """A member joins; the first one becomes the leader."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            check(
+                member.group_instance_id not in self.static_members,
+                "an instance id joins twice",
+                group_id=self.group_id,
+            )
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """A member, or a member id that waits to join, is gone; the leader may change."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.is_leader(member_id):
+            self.leader = next(iter(self.members), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def replace_static_member(
+        self, group_instance_id: str, new_member_id: str, effects: Effects
+    ) -> Member:
+        """The instance came back under a new member id: fence what the old one has parked."""
+        old = self.members.pop(self.static_members[group_instance_id])
+        self.complete_join(
+            old, JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id), effects
+        )
+        self.complete_sync(old, SyncGroupResult(ErrorCode.FENCED_INSTANCE_ID), effects)
+        new = Member(
+            member_id=new_member_id,
+            group_instance_id=group_instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        self.members[new_member_id] = new
+        self.static_members[group_instance_id] = new_member_id
+        if self.is_leader(old.member_id):
+            self.leader = new_member_id
+        return new
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is parked in JoinGroup; False when nobody is."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join_reply is not None:
+            return True
+        for member in self.members.values():
+            if member.join_reply is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def begin_next_generation(self, now_ms: int) -> None:
+        """All who count have joined: a new generation, or an empty group."""
+        self.generation_id += 1
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY, now_ms)
+        self.refresh_subscribed_topics()
+        self.pending_sync.clear()
+
+    def refresh_subscribed_topics(self) -> None:
+        """Work out from the chosen protocol what the group reads; None when it cannot be known."""
+        if not self.uses_consumer_protocol:
+            self.subscribed_topics = None
+        elif not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_name is None:
+            self.subscribed_topics = None
+        else:
+            self.subscribed_topics = subscribed_topics(
+                member.metadata(self.protocol_name) for member in self.members.values()
+            )
+
+    # ---------------------------------------------------------------- parked answers
+
+    def park_join(self, member: Member, reply: JoinReply, effects: Effects) -> None:
+        """Answer later. A JoinGroup that the member sent before is answered now."""
+        self.complete_join(
+            member, JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), effects
+        )
+        member.join_reply = reply
+
+    def park_sync(self, member: Member, reply: SyncReply, effects: Effects) -> None:
+        """Answer later. A SyncGroup that the member sent before is answered now."""
+        self.complete_sync(member, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS), effects)
+        member.sync_reply = reply
+
+    def complete_join(self, member: Member, result: JoinGroupResult, effects: Effects) -> bool:
+        """Answer a parked JoinGroup, if there is one."""
+        reply, member.join_reply = member.join_reply, None
+        if reply is not None:
+            reply(result, effects)
+        return reply is not None
+
+    def complete_sync(self, member: Member, result: SyncGroupResult, effects: Effects) -> bool:
+        """Answer a parked SyncGroup, if there is one."""
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is not None:
+            reply(result, effects)
+        return reply is not None

@@ -1,0 +1,260 @@
+"""JoinGroup: who may join, under which member id, and what it sets off.
+
+Rules for this file: JoinGroup only. Every path answers or parks exactly once. Source: Kafka's
+`GroupMetadataManager.classicGroupJoinToClassicGroup` and what it calls.
+"""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.group.classic_group import ClassicGroup, Member
+from broker_sim.core.group.config import GroupConfig
+from broker_sim.core.group.host import GroupHost
+from broker_sim.core.group.rebalance import Rebalancer, joined_result
+from broker_sim.core.group.requests import (
+    UNKNOWN_MEMBER_ID,
+    JoinGroup,
+    JoinGroupResult,
+    JoinReply,
+)
+from broker_sim.core.group.shard import GroupShard, GroupStateManager
+from broker_sim.core.group.states import GroupState
+from txnlog_spark.wire.errors import ErrorCode
+
+_S = GroupState
+_E = ErrorCode
+
+
+class JoinHandler:
+    """Answers or parks JoinGroup."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        host: GroupHost,
+        manager: GroupStateManager,
+        rebalancer: Rebalancer,
+    ) -> None:
+        self._config = config
+        self._host = host
+        self._manager = manager
+        self._rebalancer = rebalancer
+
+    def handle(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
+        """Check in Kafka's order, then join."""
+        refusal = self._refuse(request)
+        shard = self._manager.find(request.group_id)
+        if refusal is not _E.NONE or isinstance(shard, ErrorCode):
+            error = refusal if isinstance(shard, GroupShard) or refusal is not _E.NONE else shard
+            reply(JoinGroupResult(error, request.member_id), effects)
+            return
+        group = self._find_or_create(shard, request, effects)
+        if isinstance(group, ErrorCode):
+            reply(JoinGroupResult(group, request.member_id), effects)
+        elif not self._accepts(group, request.member_id):
+            group.remove(request.member_id)
+            reply(JoinGroupResult(_E.GROUP_MAX_SIZE_REACHED), effects)
+        elif not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
+            reply(JoinGroupResult(_E.INCONSISTENT_GROUP_PROTOCOL, request.member_id), effects)
+        elif request.member_id == UNKNOWN_MEMBER_ID:
+            self._join_new(shard, group, request, reply, effects)
+        else:
+            self._join_known(shard, group, request, reply, effects)
+
+    def _refuse(self, request: JoinGroup) -> ErrorCode:
+        if not request.group_id:
+            return _E.INVALID_GROUP_ID
+        config = self._config
+        timeout_ms = request.session_timeout_ms
+        if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
+            return _E.INVALID_SESSION_TIMEOUT
+        return _E.NONE
+
+    def _find_or_create(
+        self, shard: GroupShard, request: JoinGroup, effects: Effects
+    ) -> ClassicGroup | ErrorCode:
+        group = shard.groups.get(request.group_id)
+        if group is not None:
+            return group
+        if request.member_id != UNKNOWN_MEMBER_ID:
+            return _E.UNKNOWN_MEMBER_ID
+        group = ClassicGroup(request.group_id, effects.now_ms)
+        error = self._manager.append_group(shard, group, effects)
+        if error is not _E.NONE:
+            return error
+        shard.groups[request.group_id] = group
+        return group
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """group.max.size; while members rejoin, those who are back count."""
+        limit = self._config.group_size_max
+        member = group.members.get(member_id)
+        if group.is_in(_S.PREPARING_REBALANCE):
+            is_back = member is not None and member.join_reply is not None
+            return is_back or group.awaiting_join_count < limit
+        if group.is_in(_S.COMPLETING_REBALANCE, _S.STABLE):
+            return member is not None or len(group.members) < limit
+        return True
+
+    # ---------------------------------------------------------------- without a member id
+
+    def _join_new(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        reply: JoinReply,
+        effects: Effects,
+    ) -> None:
+        prefix = request.group_instance_id or request.client_id
+        member_id = f"{prefix}-{self._host.random_uuid()}"
+        if request.group_instance_id is not None:
+            if request.group_instance_id in group.static_members:
+                self._replace_static(shard, group, request, (member_id, reply), effects)
+            else:
+                self._add(shard, group, request, (member_id, reply), effects)
+        elif request.requires_known_member_id:
+            # KIP-394: a client that never saw its member id would leave a ghost behind.
+            self._rebalancer.await_pending_member(
+                shard, group, member_id, request.session_timeout_ms, effects
+            )
+            reply(JoinGroupResult(_E.MEMBER_ID_REQUIRED, member_id), effects)
+        else:
+            self._add(shard, group, request, (member_id, reply), effects)
+
+    def _add(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        joiner: tuple[str, JoinReply],
+        effects: Effects,
+    ) -> None:
+        member_id, reply = joiner
+        member = Member(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+            is_new=True,
+            join_reply=reply,
+        )
+        if group.is_in(_S.PREPARING_REBALANCE) and group.previous_state is _S.EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        # Until it is answered the member cannot heartbeat; a dead client must not block the
+        # group's rebalances for ever.
+        self._rebalancer.reset_session(
+            shard, group, member, effects, self._config.new_member_join_timeout_ms
+        )
+        self._rebalancer.maybe_prepare(shard, group, effects)
+
+    def _replace_static(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        joiner: tuple[str, JoinReply],
+        effects: Effects,
+    ) -> None:
+        """KIP-345: the instance is back. In a stable group nobody else needs to notice."""
+        member_id, reply = joiner
+        instance_id = request.group_instance_id or ""
+        old_leader = group.leader
+        old = group.members[group.static_members[instance_id]]
+        before = (old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
+        self._rebalancer.cancel_session(group.group_id, old.member_id, effects)
+        member = group.replace_static_member(instance_id, member_id, effects)
+        _update(member, request)
+        self._rebalancer.reset_session(shard, group, member, effects)
+        group.park_join(member, reply, effects)
+        if group.is_in(_S.COMPLETING_REBALANCE):
+            # The leader may be assigning to the old member id.
+            self._rebalancer.prepare(shard, group, effects)
+            return
+        if not group.is_in(_S.STABLE) or group.select_protocol() != group.protocol_name:
+            self._rebalancer.maybe_prepare(shard, group, effects)
+            return
+        error = self._manager.append_group(shard, group, effects)
+        if error is not _E.NONE:
+            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            member.join_reply = None
+            restored = group.replace_static_member(instance_id, old.member_id, effects)
+            self._rebalancer.cancel_session(group.group_id, member_id, effects)
+            self._rebalancer.reset_session(shard, group, restored, effects)
+            reply(JoinGroupResult(error), effects)
+        elif request.supports_skipping_assignment:
+            is_leader = group.is_leader(member_id)
+            result = joined_result(group, member, skip_assignment=is_leader)
+            group.complete_join(member, result, effects)
+        else:
+            # A client that does not know skip_assignment must not believe it is the leader: it
+            # would make an assignment that nobody asked for.
+            group.complete_join(
+                member,
+                JoinGroupResult(
+                    _E.NONE,
+                    member_id,
+                    generation_id=group.generation_id,
+                    protocol_type=group.protocol_type,
+                    protocol_name=group.protocol_name,
+                    leader=old_leader or "",
+                ),
+                effects,
+            )
+
+    # ---------------------------------------------------------------- with a member id
+
+    def _join_known(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        reply: JoinReply,
+        effects: Effects,
+    ) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_join:
+            if request.group_instance_id is not None:
+                # A member id that waits to join was given to a dynamic member.
+                reply(JoinGroupResult(_E.UNKNOWN_MEMBER_ID, member_id), effects)
+            else:
+                self._add(shard, group, request, (member_id, reply), effects)
+            return
+        error = group.validate_member(member_id, request.group_instance_id)
+        if error is not _E.NONE or group.is_in(_S.EMPTY, _S.DEAD):
+            error = _E.UNKNOWN_MEMBER_ID if error is _E.NONE else error
+            reply(JoinGroupResult(error, member_id), effects)
+            return
+        member = group.members[member_id]
+        if self._needs_rebalance(group, member, request):
+            _update(member, request)
+            group.park_join(member, reply, effects)
+            self._rebalancer.maybe_prepare(shard, group, effects)
+        else:
+            # Nothing changed: it lost the answer of the present generation.
+            reply(joined_result(group, member), effects)
+
+    @staticmethod
+    def _needs_rebalance(group: ClassicGroup, member: Member, request: JoinGroup) -> bool:
+        if group.is_in(_S.PREPARING_REBALANCE):
+            return True
+        # In a stable group the leader's JoinGroup means that it saw something that the members'
+        # metadata does not show, such as new partitions.
+        leads_stable = group.is_in(_S.STABLE) and group.is_leader(member.member_id)
+        return leads_stable or member.protocols != request.protocols
+
+
+def _rebalance_timeout_ms(request: JoinGroup) -> int:
+    if request.rebalance_timeout_ms >= 0:
+        return request.rebalance_timeout_ms
+    return request.session_timeout_ms
+
+
+def _update(member: Member, request: JoinGroup) -> None:
+    member.protocols = request.protocols
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.session_timeout_ms = request.session_timeout_ms

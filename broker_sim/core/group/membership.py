@@ -1,0 +1,152 @@
+"""SyncGroup, Heartbeat and LeaveGroup: what members do between two joins.
+
+Source: Kafka's `GroupMetadataManager`, the classic part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.group.classic_group import ClassicGroup
+from broker_sim.core.group.rebalance import Rebalancer, synced_result
+from broker_sim.core.group.requests import (
+    UNKNOWN_MEMBER_ID,
+    LeaveGroupResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupResult,
+    SyncReply,
+)
+from broker_sim.core.group.shard import GroupShard, GroupStateManager
+from broker_sim.core.group.states import GroupState
+from txnlog_spark.wire.errors import ErrorCode
+
+_S = GroupState
+_E = ErrorCode
+
+
+class MembershipHandler:
+    """Answers SyncGroup (or parks it), Heartbeat and LeaveGroup."""
+
+    def __init__(self, manager: GroupStateManager, rebalancer: Rebalancer) -> None:
+        self._manager = manager
+        self._rebalancer = rebalancer
+
+    def _find(self, group_id: str) -> tuple[GroupShard, ClassicGroup] | ErrorCode:
+        if not group_id:
+            return _E.INVALID_GROUP_ID
+        shard = self._manager.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        return _E.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+
+    # ---------------------------------------------------------------- SyncGroup
+
+    def sync(self, request: SyncGroup, reply: SyncReply, effects: Effects) -> None:
+        """The leader brings the assignment, everybody fetches their part."""
+        found = self._find(request.group_id)
+        error = found if isinstance(found, ErrorCode) else _refuse_sync(found[1], request)
+        if isinstance(found, ErrorCode) or error is not _E.NONE:
+            reply(SyncGroupResult(error), effects)
+            return
+        shard, group = found
+        member = group.members[request.member_id]
+        if group.is_in(_S.PREPARING_REBALANCE):
+            reply(SyncGroupResult(_E.REBALANCE_IN_PROGRESS), effects)
+            return
+        if group.is_in(_S.STABLE):
+            self._rebalancer.on_synced(group, request.member_id, effects)
+            reply(synced_result(group, member), effects)
+            return
+        group.park_sync(member, reply, effects)
+        self._rebalancer.on_synced(group, request.member_id, effects)
+        if group.is_leader(request.member_id):
+            for each in group.members.values():
+                # A member that the leader left out gets an empty assignment.
+                each.assignment = request.assignments.get(each.member_id, b"")
+            self._rebalancer.store_assignment(shard, group, effects)
+
+    # ---------------------------------------------------------------- Heartbeat
+
+    def heartbeat(
+        self,
+        group_id: str,
+        effects: Effects,
+        *,
+        member_id: str,
+        generation_id: int,
+        group_instance_id: str | None,
+    ) -> ErrorCode:
+        """Keep the session; REBALANCE_IN_PROGRESS tells the member to join again."""
+        found = self._find(group_id)
+        if found is _E.COORDINATOR_LOAD_IN_PROGRESS:
+            # As Kafka: the group is being loaded, and then it gets full sessions anyway.
+            return _E.NONE
+        if isinstance(found, ErrorCode):
+            return found
+        shard, group = found
+        error = group.validate_member(member_id, group_instance_id)
+        if error is not _E.NONE:
+            return error
+        if generation_id != group.generation_id:
+            return _E.ILLEGAL_GENERATION
+        self._rebalancer.reset_session(shard, group, group.members[member_id], effects)
+        return _E.REBALANCE_IN_PROGRESS if group.is_in(_S.PREPARING_REBALANCE) else _E.NONE
+
+    # ---------------------------------------------------------------- LeaveGroup
+
+    def leave(
+        self, group_id: str, members: Sequence[LeavingMember], effects: Effects
+    ) -> LeaveGroupResult:
+        """Take members out; the rest rebalances once, not once for each."""
+        found = self._find(group_id)
+        if found is _E.UNKNOWN_MEMBER_ID:
+            return LeaveGroupResult(
+                _E.NONE, tuple((member, _E.UNKNOWN_MEMBER_ID) for member in members)
+            )
+        if isinstance(found, ErrorCode):
+            return LeaveGroupResult(found)
+        shard, group = found
+        results = tuple((member, self._leave_one(group, member, effects)) for member in members)
+        if any(error is _E.NONE for _, error in results):
+            self._rebalancer.after_removal(shard, group, effects, is_expiry=False)
+        return LeaveGroupResult(_E.NONE, results)
+
+    def _leave_one(
+        self, group: ClassicGroup, leaving: LeavingMember, effects: Effects
+    ) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER_ID:
+            # An administrator removes a static member by its instance id.
+            member_id = group.static_members.get(leaving.group_instance_id or "", "")
+            if not member_id:
+                return _E.UNKNOWN_MEMBER_ID
+        elif member_id in group.pending_join:
+            group.remove(member_id)
+            self._rebalancer.cancel_session(group.group_id, member_id, effects)
+            return _E.NONE
+        else:
+            error = group.validate_member(member_id, leaving.group_instance_id)
+            if error is not _E.NONE:
+                return error
+        self._rebalancer.remove_member(group, group.members[member_id], effects)
+        return _E.NONE
+
+
+def _refuse_sync(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
+    error = group.validate_member(request.member_id, request.group_instance_id)
+    if error is not _E.NONE:
+        return error
+    if request.generation_id != group.generation_id:
+        return _E.ILLEGAL_GENERATION
+    if _differs(request.protocol_type, group.protocol_type) or _differs(
+        request.protocol_name, group.protocol_name
+    ):
+        return _E.INCONSISTENT_GROUP_PROTOCOL
+    return _E.NONE
+
+
+def _differs(asked: str | None, actual: str | None) -> bool:
+    return asked is not None and actual is not None and asked != actual

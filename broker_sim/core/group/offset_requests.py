@@ -1,0 +1,347 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
+
+Rules for this file: checks in Kafka's order (`OffsetMetadataManager`, `ClassicGroup.validate-
+OffsetCommit`), then records, nothing else. A request for a group is one batch: all its offsets
+are committed, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from broker_sim.core.coordinator.runtime import TopicPartition
+from broker_sim.core.effects import Effects
+from broker_sim.core.group.classic_group import ClassicGroup
+from broker_sim.core.group.config import GroupConfig
+from broker_sim.core.group.log_records import GroupKey, OffsetKey, OffsetValue
+from broker_sim.core.group.offsets import StoredOffset
+from broker_sim.core.group.rebalance import Rebalancer
+from broker_sim.core.group.requests import (
+    FetchedOffset,
+    OffsetCommit,
+    OffsetDeleteResult,
+    OffsetErrors,
+    OffsetFetchResult,
+    OffsetToCommit,
+    TxnOffsetCommit,
+)
+from broker_sim.core.group.shard import (
+    GroupLogRecord,
+    GroupRecord,
+    GroupShard,
+    GroupStateManager,
+    OffsetRecord,
+)
+from broker_sim.core.group.states import GroupState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import NO_TIMESTAMP
+
+_S = GroupState
+_E = ErrorCode
+
+
+class OffsetHandler:
+    """Answers the offset requests."""
+
+    def __init__(
+        self, config: GroupConfig, manager: GroupStateManager, rebalancer: Rebalancer
+    ) -> None:
+        self._config = config
+        self._manager = manager
+        self._rebalancer = rebalancer
+
+    # ---------------------------------------------------------------- commit
+
+    def commit(self, request: OffsetCommit, effects: Effects) -> OffsetErrors:
+        """OffsetCommit. Kafka accepts the empty group id here, for old clients."""
+        shard = self._manager.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return _all(request.offsets, shard)
+        group = shard.groups.get(request.group_id)
+        error = refuse_commit(group, request)
+        if error is not _E.NONE:
+            return _all(request.offsets, error)
+        member = None if group is None else group.members.get(request.member_id)
+        if group is not None and member and group.is_in(_S.STABLE, _S.PREPARING_REBALANCE):
+            # A commit keeps the session, as a heartbeat does.
+            self._rebalancer.reset_session(shard, group, member, effects)
+        retention_ms = request.retention_time_ms
+        expire_ms = NO_TIMESTAMP if retention_ms < 0 else effects.now_ms + retention_ms
+        errors, records = self._records(request.group_id, request.offsets, expire_ms, effects)
+        if records:
+            error = self._manager.append(shard, records, effects, flush=True)
+        return _merge(errors, error)
+
+    def txn_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors:
+        """TxnOffsetCommit: pending until the marker."""
+        if not request.group_id:
+            return _all(request.offsets, _E.INVALID_GROUP_ID)
+        shard = self._manager.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return _all(request.offsets, shard)
+        error = refuse_txn_commit(shard.groups.get(request.group_id), request)
+        if error is not _E.NONE:
+            return _all(request.offsets, error)
+        errors, records = self._records(request.group_id, request.offsets, NO_TIMESTAMP, effects)
+        if records:
+            error = self._manager.append(
+                shard,
+                records,
+                effects,
+                flush=False,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            )
+        return _merge(errors, error)
+
+    def _records(
+        self,
+        group_id: str,
+        offsets: Sequence[OffsetToCommit],
+        expire_ms: int,
+        effects: Effects,
+    ) -> tuple[OffsetErrors, list[GroupLogRecord]]:
+        errors: OffsetErrors = {}
+        records: list[GroupLogRecord] = []
+        for offset in offsets:
+            metadata = offset.metadata or ""
+            partition = (offset.topic, offset.partition)
+            if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
+                errors[partition] = _E.OFFSET_METADATA_TOO_LARGE
+                continue
+            errors[partition] = _E.NONE
+            value = OffsetValue(
+                offset.committed_offset, offset.leader_epoch, metadata, effects.now_ms, expire_ms
+            )
+            records.append(OffsetRecord(OffsetKey(group_id, *partition), value))
+        return errors, records
+
+    # ---------------------------------------------------------------- fetch
+
+    def fetch(
+        self,
+        group_id: str,
+        topic_partitions: Mapping[str, Collection[int]] | None,
+        *,
+        require_stable: bool,
+    ) -> OffsetFetchResult:
+        """OffsetFetch for one group; None asks for all partitions with a committed offset.
+
+        As in Kafka, "all" means committed ones: a partition that has a pending offset and no
+        committed one yet is not in it, also with `require_stable`.
+        """
+        shard = self._manager.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetFetchResult(shard)
+        committed = shard.offsets.committed(group_id)
+        asked: Iterable[TopicPartition] = sorted(committed)
+        if topic_partitions is not None:
+            asked = [
+                (topic, partition)
+                for topic, partitions in topic_partitions.items()
+                for partition in partitions
+            ]
+        pending = shard.offsets.pending(group_id) if require_stable else set()
+        return OffsetFetchResult(
+            _E.NONE,
+            tuple(
+                _fetched(partition, committed.get(partition), is_pending=partition in pending)
+                for partition in asked
+            ),
+        )
+
+    # ---------------------------------------------------------------- delete
+
+    def delete(
+        self, group_id: str, partitions: Sequence[TopicPartition], effects: Effects
+    ) -> OffsetDeleteResult:
+        """OffsetDelete: not for topics that a living group reads."""
+        if not group_id:
+            return OffsetDeleteResult(_E.INVALID_GROUP_ID)
+        shard = self._manager.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetDeleteResult(shard)
+        group = shard.groups.get(group_id)
+        if group is None:
+            return OffsetDeleteResult(_E.GROUP_ID_NOT_FOUND)
+        if not group.is_in(_S.EMPTY) and not group.uses_consumer_protocol:
+            return OffsetDeleteResult(_E.NON_EMPTY_GROUP)
+        errors: OffsetErrors = {}
+        deleted: list[TopicPartition] = []
+        for partition in partitions:
+            is_read = group.is_subscribed_to(partition[0]) and not group.is_in(_S.EMPTY)
+            errors[partition] = _E.GROUP_SUBSCRIBED_TO_TOPIC if is_read else _E.NONE
+            if not is_read and self._has_offset(shard, group_id, partition):
+                deleted.append(partition)
+        error = self._manager.append_all(shard, tombstones(group_id, deleted), effects)
+        if error is not _E.NONE:
+            return OffsetDeleteResult(error)
+        return OffsetDeleteResult(_E.NONE, errors)
+
+    @staticmethod
+    def _has_offset(shard: GroupShard, group_id: str, partition: TopicPartition) -> bool:
+        offsets = shard.offsets
+        return partition in offsets.committed(group_id) or offsets.has_pending(group_id, partition)
+
+    def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]:
+        """DeleteGroups: empty groups with all their offsets, pending ones too."""
+        return {group_id: self._delete_group(group_id, effects) for group_id in group_ids}
+
+    def _delete_group(self, group_id: str, effects: Effects) -> ErrorCode:
+        shard = self._manager.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        if group is None:
+            return _E.GROUP_ID_NOT_FOUND
+        if not group.is_in(_S.EMPTY):
+            return _E.NON_EMPTY_GROUP
+        partitions = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
+        records = tombstones(group_id, sorted(partitions))
+        records.append(GroupRecord(GroupKey(group_id), None))
+        self._rebalancer.cancel_all(group, effects)
+        return self._manager.append_all(shard, records, effects)
+
+    def delete_partitions(self, partitions: Collection[TopicPartition], effects: Effects) -> None:
+        """Topics are gone: their offsets must not greet a new topic of the same name."""
+        gone = set(partitions)
+        for shard in self._manager.shards():
+            records: list[GroupLogRecord] = []
+            for group_id in sorted(shard.offsets.group_ids()):
+                held = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
+                records += tombstones(group_id, sorted(held & gone))
+            self._manager.append_all(shard, records, effects)
+
+    # ---------------------------------------------------------------- expiry
+
+    def expire(self, effects: Effects) -> None:
+        """Remove what offsets.retention.minutes says, then groups that have nothing left."""
+        for shard in self._manager.shards():
+            records: list[GroupLogRecord] = []
+            for group_id, group in sorted(shard.groups.items()):
+                records += self._expire_group(shard, group_id, group, effects)
+            error = self._manager.append_all(shard, records, effects)
+            if records:
+                effects.trace("group-offsets-expired", count=len(records), error=error.name)
+
+    def _expire_group(
+        self, shard: GroupShard, group_id: str, group: ClassicGroup, effects: Effects
+    ) -> list[GroupLogRecord]:
+        committed = shard.offsets.committed(group_id)
+        expired = [
+            partition
+            for partition, stored in sorted(committed.items())
+            if self._is_expired(group, partition[0], stored, effects.now_ms)
+            and not shard.offsets.has_pending(group_id, partition)
+        ]
+        records = tombstones(group_id, expired)
+        is_idle = group.is_in(_S.EMPTY) and not group.pending_join
+        if (
+            is_idle
+            and len(expired) == len(committed)
+            and not shard.offsets.has_open_transactions(group_id)
+        ):
+            records.append(GroupRecord(GroupKey(group_id), None))
+        return records
+
+    def _is_expired(
+        self, group: ClassicGroup, topic: str, stored: StoredOffset, now_ms: int
+    ) -> bool:
+        value = stored.value
+        since_ms = value.commit_ms
+        if group.protocol_type is not None:
+            if group.is_in(_S.EMPTY):
+                since_ms = value.commit_ms if group.state_ms is None else group.state_ms
+            elif not self._may_expire_while_read(group, topic):
+                return False
+        if value.expire_ms != NO_TIMESTAMP:
+            return now_ms >= value.expire_ms
+        return now_ms - since_ms >= self._config.offsets_retention_ms
+
+    @staticmethod
+    def _may_expire_while_read(group: ClassicGroup, topic: str) -> bool:
+        """Of a stable consumer group: only topics that it is known not to read (KIP-496)."""
+        return (
+            group.is_in(_S.STABLE)
+            and group.uses_consumer_protocol
+            and group.subscribed_topics is not None
+            and topic not in group.subscribed_topics
+        )
+
+
+def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+    """What speaks against a plain commit."""
+    if group is None:
+        if request.generation_id < 0:
+            return _E.NONE
+        if request.knows_group_id_not_found:
+            return _E.GROUP_ID_NOT_FOUND
+        return _E.ILLEGAL_GENERATION
+    if request.generation_id < 0 and group.is_in(_S.EMPTY):
+        return _E.NONE
+    if _names_member(request):
+        error = _refuse_member(group, request)
+        if error is not _E.NONE:
+            return error
+    elif not group.is_in(_S.EMPTY):
+        # A committer that is no member must not write over a living group's offsets.
+        return _E.UNKNOWN_MEMBER_ID
+    if group.is_in(_S.COMPLETING_REBALANCE):
+        return _E.REBALANCE_IN_PROGRESS
+    return _E.NONE
+
+
+def refuse_txn_commit(group: ClassicGroup | None, request: TxnOffsetCommit) -> ErrorCode:
+    """What speaks against a transactional commit. Old versions name no member: accepted."""
+    if group is None:
+        return _E.NONE if request.generation_id < 0 else _E.ILLEGAL_GENERATION
+    if request.generation_id < 0 and group.is_in(_S.EMPTY):
+        return _E.NONE
+    return _refuse_member(group, request) if _names_member(request) else _E.NONE
+
+
+def _names_member(request: OffsetCommit | TxnOffsetCommit) -> bool:
+    return (
+        request.generation_id >= 0
+        or bool(request.member_id)
+        or request.group_instance_id is not None
+    )
+
+
+def _refuse_member(group: ClassicGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    error = group.validate_member(request.member_id, request.group_instance_id)
+    if error is _E.NONE and request.generation_id != group.generation_id:
+        return _E.ILLEGAL_GENERATION
+    return error
+
+
+def tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[GroupLogRecord]:
+    """Deletions of these offsets."""
+    return [OffsetRecord(OffsetKey(group_id, *partition), None) for partition in partitions]
+
+
+def _fetched(
+    partition: TopicPartition, stored: StoredOffset | None, *, is_pending: bool
+) -> FetchedOffset:
+    if is_pending:
+        return FetchedOffset(*partition, error=_E.UNSTABLE_OFFSET_COMMIT)
+    if stored is None:
+        return FetchedOffset(*partition)
+    value = stored.value
+    return FetchedOffset(*partition, value.committed_offset, value.leader_epoch, value.metadata)
+
+
+def _all(offsets: Sequence[OffsetToCommit], error: ErrorCode) -> OffsetErrors:
+    return {(offset.topic, offset.partition): error for offset in offsets}
+
+
+def _merge(errors: OffsetErrors, error: ErrorCode) -> OffsetErrors:
+    """The append's error, for the partitions that had none of their own."""
+    if error is _E.NONE:
+        return errors
+    return {partition: error if own is _E.NONE else own for partition, own in errors.items()}
+
+
+def _utf16_length(text: str) -> int:
+    """The length that Java's `String.length` gives, which Kafka compares with the limit."""
+    return len(text.encode("utf-16-be", "surrogatepass")) // 2
