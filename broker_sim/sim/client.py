@@ -1,0 +1,314 @@
+"""A client process in virtual time: runs the connector's own operations (`txnlog_spark.protocol`).
+
+What `txnlog_spark.client` does on sockets is done here on the virtual network, by the same rules: a
+connection per node, ApiVersions first, calls to one node in their order without waiting in between;
+a timeout closes the connection, and every call on it is `Unanswered`, sent or not sent.
+
+A process can be killed (its operation is never resumed) or paused as by SIGSTOP: what happens
+meanwhile is handled when it goes on, which makes it a zombie if another took over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_sim.sim.network import BrokerEnd, Connection, Network
+from broker_sim.sim.scheduler import Event, Scheduler
+from broker_sim.sim.trace import Trace
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.protocol.effects import (
+    ANY_NODE,
+    Ask,
+    Call,
+    Calls,
+    Operation,
+    Outcome,
+    Reached,
+    Reply,
+    Sleep,
+    Unanswered,
+)
+from txnlog_spark.wire.errors import error_name
+from txnlog_spark.wire.framing import decode_response, encode_request, response_correlation_id
+from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+
+API_VERSIONS_VERSION = 3
+
+OnReply = Callable[[Message, Message, int], None]
+"""Gets request, answer and version of every answered call: the history."""
+
+
+def _ignore(*_: object) -> None:
+    """Nobody listens."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """One `Calls`: its answers so far."""
+
+    answers: list[Reply | Unanswered | None]
+    left: int
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """One call: which slot of its round it fills, and whether its bytes left."""
+
+    call: Call
+    fill: Callable[[Reply | Unanswered], None]
+    version: int = -1
+    sent: bool = False
+    timer: Event | None = None
+
+
+@dataclass(slots=True)
+class _NodeLink:
+    """The connection to one node and what waits on it; `versions` None while negotiating."""
+
+    connection: Connection
+    versions: dict[int, tuple[int, int]] | None = None
+    waiting: list[_InFlight] = field(default_factory=list)
+    sent: dict[int, _InFlight] = field(default_factory=dict)
+    next_correlation_id: int = 1
+
+
+class ClientProcess:
+    """One process with one operation at a time."""
+
+    def __init__(
+        self, name: str, scheduler: Scheduler, network: Network, brokers: dict[int, BrokerEnd],
+        trace: Trace,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.sent_counts: dict[str, int] = {}
+        """Requests that left this process, by API name."""
+        self.on_reply: OnReply = _ignore
+        self.on_reached: Callable[[Reached], None] = _ignore
+        self._scheduler = scheduler
+        self._network = network
+        self._brokers = brokers
+        self._trace = trace
+        self._links: dict[int, _NodeLink] = {}
+        self._operation: Operation[Any] | None = None
+        self._done: Callable[[Any, TxnLogError | None], None] = _ignore
+        self._deferred: list[Callable[[], None]] = []
+
+    # ------------------------------------------------------------------ life
+
+    def run(
+        self, operation: Operation[Any], done: Callable[[Any, TxnLogError | None], None]
+    ) -> None:
+        """Run `operation`; `done` gets its result or the error that it raised."""
+        self._operation, self._done = operation, done
+        self._later(lambda: self._resume(None))
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of it runs any more; its connections close."""
+        self._trace.line(self.name, "killed")
+        self.alive = False
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+
+    def pause(self, duration_us: int) -> None:
+        """SIGSTOP, and SIGCONT after a while."""
+        self._trace.line(self.name, "paused", {"for_us": duration_us})
+        self.paused = True
+
+        def go_on() -> None:
+            self._trace.line(self.name, "resumed")
+            self.paused = False
+            deferred, self._deferred = self._deferred, []
+            for action in deferred:
+                self._later(action)
+
+        self._scheduler.after(duration_us, go_on)
+
+    def discard(self) -> None:
+        """The simulation is over: let the generator go without a word."""
+        self.alive = False
+        if self._operation is not None:
+            with contextlib.suppress(RuntimeError, TxnLogError):
+                self._operation.close()
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Run what happened to this process: never when dead, later when paused."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._deferred.append(action)
+            return
+        action()
+
+    def _later(self, action: Callable[[], None], delay_us: int = 0) -> Event:
+        return self._scheduler.after(delay_us, lambda: self._guarded(action))
+
+    # ------------------------------------------------------------------ the operation
+
+    def _resume(self, outcome: Outcome) -> None:
+        operation = self._operation
+        if operation is None:
+            return
+        try:
+            ask = operation.send(outcome)
+        except StopIteration as stop:
+            self._finish(stop.value, None)
+        except TxnLogError as error:
+            self._finish(None, error)
+        else:
+            self._perform(ask)
+
+    def _finish(self, result: Any, error: TxnLogError | None) -> None:
+        if error is not None:
+            self._trace.line(self.name, "failed", {"error": f"{type(error).__name__}: {error}"})
+        self._operation = None
+        self._done(result, error)
+
+    def _perform(self, ask: Ask) -> None:
+        match ask:
+            case Sleep(duration_ms):
+                self._later(lambda: self._resume(None), duration_ms * 1000)
+            case Reached():
+                fields = {"step": ask.step, "when": ask.when, "batch_id": ask.batch_id}
+                self._trace.line(self.name, "reached", fields)
+                self._later(lambda: self._resume(None))
+                self.on_reached(ask)
+            case Calls(calls):
+                self._start_round(calls)
+
+    def _start_round(self, calls: tuple[Call, ...]) -> None:
+        if not calls:
+            self._later(lambda: self._resume(()))
+            return
+        ongoing = _Round([None] * len(calls), len(calls))
+        for index, call in enumerate(calls):
+            self._send(_InFlight(call, self._filler(ongoing, index)))
+
+    def _filler(self, ongoing: _Round, index: int) -> Callable[[Reply | Unanswered], None]:
+        def fill(answer: Reply | Unanswered) -> None:
+            if ongoing.answers[index] is not None:
+                return
+            ongoing.answers[index] = answer
+            ongoing.left -= 1
+            if not ongoing.left:
+                answers = tuple(a for a in ongoing.answers if a is not None)
+                self._later(lambda: self._resume(answers))
+
+        return fill
+
+    # ------------------------------------------------------------------ calls
+
+    def _send(self, flight: _InFlight) -> None:
+        node = flight.call.node
+        if node == ANY_NODE:
+            node = next(iter(self._links), min(self._brokers))
+        link = self._links.get(node) or self._connect(node)
+        if link is None:
+            self._later(
+                lambda: flight.fill(Unanswered("connection refused", sent=False)),
+                self._network.delay_us(),
+            )
+            return
+        name = api_of(flight.call.message).name
+        flight.timer = self._later(
+            lambda: self._break(node, f"no answer to {name} in {flight.call.timeout_ms} ms"),
+            flight.call.timeout_ms * 1000,
+        )
+        link.waiting.append(flight)
+        self._flush(node, link)
+
+    def _connect(self, node: int) -> _NodeLink | None:
+        broker = self._brokers.get(node)
+        connection = None if broker is None else self._network.connect(self, broker)
+        if connection is None:
+            return None
+        link = self._links[node] = _NodeLink(connection)
+        api = APIS[ApiKey.API_VERSIONS]
+        request = api.request(client_software_name="sim", client_software_version="1")
+        connection.request(encode_request(request, API_VERSIONS_VERSION, 0, self.name)[4:])
+        return link
+
+    def _flush(self, node: int, link: _NodeLink) -> None:
+        if link.versions is None:
+            return
+        waiting, link.waiting = link.waiting, []
+        for flight in waiting:
+            if self._links.get(node) is not link:
+                self._settle(flight, Unanswered("connection lost", sent=False))
+                continue
+            api = api_of(flight.call.message)
+            low, high = link.versions.get(api.key, (1, 0))
+            wanted = api.version_max if flight.call.version_max is None else flight.call.version_max
+            flight.version = min(api.version_max, high, wanted)
+            if flight.version < max(api.version_min, low):
+                self._settle(flight, Unanswered(f"no common version of {api.name}", sent=False))
+                continue
+            correlation_id = link.next_correlation_id
+            link.next_correlation_id += 1
+            frame = encode_request(flight.call.message, flight.version, correlation_id, self.name)
+            flight.sent = True
+            link.sent[correlation_id] = flight
+            self.sent_counts[api.name] = self.sent_counts.get(api.name, 0) + 1
+            link.connection.request(frame[4:])
+
+    def _settle(self, flight: _InFlight, answer: Reply | Unanswered) -> None:
+        if flight.timer is not None:
+            flight.timer.cancel()
+        flight.fill(answer)
+
+    def _break(self, node: int, reason: str) -> None:
+        link = self._links.pop(node, None)
+        if link is None:
+            return
+        self._trace.line(self.name, "disconnected", {"node": node, "reason": reason})
+        link.connection.close()
+        for flight in (*link.sent.values(), *link.waiting):
+            self._settle(flight, Unanswered(reason, sent=flight.sent))
+
+    # ------------------------------------------------------------------ ClientEnd
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """An answer arrived."""
+        self._guarded(lambda: self._on_frame(connection, frame))
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection broke."""
+        self._guarded(lambda: self._on_closed(connection))
+
+    def _node_of(self, connection: Connection) -> int | None:
+        found = (n for n, link in self._links.items() if link.connection is connection)
+        return next(found, None)
+
+    def _on_closed(self, connection: Connection) -> None:
+        node = self._node_of(connection)
+        if node is not None:
+            self._break(node, "connection lost")
+
+    def _on_frame(self, connection: Connection, frame: bytes) -> None:
+        node = self._node_of(connection)
+        if node is None:
+            return
+        link = self._links[node]
+        if link.versions is None:
+            answer = decode_response(APIS[ApiKey.API_VERSIONS], API_VERSIONS_VERSION, frame)
+            link.versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+            self._flush(node, link)
+            return
+        flight = link.sent.pop(response_correlation_id(frame))
+        api = api_of(flight.call.message)
+        answer = decode_response(api, flight.version, frame)
+        fields = {"version": flight.version, "error": _error_of(answer)}
+        self._trace.line(self.name, f"answer-{api.key.name}", fields)
+        self.on_reply(flight.call.message, answer, flight.version)
+        self._settle(flight, Reply(answer, flight.version))
+
+
+def _error_of(answer: Message) -> str:
+    """The answer's top-level error, "-" where the message has none there."""
+    code = getattr(answer, "error_code", None)
+    return "-" if code is None else error_name(code)

@@ -1,0 +1,198 @@
+"""A model of the Spark driver and its checkpoint around the real commit of a micro-batch.
+
+The driver does what Spark and the sink do: write `offsets/N`, run the batch (here: make its rows),
+`commit_micro_batch`, write `commits/N`. The checkpoint outlives drivers; each driver is a query run
+with an id of its own. A row is known by its source coordinates, and carries the run that wrote it.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.effects import Operation, Reached, Sleep
+from txnlog_spark.protocol.progress import ensure_baseline_progress
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.values import (
+    CommitOutcome,
+    CommitPlan,
+    ProducerIdentity,
+    StagedPartition,
+)
+from txnlog_spark.wire.records import Record, encode_batch
+
+INPUT_TOPIC = "input"
+OUTPUT_TOPIC = "output"
+GROUP_ID = "job"
+PROGRESS_GROUP_ID = "job.progress"
+TRANSACTIONAL_ID = "job"
+QUERY_ID = "query-1"
+KEYS = 5
+RECORDS_PER_BATCH = 7
+"""So that a partition's rows make several record batches, and produces are pipelined."""
+TRIGGER_MS = 100
+
+
+class ConcurrentQuery(TxnLogError):
+    """Another run wrote this checkpoint file first (Spark's own check): this run must stop."""
+
+    condition = "SIM_CONCURRENT_QUERY"
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The directory that outlives drivers: write-ahead log, commit log, our identity file."""
+
+    offsets: dict[int, dict[int, int]] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+    has_identity: bool = False
+
+    def write_offsets(self, batch_id: int, ends: dict[int, int]) -> None:
+        """`offsets/N`, refused when another run was first."""
+        if batch_id in self.offsets:
+            raise ConcurrentQuery(f"offsets/{batch_id} exists")
+        self.offsets[batch_id] = ends
+
+    def write_commit(self, batch_id: int) -> None:
+        """`commits/N`, refused when another run was first."""
+        if batch_id in self.commits:
+            raise ConcurrentQuery(f"commits/{batch_id} exists")
+        self.commits.add(batch_id)
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The end offsets of the last planned batch."""
+        return self.offsets[max(self.offsets)] if self.offsets else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Input records by coordinates: partition p holds offsets [0, rows)."""
+
+    partitions: int
+    rows: int
+    rows_per_batch: int
+    output_partitions: int
+
+    def key(self, partition: int, position: int) -> bytes:
+        """The row's key; order per key is part of exactly-once."""
+        return b"%d-%d" % (partition, position % KEYS)
+
+    def output_partition(self, key: bytes) -> int:
+        """Where a key's rows go."""
+        return zlib.crc32(key) % self.output_partitions
+
+    def plan_ends(self, before: dict[int, int], rng: random.Random) -> dict[int, int]:
+        """The next batch's end offsets; sometimes an empty batch."""
+        if rng.random() < 0.1:
+            return {p: before.get(p, 0) for p in range(self.partitions)}
+        return {
+            p: min(self.rows, before.get(p, 0) + rng.randint(0, self.rows_per_batch))
+            for p in range(self.partitions)
+        }
+
+    def is_done(self, ends: dict[int, int]) -> bool:
+        """All rows are planned."""
+        return all(ends.get(p, 0) == self.rows for p in range(self.partitions))
+
+
+@dataclass(slots=True)
+class DriverHistory:
+    """What all drivers of a run report, for the invariants."""
+
+    committed: list[tuple[str, int]] = field(default_factory=list)
+    """(run id, batch id) whose commit returned."""
+    skipped: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Driver:
+    """One query run."""
+
+    run_id: str
+    checkpoint: Checkpoint
+    source: Source
+    session: Session
+    history: DriverHistory
+    rng: random.Random
+    transaction_timeout_ms: int
+
+    def query(self) -> Operation[None]:
+        """Run micro-batches until the source is at its end. Raises what stops a query."""
+        identity: ProducerIdentity | None = None
+        while True:
+            batch_id, ends = yield from self._plan()
+            if batch_id < 0:
+                return
+            plan = self._commit_plan(batch_id, ends)
+            if not self.checkpoint.has_identity:
+                yield from ensure_baseline_progress(self.session, plan)
+                self.checkpoint.has_identity = True
+            outcome = yield from commit_micro_batch(self.session, identity, plan)
+            identity = outcome.identity
+            self._note(batch_id, outcome)
+            yield Reached("S14", "before", batch_id)
+            self.checkpoint.write_commit(batch_id)
+            yield Reached("S14", "after", batch_id)
+            yield Sleep(TRIGGER_MS)
+
+    def _plan(self) -> Operation[tuple[int, dict[int, int]]]:
+        last = max(self.checkpoint.offsets, default=-1)
+        if last >= 0 and last not in self.checkpoint.commits:
+            return last, self.checkpoint.offsets[last]
+        if self.source.is_done(self.checkpoint.ends):
+            return -1, {}
+        batch_id = last + 1
+        ends = self.source.plan_ends(self.checkpoint.ends, self.rng)
+        yield Reached("S0", "before", batch_id)
+        self.checkpoint.write_offsets(batch_id, ends)
+        yield Reached("S0", "after", batch_id)
+        return batch_id, ends
+
+    def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
+        where = self.history.skipped if outcome.skipped else self.history.committed
+        where.append((self.run_id, batch_id))
+
+    def _commit_plan(self, batch_id: int, ends: dict[int, int]) -> CommitPlan:
+        return CommitPlan(
+            query_id=QUERY_ID,
+            run_id=self.run_id,
+            batch_id=batch_id,
+            transactional_id=TRANSACTIONAL_ID,
+            progress_group_id=PROGRESS_GROUP_ID,
+            progress_partition=(OUTPUT_TOPIC, 0),
+            staged=self._stage(batch_id, ends),
+            group_id=GROUP_ID,
+            source_offsets={(INPUT_TOPIC, p): end for p, end in ends.items()},
+            source_digest=",".join(f"{p}:{end}" for p, end in sorted(ends.items())),
+            must_exist=True,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            produce_request_bytes=600,
+        )
+
+    def _stage(self, batch_id: int, ends: dict[int, int]) -> list[StagedPartition]:
+        before = self.checkpoint.offsets.get(batch_id - 1, {})
+        rows: dict[int, list[Record]] = {}
+        for partition, end in sorted(ends.items()):
+            for position in range(before.get(partition, 0), end):
+                key = self.source.key(partition, position)
+                value = b"%d:%d:%s" % (partition, position, self.run_id.encode())
+                record = Record(key, value, batch_id)
+                rows.setdefault(self.source.output_partition(key), []).append(record)
+        return [_staged(number, records) for number, records in sorted(rows.items())]
+
+
+def _staged(partition: int, records: list[Record]) -> StagedPartition:
+    pieces = [
+        encode_batch(records[start : start + RECORDS_PER_BATCH])
+        for start in range(0, len(records), RECORDS_PER_BATCH)
+    ]
+
+    def read() -> Iterable[bytes]:
+        return iter(pieces)
+
+    return StagedPartition(OUTPUT_TOPIC, partition, read, sum(map(len, pieces)))

@@ -1,0 +1,186 @@
+"""What must hold in every run, checked on what clients saw and on what the disk holds.
+
+Numbers follow the list in the project's reliability notes; those about the log itself are checked
+by `log_oracle` while it is written. A check raises `Violation`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker_sim.sim.driver import (
+    GROUP_ID,
+    INPUT_TOPIC,
+    OUTPUT_TOPIC,
+    PROGRESS_GROUP_ID,
+    Checkpoint,
+    DriverHistory,
+    Source,
+)
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey, Message, api_of
+from txnlog_spark.wire.records import Record
+
+INVARIANTS = {
+    1: "one offset holds one value, for every reader at every time",
+    2: "offsets of a log are contiguous",
+    5: "a consumer's position is never refused, the ends it sees never go back",
+    12: "the log holds whole, valid batches",
+    13: "sequences of a producer follow each other",
+    15: "after a newer epoch nothing of an older one is appended",
+    16: "no (producer id, epoch) is handed to two processes",
+    19: "every marker carries the one decision in the transaction log",
+    21: "read_committed never returns what is not committed",
+    23: "no batch joins a transaction it does not belong to",
+    25: "COMPLETE only after the last marker",
+    28: "the transaction log follows Kafka's state machine",
+    31: "stable committed offsets never go back",
+    35: "every input row is in the committed output exactly once, in order per key",
+    37: "progress and the source group's offsets say what the output holds",
+    38: "a committed batch that comes again sends no Produce",
+    41: "the query never stops for a contradiction that nothing explains",
+    42: "every request is answered; no handler raises, whatever the state",
+    43: "once faults end, every transaction is decided and the LSO is the end",
+    46: "once faults end, the query processes all input",
+    51: "a story tells what it is about: planned faults fire, expected outcomes happen",
+}
+
+
+@dataclass(slots=True)
+class Observations:
+    """What readers and drivers saw while it happened."""
+
+    committed: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """Value by (output partition, offset), as seen under read_committed."""
+    groups: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    owners: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Process by (producer id, epoch) that it was given."""
+
+    def on_records(self, partition: int, records: list[Record]) -> None:
+        """Records seen under read_committed (1)."""
+        for record in records:
+            place = (partition, record.record_offset)
+            value = record.value or b""
+            if self.committed.setdefault(place, value) != value:
+                violated(1, "an offset changed its value", place=place, value=value,
+                         before=self.committed[place])  # fmt: skip
+
+    def on_group(self, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
+        """Stable offsets of a group (31)."""
+        for partition, before in self.groups.get(group_id, {}).items():
+            now = offsets.get(partition, -1)
+            if now < before:
+                violated(31, "a stable committed offset went back", group_id=group_id,
+                         partition=partition, before=before, now=now)  # fmt: skip
+        self.groups[group_id] = offsets
+
+    def on_reply(self, process: str, request: Message, answer: Message, version: int) -> None:
+        """An answered call of a driver (16)."""
+        key = api_of(request).key
+        given = key == ApiKey.INIT_PRODUCER_ID or (key == ApiKey.END_TXN and version >= 5)
+        if not given or answer.error_code != ErrorCode.NONE:
+            return
+        identity = (answer.producer_id, answer.producer_epoch)
+        if self.owners.setdefault(identity, process) != process:
+            violated(16, "an epoch was given to two processes", identity=identity, second=process,
+                     first=self.owners[identity])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """What a fresh reader finds when all is over."""
+
+    committed: Mapping[int, list[Record]]
+    uncommitted: Mapping[int, list[Record]]
+    groups: Mapping[str, Mapping[tuple[str, int], int]]
+
+
+def check_final(
+    source: Source,
+    checkpoint: Checkpoint,
+    history: DriverHistory,
+    observations: Observations,
+    final: FinalState,
+) -> None:
+    """All that is checked at the end."""
+    check_exactly_once(source, final)
+    check_order(final)
+    check_observed(observations, final)
+    check_groups(source, checkpoint, final)
+    check_decided_batches(history)
+
+
+def _coordinates(record: Record) -> tuple[int, int]:
+    partition, position, _ = (record.value or b"").split(b":", 2)
+    return int(partition), int(position)
+
+
+def check_exactly_once(source: Source, final: FinalState) -> None:
+    """Every row once, in the right partition (35)."""
+    seen: dict[tuple[int, int], str] = {}
+    for partition, records in final.committed.items():
+        for record in records:
+            row = _coordinates(record)
+            place = f"{partition}@{record.record_offset}"
+            if row in seen:
+                violated(35, "a row is there twice", row=row, first=seen[row], second=place)
+            seen[row] = place
+            if source.output_partition(record.key or b"") != partition:
+                violated(35, "a row is in the wrong partition", row=row, place=place)
+    wanted = {(p, n) for p in range(source.partitions) for n in range(source.rows)}
+    missing, foreign = sorted(wanted - set(seen)), sorted(set(seen) - wanted)
+    if missing or foreign:
+        violated(35, "rows are missing or foreign", missing=missing[:10], foreign=foreign[:10],
+                 missing_count=len(missing))  # fmt: skip
+
+
+def check_order(final: FinalState) -> None:
+    """Rows of one key in the order of the source (35)."""
+    last: dict[tuple[bytes, int], int] = defaultdict(lambda: -1)
+    for records in final.committed.values():
+        for record in records:
+            partition, position = _coordinates(record)
+            key = (record.key or b"", partition)
+            if position <= last[key]:
+                violated(35, "rows of a key changed their order", key=key, position=position,
+                         after=last[key])  # fmt: skip
+            last[key] = position
+
+
+def check_observed(observations: Observations, final: FinalState) -> None:
+    """What was once read as committed is there for ever, and nothing else was (1, 21)."""
+    at_end = {
+        (partition, record.record_offset): record.value
+        for partition, records in final.committed.items()
+        for record in records
+    }
+    for place, value in observations.committed.items():
+        if at_end.get(place) != value:
+            violated(21, "a value read as committed is not committed", place=place, value=value,
+                     at_end=at_end.get(place))  # fmt: skip
+
+
+def check_groups(source: Source, checkpoint: Checkpoint, final: FinalState) -> None:
+    """The group is at the input's end, progress at the last batch (37)."""
+    batches = max(checkpoint.offsets) + 1
+    offsets = final.groups[GROUP_ID]
+    for partition in range(source.partitions):
+        found = offsets.get((INPUT_TOPIC, partition))
+        if found != source.rows:
+            violated(37, "the group is not at the input's end", partition=partition, found=found)
+    progress = final.groups[PROGRESS_GROUP_ID].get((OUTPUT_TOPIC, 0))
+    if progress != batches or checkpoint.commits != set(range(batches)):
+        violated(37, "progress is not that of the last batch", progress=progress, batches=batches,
+                 commits=sorted(checkpoint.commits))  # fmt: skip
+
+
+def check_decided_batches(history: DriverHistory) -> None:
+    """No batch was committed by two runs (35, told from the drivers' side)."""
+    by_batch: dict[int, str] = {}
+    for run_id, batch_id in history.committed:
+        if by_batch.setdefault(batch_id, run_id) != run_id:
+            violated(35, "two runs committed one batch", batch_id=batch_id, second=run_id,
+                     first=by_batch[batch_id])  # fmt: skip

@@ -1,0 +1,242 @@
+"""A second witness of the logs: watches every append and says when a rule of the log is broken.
+
+It shares no code with the broker's log but the layout of a batch. Numbers in the messages are those
+of `invariants.INVARIANTS`. It also names each operation (`labels`), so that a fault can be planned
+"after the second marker".
+
+The state follows the bytes: after a truncation or a loss of power it is rebuilt from the disk.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker_sim.core.effects import Append, Flush, StorageOperation
+from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.records import (
+    BatchHeader,
+    CorruptBatch,
+    MarkerType,
+    check_crc,
+    decode_marker,
+    decode_records,
+    increment_sequence,
+    iter_batches,
+)
+
+TRANSACTION_STATES = (
+    "empty", "ongoing", "prepare-commit", "prepare-abort",
+    "complete-commit", "complete-abort", "dead", "prepare-epoch-fence",
+)  # fmt: skip
+"""By the persisted id (Kafka's TransactionState)."""
+
+_VALID_PREVIOUS = {
+    "empty": {"empty", "complete-commit", "complete-abort"},
+    "ongoing": {"ongoing", "empty", "complete-commit", "complete-abort"},
+    "prepare-commit": {"ongoing"},
+    "prepare-abort": {"ongoing", "empty", "complete-commit", "complete-abort"},
+    "complete-commit": {"prepare-commit"},
+    "complete-abort": {"prepare-abort"},
+    "dead": {"empty", "complete-commit", "complete-abort"},
+    "prepare-epoch-fence": {"ongoing"},
+}
+_STATE_VALUE = struct.Struct(">hqhib")
+"""Version, producer id, epoch, timeout, state: the head of a TransactionLogValue, v0 and v1."""
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    last_sequence: int
+    open_since: int | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What one partition's log holds, as far as the rules need it."""
+
+    next_offset: int | None = None
+    producers: dict[int, _Producer] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The last record of one transactional id."""
+
+    state: str
+    producer_id: int
+
+
+class LogOracle:
+    """Watches one broker's disk."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.markers = {MarkerType.COMMIT: 0, MarkerType.ABORT: 0}
+        """Markers that ended a transaction with data, as appended so far."""
+        self._disk = disk
+        self._partitions: dict[str, _Partition] = {}
+        self._transactions: dict[str, _Transaction] = {}
+        self._live = True
+
+    def watch(self, operation: StorageOperation) -> list[str]:
+        """Follow one operation that was just done, and name it. Raises Violation."""
+        match operation:
+            case Flush():
+                return ["flush"]
+            case Append(path, position, data):
+                if not path.endswith(".log"):
+                    return []
+                directory = path.rsplit("/", 1)[0]
+                batches = list(iter_batches(data))
+                if sum(h.size_bytes for h, _ in batches) != len(data):
+                    violated(12, "an append holds no whole batches", path=path, position=position)
+                return [
+                    label
+                    for header, at in batches
+                    for label in self._follow(directory, data, header, at)
+                ]
+            case _:
+                path = operation.path
+                if path.endswith(".log") or "." not in path.rsplit("/", 1)[-1]:
+                    self.rebuild()
+                return []
+
+    def rebuild(self) -> None:
+        """Read everything again from the disk; a torn or corrupt tail is not looked at."""
+        self._partitions.clear()
+        self._transactions.clear()
+        self._live = False
+        markers = dict(self.markers)
+        for directory in self._disk.list(""):
+            for data, header, at in self._read(directory):
+                self._follow(directory, data, header, at)
+        self.markers = markers
+        self._live = True
+
+    @property
+    def aborted_count(self) -> int:
+        """ABORT markers that ended a transaction with data."""
+        return self.markers[MarkerType.ABORT]
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """(directory, producer id, first offset) of every undecided transaction with data."""
+        return [
+            (directory, producer_id, producer.open_since)
+            for directory, partition in sorted(self._partitions.items())
+            for producer_id, producer in sorted(partition.producers.items())
+            if producer.open_since is not None
+        ]
+
+    def _read(self, directory: str) -> Iterator[tuple[bytes, BatchHeader, int]]:
+        for name in self._disk.list(directory):
+            if not name.endswith(".log"):
+                continue
+            path = f"{directory}/{name}"
+            data = self._disk.read(path, 0, self._disk.size_bytes(path) or 0)
+            try:
+                for header, at in iter_batches(data):
+                    check_crc(data, at, header)
+                    yield data, header, at
+            except CorruptBatch:
+                return
+
+    # ------------------------------------------------------------------ rules
+
+    def _follow(self, directory: str, data: bytes, header: BatchHeader, at: int) -> list[str]:
+        check_crc(data, at, header)
+        partition = self._partitions.setdefault(directory, _Partition())
+        expected = partition.next_offset
+        if expected is not None and header.base_offset != expected:
+            violated(2, "offsets have a gap or overlap", directory=directory,
+                     base_offset=header.base_offset, expected=expected)  # fmt: skip
+        partition.next_offset = header.next_offset
+        if directory.startswith("__transaction_state-"):
+            return self._follow_transactions(data, header, at)
+        if header.is_control:
+            return self._follow_marker(directory, partition, data, header, at)
+        if header.has_producer_id:
+            self._follow_producer(directory, partition, header)
+        return ["offsets" if directory.startswith("__consumer_offsets-") else "data"]
+
+    def _follow_producer(self, directory: str, partition: _Partition, header: BatchHeader) -> None:
+        known = partition.producers.get(header.producer_id)
+        where = {"directory": directory, "header": header}
+        if known is not None and header.producer_epoch < known.epoch:
+            violated(15, "a fenced epoch appended data", **where)
+        if header.base_sequence >= 0:
+            same = known is not None and known.epoch == header.producer_epoch
+            last = known.last_sequence if known is not None and same else -1
+            if header.base_sequence != increment_sequence(last, 1):
+                violated(13, "sequences do not follow each other", last=last, **where)
+        if known is not None and known.open_since is not None and not header.is_transactional:
+            violated(23, "a plain batch inside a transaction of its producer", **where)
+        since = known.open_since if known is not None else None
+        if header.is_transactional and since is None:
+            since = header.base_offset
+        partition.producers[header.producer_id] = _Producer(
+            header.producer_epoch, header.last_sequence, since
+        )
+
+    def _follow_marker(
+        self, directory: str, partition: _Partition, data: bytes, header: BatchHeader, at: int
+    ) -> list[str]:
+        marker = decode_marker(data, at, header)
+        if marker is None:
+            return []
+        known = partition.producers.get(header.producer_id)
+        if known is not None and header.producer_epoch < known.epoch:
+            violated(15, "a marker of a fenced epoch", directory=directory, header=header)
+        self._check_decided(directory, header.producer_id, marker.marker_type)
+        if known is not None and known.open_since is not None:
+            self.markers[marker.marker_type] += 1
+        last = -1
+        if known is not None and known.epoch == header.producer_epoch:
+            last = known.last_sequence
+        partition.producers[header.producer_id] = _Producer(header.producer_epoch, last)
+        return ["marker", f"marker-{marker.marker_type.name.lower()}"]
+
+    def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:
+        """A live marker must carry the decision that is in the transaction log (19)."""
+        if not self._live:
+            return
+        wanted = f"prepare-{kind.name.lower()}"
+        states = [t.state for t in self._transactions.values() if t.producer_id == producer_id]
+        if wanted not in states:
+            violated(19, "a marker without its decision", directory=directory,
+                     producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
+
+    def _follow_transactions(self, data: bytes, header: BatchHeader, at: int) -> list[str]:
+        labels = []
+        for record in decode_records(data, at, header):
+            key = record.key or b""
+            transactional_id = key[4:].decode()
+            if record.value is None:
+                self._transactions.pop(transactional_id, None)
+                labels.append("expired")
+                continue
+            _, producer_id, _, _, number = _STATE_VALUE.unpack_from(record.value)
+            state = TRANSACTION_STATES[number]
+            self._check_transition(transactional_id, state, producer_id)
+            self._transactions[transactional_id] = _Transaction(state, producer_id)
+            labels.append(state)
+        return labels
+
+    def _check_transition(self, transactional_id: str, state: str, producer_id: int) -> None:
+        known = self._transactions.get(transactional_id)
+        if known is not None and known.state not in _VALID_PREVIOUS[state]:
+            violated(28, "an illegal transition in the transaction log",
+                     transactional_id=transactional_id, before=known.state,
+                     after=state)  # fmt: skip
+        if not self._live or not state.startswith("complete-"):
+            return
+        open_since = [
+            directory
+            for directory, open_id, _ in self.open_transactions()
+            if open_id == producer_id
+        ]
+        if open_since:
+            violated(25, "COMPLETE before the last marker", transactional_id=transactional_id,
+                     undecided=open_since)  # fmt: skip

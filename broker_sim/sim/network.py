@@ -1,0 +1,172 @@
+"""A network in memory: connections between clients and brokers, in virtual time.
+
+As TCP does, a connection keeps the order of its bytes and delivers them once or breaks. So loss is
+loss of the connection: of a request on its way, or of an answer after the broker did the work. A
+client that gives up closes its end, but what it sent may still arrive: that is how a late EndTxn or
+Produce meets a broker that has moved on. Delays are drawn per message, with rare long ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.trace import Trace
+
+DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
+SILENT_SHARE = 0.3
+"""Of the broken connections, those that the client learns of only by its own timeout."""
+
+
+class ClientEnd(Protocol):
+    """What a connection tells its client."""
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """An answer arrived, without its length prefix."""
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection is broken."""
+
+
+class BrokerEnd(Protocol):
+    """What a connection tells the broker's host."""
+
+    name: str
+
+    @property
+    def incarnation(self) -> int:
+        """Rises with every start; -1 while the process is down."""
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """A request arrived, without its length prefix."""
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """The client's end is closed, or the connection broke."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is; probabilities are per message."""
+
+    connection_loss: float = 0.0
+    spike: float = 0.0
+    spike_us_max: int = 0
+
+
+class Connection:
+    """One connection to one incarnation of a broker."""
+
+    def __init__(
+        self, network: Network, connection_id: int, client: ClientEnd, broker: BrokerEnd
+    ) -> None:
+        self.connection_id = connection_id
+        self.client_open = True
+        self.broker_open = True
+        self._network = network
+        self._client = client
+        self._broker = broker
+        self._incarnation = broker.incarnation
+        self._to_broker_us = 0
+        self._to_client_us = 0
+
+    @property
+    def _broker_there(self) -> bool:
+        return self.broker_open and self._broker.incarnation == self._incarnation
+
+    def request(self, frame: bytes) -> None:
+        """Send a frame to the broker."""
+        if self._network.breaks():
+            self._network.trace.line("network", "request-lost", {"id": self.connection_id})
+            self._network.trace.count("request lost")
+            self.cut()
+            return
+
+        def arrive() -> None:
+            if self._broker_there:
+                self._broker.on_frame(self, frame)
+
+        self._to_broker_us = self._network.deliver(self._to_broker_us, arrive)
+
+    def respond(self, frame: bytes) -> None:
+        """Send a frame to the client."""
+        if self._network.breaks():
+            self._network.trace.line("network", "answer-lost", {"id": self.connection_id})
+            self._network.trace.count("answer lost")
+            self.cut()
+            return
+
+        def arrive() -> None:
+            if self.client_open:
+                self._client.on_frame(self, frame)
+
+        self._to_client_us = self._network.deliver(self._to_client_us, arrive)
+
+    def close(self) -> None:
+        """The client closes its end; what it sent before still arrives."""
+        if not self.client_open:
+            return
+        self.client_open = False
+        self._to_broker_us = self._network.deliver(self._to_broker_us, self._broker_hears)
+
+    def close_by_broker(self) -> None:
+        """The broker closes its end, after the answers it sent."""
+        self.broker_open = False
+        self._to_client_us = self._network.deliver(self._to_client_us, self._client_hears)
+
+    def cut(self, *, always_heard: bool = False) -> None:
+        """Break it now: what is on its way is lost."""
+        was_there, self.broker_open = self.broker_open, False
+        if was_there and self._broker.incarnation == self._incarnation:
+            self._network.deliver(0, lambda: self._broker.on_disconnected(self))
+        if always_heard or self._network.rng.random() >= SILENT_SHARE:
+            self._network.deliver(0, self._client_hears)
+
+    def _broker_hears(self) -> None:
+        if self._broker_there:
+            self.broker_open = False
+            self._broker.on_disconnected(self)
+
+    def _client_hears(self) -> None:
+        if self.client_open:
+            self.client_open = False
+            self._client.on_closed(self)
+
+
+class Network:
+    """All connections of one simulation."""
+
+    def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
+        self.weather = Weather()
+        self.trace = trace
+        self.rng = rng
+        self._scheduler = scheduler
+        self._next_connection_id = 1
+
+    def connect(self, client: ClientEnd, broker: BrokerEnd) -> Connection | None:
+        """A connection, None when it is refused because the broker is down."""
+        if broker.incarnation < 0:
+            return None
+        connection = Connection(self, self._next_connection_id, client, broker)
+        self._next_connection_id += 1
+        return connection
+
+    def breaks(self) -> bool:
+        """Whether this message breaks its connection."""
+        return self.weather.connection_loss > self.rng.random()
+
+    def delay_us(self) -> int:
+        """The delay of one message."""
+        if self.weather.spike > self.rng.random():
+            self.trace.count("delay")
+            return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_us_max))
+        return self.rng.randint(DELAY_US_MIN, DELAY_US_MAX)
+
+    def deliver(self, not_before_us: int, arrive: Callable[[], None]) -> int:
+        """Schedule an arrival after the earlier ones of its direction; returns when it is."""
+        now_us = self._scheduler.now_us
+        at_us = max(not_before_us, now_us + self.delay_us())
+        self._scheduler.after(at_us - now_us, arrive)
+        return at_us

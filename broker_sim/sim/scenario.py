@@ -1,0 +1,153 @@
+"""What a simulation is to do: a scenario, declared as data (`conf/sim/*.toml`).
+
+A scenario fixes what its file says; what it leaves open is drawn from the seed. So a story (a crash
+after PREPARE) is one file, and it is still run under many network timings.
+"""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+SCENARIO_DIRECTORY = Path(__file__).resolve().parents[2] / "conf" / "sim"
+RANDOM = "random"
+"""The default scenario: faults of every kind, drawn from the seed."""
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be used; the text says which field of which file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planned fault, which fires once: when `on` has happened `occurrence` times.
+
+    `on` names a storage operation by what it appends: `data`, `offsets`, `marker`, or a state of
+    the transaction log such as `prepare-commit`; the broker dies right after it, or after the next
+    flush when `flushed`. `on = "step"` names a step of the commit protocol reached by a driver,
+    `when` before or after it; `action` then is `kill`, `pause` or `kill-broker`.
+    """
+
+    on: str
+    occurrence: int = 1
+    flushed: bool = False
+    power_loss: bool = False
+    down_ms: int = 500
+    step: str = ""
+    when: str = "after"
+    batch_id: int = 0
+    action: str = "kill"
+    pause_ms: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What the run must have shown besides the invariants: at least so many of each."""
+
+    skipped: int = 0
+    fenced: int = 0
+    aborted: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that a run depends on besides its seed. None is drawn from the seed."""
+
+    name: str = RANDOM
+    description: str = ""
+    batches: int = 6
+    rows_per_batch: int = 12
+    source_partitions: int = 2
+    output_partitions: int = 3
+    transaction_version: int | None = None
+    transaction_timeout_ms: int = 15_000
+    chaos_ms: int = 60_000
+    broker_crash: float = 0.0
+    """Per storage operation."""
+    power_loss: float = 0.0
+    """The share of broker crashes that lose what was not flushed."""
+    driver_kill: float = 0.0
+    """Per step of the commit protocol."""
+    driver_pause: float = 0.0
+    """Per step: the driver stops, another takes over, the first goes on as a zombie."""
+    connection_loss: float = 0.0
+    """Per message."""
+    spike: float = 0.0
+    """Per message: a delay of up to `spike_ms`."""
+    spike_ms: int = 8_000
+    clock_jump: float = 0.0
+    """Per broker start: the wall clock jumps by up to an hour, either way."""
+    faults: tuple[Fault, ...] = ()
+    expect: Expect = field(default_factory=Expect)
+    plant: str = ""
+    """A planted bug by name (see `plants`), for canaries."""
+
+
+def draw_random(seed: int) -> Scenario:
+    """The scenario `random`: a swarm, each kind of fault on or off and of drawn strength."""
+    rng = random.Random(f"{seed}/scenario")
+
+    def some(low: float, high: float) -> float:
+        return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
+
+    return Scenario(
+        description="faults of every kind, drawn from the seed",
+        batches=rng.randint(2, 8),
+        rows_per_batch=rng.choice((1, 5, 20, 60)),
+        source_partitions=rng.randint(1, 3),
+        output_partitions=rng.randint(1, 4),
+        transaction_timeout_ms=rng.choice((3_000, 15_000, 60_000)),
+        broker_crash=some(0.0005, 0.02),
+        power_loss=rng.choice((0.0, 0.5, 1.0)),
+        driver_kill=some(0.005, 0.08),
+        driver_pause=some(0.005, 0.05),
+        connection_loss=some(0.001, 0.03),
+        spike=some(0.001, 0.03),
+        clock_jump=some(0.1, 0.5),
+    )
+
+
+def load_scenario(name: str, seed: int) -> Scenario:
+    """The scenario called `name`, or in the file `name`, for this seed. Raises ScenarioError."""
+    if name == RANDOM:
+        scenario = draw_random(seed)
+    else:
+        path = Path(name) if name.endswith(".toml") else SCENARIO_DIRECTORY / f"{name}.toml"
+        if not path.is_file():
+            known = ", ".join((RANDOM, *scenario_names()))
+            raise ScenarioError(f"there is no scenario {name!r}; there are {known}")
+        scenario = parse_scenario(path.stem, path.read_text(encoding="utf-8"))
+    if scenario.transaction_version is None:
+        version = random.Random(f"{seed}/transaction-version").choice((1, 2))
+        scenario = replace(scenario, transaction_version=version)
+    return scenario
+
+
+def scenario_names() -> tuple[str, ...]:
+    """The scenarios that have a file."""
+    return tuple(sorted(path.stem for path in SCENARIO_DIRECTORY.glob("*.toml")))
+
+
+def parse_scenario(name: str, text: str) -> Scenario:
+    """The scenario in a file's text. Raises ScenarioError for what is no field."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"scenario {name}: {error}") from error
+    faults = tuple(_build(Fault, item, f"{name}: fault") for item in values.pop("fault", ()))
+    expect = _build(Expect, values.pop("expect", {}), f"{name}: expect")
+    values |= {"name": name, "faults": faults, "expect": expect}
+    scenario: Scenario = _build(Scenario, values, name)
+    return scenario
+
+
+def _build(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    unknown = set(values) - {item.name for item in fields(kind)}
+    if unknown:
+        raise ScenarioError(f"scenario {where}: no field {', '.join(sorted(unknown))}")
+    return kind(**values)

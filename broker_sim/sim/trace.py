@@ -1,0 +1,63 @@
+"""The trace: one line for each thing that happened, and a digest over all lines.
+
+Legend: virtual time in microseconds, who, what, then `name=value` fields. Two runs of one seed must
+give one digest, whatever PYTHONHASHSEED is: so nothing may depend on the order of a set, on object
+addresses or on real time.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LINES_KEPT = 200
+"""The last lines are kept for the report of a failure."""
+
+
+class Trace:
+    """Collects lines; `echo`, when given, gets each one as it is written."""
+
+    def __init__(self, now_us: Callable[[], int], echo: Callable[[str], None] | None) -> None:
+        self.counts: Counter[str] = Counter()
+        """How often each fault, and each thing worth counting, happened."""
+        self._now_us = now_us
+        self._echo = echo
+        self._hash = hashlib.sha256()
+        self._last: list[str] = []
+
+    def line(self, who: str, what: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Write one line."""
+        parts = [f"{self._now_us():>12}", who, what]
+        parts += [f"{name}={_text(value)}" for name, value in (fields or {}).items()]
+        text = " ".join(parts)
+        self._hash.update(text.encode() + b"\n")
+        self._last.append(text)
+        if len(self._last) > 2 * LINES_KEPT:
+            del self._last[:LINES_KEPT]
+        if self._echo is not None:
+            self._echo(text)
+
+    def count(self, what: str) -> None:
+        """Count a fault or an event for the non-vacuity report."""
+        self.counts[what] += 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all lines so far."""
+        return self._hash.hexdigest()
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The end of the story."""
+        return self._last[-LINES_KEPT:]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    return repr(value).replace("\n", " ")
