@@ -160,6 +160,9 @@ def report(findings: Findings, *, expect_aborted: bool) -> list[str]:
     for anomaly in findings.anomalies:
         _say(f"ANOMALY {anomaly}")
     wrong = [anomaly.name for anomaly in findings.anomalies]
+    if not findings.input_records:
+        _say("VACUOUS the input has no records: there is nothing to prove")
+        wrong.append("vacuous")
     if expect_aborted and not counts.aborted_records:
         _say("VACUOUS aborted attempts were expected, and the log has none")
         wrong.append("vacuous")

@@ -48,7 +48,7 @@ class Scene:
 SCENES = (
     Scene(
         "kill 1: the driver dies in the middle of micro-batch 2, after its first Produce",
-        "S5:after:kill-driver@2",
+        "S5.first:after:kill-driver@2",
         exit_codes=(KILLED,),
     ),
     Scene(

@@ -40,7 +40,10 @@ def flight_records(spark: SparkSession, limit: int) -> DataFrame:
 def load(spark: SparkSession, args: argparse.Namespace) -> int:
     """Create the topic and write the flights; how many were written, 0 when it has records."""
     with Client(args.bootstrap_servers, client_id="load-flights") as client:
-        create_topic(client, args.topic, partitions=args.partitions, exists_ok=True)
+        # The records' timestamps are of 2013: any retention by time would delete them at once.
+        forever = {"retention.ms": "-1"}
+        partitions = args.partitions
+        create_topic(client, args.topic, partitions=partitions, config=forever, exists_ok=True)
         present = len(read_committed(client, args.topic).offsets)
         if present:
             print(f"{args.topic} has {present} records already: nothing is loaded", flush=True)

@@ -162,6 +162,7 @@ def make_session(jars: list[Path]) -> SparkSession:
         .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .getOrCreate()
     )

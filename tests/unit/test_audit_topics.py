@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from jobs import audit, topic_columns
-from txnlog_spark.client.admin import EARLIEST, OffsetAndTimestamp
+from txnlog_spark.client.admin import EARLIEST
 from txnlog_spark.client.fetcher import FetchedBatches
+from txnlog_spark.protocol.offsets import ListedOffset
 from txnlog_spark.wire.records import (
     MarkerType,
     Record,
@@ -70,9 +71,9 @@ class FakeLog:
 
     def list_offsets(
         self, _client: object, specs: dict[tuple[str, int], int], *, read_committed: bool
-    ) -> dict[tuple[str, int], OffsetAndTimestamp]:
+    ) -> dict[tuple[str, int], ListedOffset]:
         return {
-            where: OffsetAndTimestamp(0 if spec == EARLIEST else self.end(where), -1)
+            where: ListedOffset(0 if spec == EARLIEST else self.end(where), -1)
             for where, spec in specs.items()
         }
 

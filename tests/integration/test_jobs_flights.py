@@ -1,0 +1,155 @@
+"""The jobs on real data, small: what the main job computes, and load, run and audit end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from broker_sim import LocalCluster
+from jobs import audit
+from jobs.consume_transform_produce import enrich
+from jobs.demo_processes import Narrator, SparkJob, spark_environment
+from jobs.flights_data import FLIGHT_COUNT, read_airports, read_carriers, read_flights
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 3000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = session.getOrCreate()
+    yield spark
+    spark.stop()
+
+
+def flight(**changes: object) -> str:
+    row = {"carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_time": 517, "arr_delay": 0}
+    return json.dumps({k: v for k, v in {**row, **changes}.items() if v is not None})
+
+
+CLASSES = [
+    (flight(arr_delay=-1), "early"),
+    (flight(arr_delay=0), "on_time"),
+    (flight(arr_delay=14), "on_time"),
+    (flight(arr_delay=15), "late"),
+    (flight(arr_delay=59), "late"),
+    (flight(arr_delay=60), "very_late"),
+    (flight(arr_delay=None), "diverted"),
+    (flight(arr_delay=None, dep_time=None), "cancelled"),
+    ("no flight", "unreadable"),
+    ("{}", "unreadable"),
+    (None, "unreadable"),
+]
+
+
+def test_every_record_gets_a_class_names_and_its_source_coordinates(spark: SparkSession) -> None:
+    rows = [(b"N1", v and v.encode(), "flights", 3, n) for n, (v, _) in enumerate(CLASSES)]
+    records = spark.createDataFrame(
+        rows, "key binary, value binary, topic string, partition int, offset long"
+    ).withColumn("timestamp", sf.lit("2013-01-01 10:15:00 UTC").cast("timestamp"))
+    carriers, airports = map(spark.createDataFrame, (read_carriers(), read_airports()))
+    made = enrich(records, carriers, airports).collect()
+    values = [json.loads(row["value"]) for row in made]
+    assert [bytes(row["key"]) for row in made] == [b"N1"] * len(CLASSES)
+    assert [value["delay_class"] for value in values] == [wanted for _, wanted in CLASSES]
+    assert [value["source"] for value in values] == [
+        {"topic": "flights", "partition": 3, "offset": n} for n in range(len(CLASSES))
+    ]
+    assert values[0]["carrier_name"] == "United Air Lines Inc."
+    assert values[0]["origin_name"] == "Newark Liberty Intl"
+    assert values[0]["dest_name"] == "George Bush Intercontinental"
+    assert "carrier_name" not in values[-1]
+
+
+def test_the_small_tables_have_no_repeated_key_that_would_double_a_flight() -> None:
+    for table, key in ((read_carriers(), "carrier"), (read_airports(), "faa")):
+        counts = Counter(table.column(key).to_pylist())
+        assert max(counts.values()) == 1
+
+
+def test_the_flights_are_all_there_and_cancelled_ones_have_no_departure() -> None:
+    flights = read_flights()
+    assert flights.num_rows == FLIGHT_COUNT
+    assert flights.column("dep_time").null_count == 8255
+    assert flights.column("tailnum").null_count == 2512
+
+
+def submit(servers: str, folder: Path, name: str, *arguments: str) -> int:
+    job = SparkJob(
+        [f"jobs/{name}.py", "--bootstrap-servers", servers, *arguments],
+        environment={},
+        log=folder / f"{name}.log",
+        narrator=Narrator(),
+        shown_as=name,
+    )
+    try:
+        return job.wait(240)
+    finally:
+        job.end()
+
+
+@pytest.mark.slow
+def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
+    topics = ("--input-topic", "flights", "--output-topic", "flights-enriched")
+    with LocalCluster(tmp_path / "data", config={"num.partitions": "4"}) as cluster:
+        servers = cluster.bootstrap_servers
+        load = ("--topic", "flights", "--limit", str(LIMIT))
+        assert submit(servers, tmp_path, "load_flights", *load) == 0
+        run = (*topics, "--checkpoint", str(tmp_path / "checkpoint"), "--group-id", "g")
+        more = ("--available-now", "--max-offsets-per-trigger", "1100")
+        assert submit(servers, tmp_path, "consume_transform_produce", *run, *more) == 0
+        out = tmp_path / "audit.json"
+        proof = ["--bootstrap-servers", servers, *topics, "--group-id", "g", "--json", str(out)]
+        assert audit.main(proof) == 0
+        found = json.loads(out.read_text())
+        assert found["input_records"] == found["output_committed"] == LIMIT
+        assert found["transactions"]["committed"] >= 3
+        # A second load leaves the topic as it is; nobody's offsets but the group's are wrong.
+        assert submit(servers, tmp_path, "load_flights", *load) == 0
+        assert audit.main([*proof[:-2], "--expect-aborted"]) == 1
+        assert audit.main([*proof[:6], "--group-id", "nobody"]) == 1
+
+
+@pytest.mark.slow
+def test_the_job_of_the_readme_runs_on_the_embedded_broker(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    job = next(block for block in blocks if "writeStream" in block)
+    # Fill its topic first, and end where the input ends, instead of never.
+    before = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[2]').getOrCreate()\n"
+        "rows = spark.createDataFrame([('k', 'hello')], 'key string, value string')\n"
+        "rows.write.format('txnlog').mode('append').option('topic', 'orders').save()\n"
+    )
+    after = (
+        "found = spark.read.format('txnlog').option('subscribe', 'orders-loud').load()\n"
+        "print([bytes(row['value']) for row in found.collect()])\n"
+    )
+    ended = job.replace("query.start()", "query.trigger(availableNow=True).start()")
+    assert ended != job
+    script = tmp_path / "job.py"
+    script.write_text(before + ended + after, encoding="utf-8")
+    environment = {**os.environ, **spark_environment()}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "[b'HELLO']" in done.stdout
