@@ -1,0 +1,9 @@
+"""A transactional log store with Kafka's wire protocol and log format, in pure Python.
+
+`python -m broker_sim start --data-dir DIR` runs a broker, `python -m broker_sim simulate` the
+deterministic simulator of the same code, and `LocalCluster` runs brokers as child processes.
+"""
+
+from broker_sim.local_cluster import ClusterError, LocalCluster
+
+__all__ = ["ClusterError", "LocalCluster"]

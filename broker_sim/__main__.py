@@ -1,0 +1,92 @@
+"""The command line: `python -m broker_sim start | simulate`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker_sim.core.config import ConfigError, ConfigValue, parse_properties
+from broker_sim.core.effects import InvariantViolation
+
+EXIT_CANNOT_START = 2
+EXIT_CRASHED = 70
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 after a clean stop, 2 when it cannot start, 70 after a crash."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["simulate"]:
+        from broker_sim.sim.cli import main as simulate
+
+        return int(simulate(arguments[1:]))
+    return _start(_parser().parse_args(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m broker_sim", description="A transactional log store with Kafka's protocol."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    start = commands.add_parser(
+        "start",
+        help="run a broker in the foreground until SIGTERM",
+        description="Prints one line, READY bootstrap.servers=HOST:PORT, when it can be used.",
+    )
+    start.add_argument("--data-dir", type=Path, required=True, help="where all data is kept")
+    start.add_argument("--brokers", type=int, default=1, help="how many; only 1 is there yet")
+    start.add_argument("--port", type=int, help="on 127.0.0.1; 0 takes a free one (default: 9092)")
+    start.add_argument("--config", type=Path, help="a properties file with Kafka's names")
+    start.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="one configuration"
+    )
+    start.add_argument("--exit-with-pid", type=int, help="stop cleanly when this process is gone")
+    start.add_argument(
+        "--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+    )
+    commands.add_parser("simulate", help="run seeds of the deterministic simulator", add_help=False)
+    return parser
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    # The host imports asyncio and sockets: not needed to simulate.
+    from broker_sim.server.process import CannotStart, run
+
+    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        if arguments.brokers != 1:
+            raise ConfigError(f"--brokers {arguments.brokers} is not there yet, only 1 is")
+        run(arguments.data_dir, _overrides(arguments), exit_with_pid=arguments.exit_with_pid)
+    except (ConfigError, CannotStart) as error:
+        print(f"broker_sim: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_CANNOT_START
+    except (InvariantViolation, OSError):
+        traceback.print_exc()
+        return EXIT_CRASHED
+    return 0
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:
+    overrides: dict[str, str | ConfigValue] = {}
+    if arguments.config is not None:
+        try:
+            overrides.update(parse_properties(arguments.config.read_text()))
+        except OSError as error:
+            raise ConfigError(f"cannot read {arguments.config}: {error.strerror}") from error
+    for pair in arguments.set:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise ConfigError(f"--set takes KEY=VALUE, not {pair!r}")
+        overrides[name.strip()] = value.strip()
+    if arguments.port is not None:
+        if not 0 <= arguments.port <= 65535:
+            raise ConfigError(f"--port {arguments.port} is not between 0 and 65535")
+        overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{arguments.port}"
+    return overrides
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""One broker as a function: `step(input, now) -> Step`. Both hosts drive only this.
+
+A step takes one input, lets a handler or a coordinator act on the state, looks at parked fetches
+whose partitions changed, and gives back everything the host must do, in order. No clock, no
+entropy but the injected `rng`, no file, no socket.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_sim.core import startup
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.effects import (
+    Close,
+    Disconnected,
+    Effects,
+    Input,
+    InvariantViolation,
+    Request,
+    Start,
+    Step,
+    Stop,
+    Storage,
+    TimerFired,
+    TimerKey,
+    check,
+)
+from broker_sim.core.handlers import HANDLERS
+from broker_sim.core.handlers.fetch import reconsider
+from broker_sim.core.parked import TIMER as FETCH_TIMER
+from broker_sim.core.state import BrokerState, respond
+
+if TYPE_CHECKING:
+    from random import Random
+
+RETENTION_TIMER = ("log-retention",)
+PRODUCER_EXPIRATION_TIMER = ("producer-id-expiration",)
+
+
+class Broker:
+    """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
+
+    def __init__(self, config: BrokerConfig, storage: Storage, rng: Random) -> None:
+        self._config = config
+        self._storage = storage
+        self._rng = rng
+        self._state: BrokerState | None = None
+
+    @property
+    def state(self) -> BrokerState:
+        """The parts, once started; for tests and invariants to look at."""
+        state = self._state
+        check(state is not None, "the broker has not been started")
+        if state is None:  # pragma: no cover - for the type checker; check() raised
+            raise InvariantViolation
+        return state
+
+    def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
+        """Everything `item` causes.
+
+        `now_ms` is wall time since the epoch, `monotonic_ms` never goes back. Raises ConfigError at
+        `Start` when the data directory belongs to another broker or format.
+        """
+        effects = Effects(now_ms, monotonic_ms)
+        match item:
+            case Request():
+                self._on_request(item, effects)
+            case TimerFired(key):
+                self._on_timer(key, effects)
+            case Disconnected(connection_id):
+                self.state.fetches.forget_connection(connection_id, effects)
+            case Start():
+                self._start(effects)
+            case Stop():
+                self._stop(effects)
+        self._wake_fetches(effects)
+        return effects.freeze()
+
+    # ------------------------------------------------------------------ life
+
+    def _start(self, effects: Effects) -> None:
+        check(self._state is None, "the broker was started twice")
+        self._state = startup.start(self._config, self._storage, self._rng, effects)
+        self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
+        self._schedule(
+            PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects
+        )
+
+    def _stop(self, effects: Effects) -> None:
+        startup.stop(self.state, effects)
+
+    # ------------------------------------------------------------------ inputs
+
+    def _on_request(self, request: Request, effects: Effects) -> None:
+        handler = HANDLERS.get(request.api_key)
+        if handler is None:
+            reason = f"{request.api_key.name} is not spoken here"
+            effects.responses.append(Close(request.connection_id, reason))
+            return
+        try:
+            message = handler(self.state, request, effects)
+        except InvariantViolation:
+            raise
+        except Exception as error:
+            if effects.storage:
+                raise  # memory is ahead of the disk: only recovery can tell what is true
+            # A request that decodes and still makes no sense: it has not changed anything that
+            # lasts, so it costs its sender the connection and nobody else anything.
+            effects.responses.clear()
+            effects.trace("request-failed", api=request.api_key.name, error=repr(error))
+            reason = f"{request.api_key.name} v{request.api_version} failed: {error!r}"
+            effects.responses.append(Close(request.connection_id, reason))
+            return
+        if message is not None:
+            respond(request, message, effects)
+
+    def _on_timer(self, key: TimerKey, effects: Effects) -> None:
+        state = self.state
+        if key[0] == FETCH_TIMER:
+            parked = state.fetches.due(key)
+            if parked is not None:
+                reconsider(state, parked, effects, due=True)
+        elif key == RETENTION_TIMER:
+            for _, log in state.partitions.items():
+                log.apply_retention(effects)
+            self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
+        elif key == PRODUCER_EXPIRATION_TIMER:
+            for _, log in state.partitions.items():
+                log.expire_producers(effects)
+            self._schedule(
+                PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects
+            )
+        else:
+            state.transactions.on_timer(key, effects)
+            state.groups.on_timer(key, effects)
+
+    def _schedule(self, key: TimerKey, option: str, effects: Effects) -> None:
+        effects.set_timer(*key, after_ms=self._config.integer(option))
+
+    def _wake_fetches(self, effects: Effects) -> None:
+        state = self.state
+        for parked in state.fetches.waiting_for(state.partitions.take_changed()):
+            reconsider(state, parked, effects, due=False)

@@ -1,0 +1,49 @@
+"""Addresses in Kafka's notation: `PLAINTEXT://host:port`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from broker_sim.core.config import BrokerConfig, ConfigError
+
+_LISTENER = re.compile(
+    r"(?P<protocol>[A-Z_]+)://(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(?P<port>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host, without brackets, and a port; port 0 means any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_endpoint(option: str, text: str) -> Endpoint:
+    """The address that `option` holds. Raises ConfigError, also for what is not there yet."""
+    match = _LISTENER.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{option} must be PLAINTEXT://host:port, not {text!r}")
+    if match["protocol"] != "PLAINTEXT":
+        raise ConfigError(f"{option}: {match['protocol']} is not there yet, only PLAINTEXT is")
+    port = int(match["port"])
+    if port > 65535:
+        raise ConfigError(f"{option}: port {port} is over 65535")
+    return Endpoint(match["host"].strip("[]"), port)
+
+
+def listener(config: BrokerConfig) -> Endpoint:
+    """Where to listen. An empty host means all interfaces, as in Kafka."""
+    return parse_endpoint("listeners", config.text("listeners"))
+
+
+def advertised_endpoint(config: BrokerConfig) -> Endpoint:
+    """What clients are told: `advertised.listeners`, else the listener."""
+    text = config.text("advertised.listeners")
+    endpoint = parse_endpoint("advertised.listeners", text) if text else listener(config)
+    return Endpoint(endpoint.host or "127.0.0.1", endpoint.port)

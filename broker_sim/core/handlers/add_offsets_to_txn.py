@@ -1,0 +1,28 @@
+"""AddOffsetsToTxn (key 25): the group's offsets partition joins the transaction."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.transactional import fenced_error
+from broker_sim.core.metadata import GROUP_METADATA_TOPIC
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
+
+FENCED_VERSION = 2
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """Adds the partition of `__consumer_offsets` that holds the group."""
+    message = request.message
+    state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects)
+    error = state.transactions.add_offsets(
+        message.transactional_id,
+        message.group_id,
+        effects,
+        producer_id=message.producer_id,
+        producer_epoch=message.producer_epoch,
+    )
+    error = fenced_error(error, request.api_version, known_from=FENCED_VERSION)
+    return _Response(throttle_time_ms=0, error_code=int(error))

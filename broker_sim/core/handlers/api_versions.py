@@ -1,0 +1,58 @@
+"""ApiVersions (key 18): which requests, in which versions, and the finalized features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.API_VERSIONS].response
+
+PRODUCE_ADVERTISED_MIN = 0
+"""librdkafka turns idempotence and compression off unless Produce starts at 0, although Kafka 4
+refuses the versions below 3 itself (KAFKA-18659)."""
+TRANSACTION_VERSION_MAX = 2
+NOT_SPOKEN = frozenset({ApiKey.DELETE_RECORDS})
+"""Declared on the wire, answered by nothing here, so not advertised."""
+
+
+def _api_keys() -> list[Any]:
+    return [
+        _Response.ApiVersion(
+            api_key=int(api.key),
+            min_version=PRODUCE_ADVERTISED_MIN if key is ApiKey.PRODUCE else api.version_min,
+            max_version=api.version_max,
+        )
+        for key, api in sorted(APIS.items())
+        if key not in NOT_SPOKEN
+    ]
+
+
+def unsupported_version_response() -> Message:
+    """The answer to an ApiVersions request newer than we speak; encoded as version 0 (KIP-511)."""
+    return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=_api_keys())
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """The table, and the level of transaction.version that clients decide by (KIP-890)."""
+    del request, effects
+    level = state.config.integer("transaction.version")
+    features = {}
+    if level > 0:
+        finalized = _Response.FinalizedFeatureKey(
+            name="transaction.version", max_version_level=level, min_version_level=level
+        )
+        features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
+    supported = _Response.SupportedFeatureKey(
+        name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION_MAX
+    )
+    return _Response(
+        error_code=0,
+        api_keys=_api_keys(),
+        throttle_time_ms=0,
+        supported_features=[supported],
+        **features,
+    )

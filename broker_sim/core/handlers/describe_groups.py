@@ -1,0 +1,54 @@
+"""DescribeGroups (key 15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.group.requests import GroupDescription
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.DESCRIBE_GROUPS].response
+_Group = _Response.DescribedGroup
+
+NOT_FOUND_VERSION = 6
+"""From here on an unknown group is GROUP_ID_NOT_FOUND; before, a Dead group (KIP-1043)."""
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """State, members and assignments of each group."""
+    del effects
+    groups = [
+        _group(state.groups.describe_group(group_id), request.api_version)
+        for group_id in request.message.groups
+    ]
+    return _Response(throttle_time_ms=0, groups=groups)
+
+
+def _group(description: GroupDescription, api_version: int) -> Any:
+    error, text = description.error, None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        text = f"Group {description.group_id} not found."
+        if api_version < NOT_FOUND_VERSION:
+            error, text = ErrorCode.NONE, None
+    return _Group(
+        error_code=int(error),
+        error_message=text,
+        group_id=description.group_id,
+        group_state=description.state or "Dead",
+        protocol_type=description.protocol_type,
+        protocol_data=description.protocol_data,
+        members=[
+            _Group.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in description.members
+        ],
+    )

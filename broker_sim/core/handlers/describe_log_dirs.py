@@ -1,0 +1,48 @@
+"""DescribeLogDirs (key 35): sizes of partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.partitions import TopicPartition
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.DESCRIBE_LOG_DIRS].response
+_Result = _Response.DescribeLogDirsResult
+_Topic = _Result.DescribeLogDirsTopic
+
+UNKNOWN_BYTES = -1
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """One directory; a null list of topics means all."""
+    del effects
+    wanted = _wanted(request.message.topics)
+    by_topic: dict[str, list[Any]] = {}
+    for (topic, partition), log in sorted(state.partitions.items()):
+        if wanted is None or (topic, partition) in wanted:
+            by_topic.setdefault(topic, []).append(
+                _Topic.DescribeLogDirsPartition(
+                    partition_index=partition,
+                    partition_size=log.size_bytes,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+            )
+    topics = [_Topic(name=topic, partitions=parts) for topic, parts in by_topic.items()]
+    result = _Result(
+        error_code=0,
+        log_dir="data",
+        topics=topics,
+        total_bytes=UNKNOWN_BYTES,
+        usable_bytes=UNKNOWN_BYTES,
+    )
+    return _Response(throttle_time_ms=0, error_code=0, results=[result])
+
+
+def _wanted(topics: Any) -> set[TopicPartition] | None:
+    if topics is None:
+        return None
+    return {(topic.topic, partition) for topic in topics for partition in topic.partitions}

@@ -1,0 +1,48 @@
+"""DescribeProducers (key 61): the producer state of partitions (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.common import find_log
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.DESCRIBE_PRODUCERS].response
+_Topic = _Response.TopicResponse
+_Partition = _Topic.PartitionResponse
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """Shows which producer holds the last stable offset back."""
+    del effects
+    topics = [
+        _Topic(
+            name=topic.name,
+            partitions=[_partition(state, topic.name, p) for p in topic.partition_indexes],
+        )
+        for topic in request.message.topics
+    ]
+    return _Response(throttle_time_ms=0, topics=topics)
+
+
+def _partition(state: BrokerState, topic: str, partition: int) -> Any:
+    log, error = find_log(state, topic, None, partition)
+    producers = log.producers() if log is not None else ()
+    return _Partition(
+        partition_index=partition,
+        error_code=int(error),
+        error_message=None,
+        active_producers=[
+            _Partition.ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_txn_start_offset,
+            )
+            for producer in producers
+        ],
+    )

@@ -1,0 +1,86 @@
+"""DescribeTopicPartitions (key 75): metadata in pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.common import ZERO_ID
+from broker_sim.core.metadata import Topic
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.DESCRIBE_TOPIC_PARTITIONS].response
+_Topic = _Response.DescribeTopicPartitionsResponseTopic
+
+LIMIT_MAX = 2000
+"""Kafka's max.request.partition.size.limit."""
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    del effects
+    message = request.message
+    cursor = message.cursor
+    first = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+    names = sorted({t.name for t in message.topics} or state.image.topics)
+    left = max(1, min(message.response_partition_limit, LIMIT_MAX))
+    topics: list[Any] = []
+    for name in names:
+        if name < first[0]:
+            continue
+        topic = state.image.topics.get(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        start = first[1] if name == first[0] else 0
+        if left == 0:
+            return _answer(topics, (name, start))
+        end = min(topic.partition_count, start + left)
+        topics.append(_topic(state, topic, start, end))
+        left -= max(0, end - start)
+        if end < topic.partition_count:
+            return _answer(topics, (name, end))
+    return _answer(topics, None)
+
+
+def _answer(topics: list[Any], cursor: tuple[str, int] | None) -> Message:
+    following = None
+    if cursor is not None:
+        following = _Response.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    return _Response(throttle_time_ms=0, topics=topics, next_cursor=following)
+
+
+def _unknown(name: str) -> Any:
+    return _Topic(
+        error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        name=name,
+        topic_id=ZERO_ID,
+        is_internal=False,
+        partitions=[],
+    )
+
+
+def _topic(state: BrokerState, topic: Topic, start: int, end: int) -> Any:
+    nodes = [state.node_id]
+    return _Topic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            _Topic.DescribeTopicPartitionsResponsePartition(
+                error_code=0,
+                partition_index=partition,
+                leader_id=state.node_id,
+                leader_epoch=state.image.leader_epoch(topic),
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[],
+            )
+            for partition in range(start, end)
+        ],
+    )

@@ -1,0 +1,41 @@
+"""DescribeTransactions (key 65)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.state import BrokerState
+from broker_sim.core.transaction.results import TransactionDescription
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response
+_State = _Response.TransactionState
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """State, ids and partitions of each transactional id."""
+    del effects
+    descriptions = [
+        state.transactions.describe(transactional_id)
+        for transactional_id in request.message.transactional_ids
+    ]
+    return _Response(throttle_time_ms=0, transaction_states=[_describe(d) for d in descriptions])
+
+
+def _describe(description: TransactionDescription) -> Any:
+    by_topic = groupby(sorted(description.partitions), lambda partition: partition[0])
+    return _State(
+        error_code=int(description.error),
+        transactional_id=description.transactional_id,
+        transaction_state=description.state,
+        transaction_timeout_ms=description.timeout_ms,
+        transaction_start_time_ms=description.start_ms,
+        producer_id=description.producer_id,
+        producer_epoch=description.producer_epoch,
+        topics=[
+            _State.TopicData(topic=topic, partitions=[p for _, p in members])
+            for topic, members in by_topic
+        ],
+    )

@@ -1,0 +1,50 @@
+"""FindCoordinator (key 10): where a group's or a transactional id's coordinator is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.metadata import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.FIND_COORDINATOR].response
+
+KEY_TYPES = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+BATCH_VERSION = 4
+NO_NODE = -1
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """One key below version 4, several from then on. Creates the internal topic when needed."""
+    message = request.message
+    if request.api_version < BATCH_VERSION:
+        fields = _locate(state, message.key_type, effects)
+        return _Response(throttle_time_ms=0, **fields)
+    coordinators = [
+        _Response.Coordinator(key=key, **_locate(state, message.key_type, effects))
+        for key in message.coordinator_keys
+    ]
+    return _Response(throttle_time_ms=0, coordinators=coordinators)
+
+
+def _locate(state: BrokerState, key_type: int, effects: Effects) -> dict[str, Any]:
+    topic = KEY_TYPES.get(key_type)
+    if topic is None:
+        return {
+            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_message": f"key type {key_type} is not there; 0 is a group, 1 a transaction",
+            "node_id": NO_NODE,
+            "host": "",
+            "port": -1,
+        }
+    state.topics.ensure_internal(topic, effects)
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "node_id": state.node_id,
+        "host": state.endpoint.host,
+        "port": state.endpoint.port,
+    }

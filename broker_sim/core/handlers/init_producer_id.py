@@ -1,0 +1,31 @@
+"""InitProducerId (key 22)."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.transactional import fenced_error
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.INIT_PRODUCER_ID].response
+
+FENCED_VERSION = 4
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """A producer id and epoch; versions 3 and up may carry the ones the client holds (KIP-360)."""
+    message = request.message
+    result = state.transactions.init_producer_id(
+        message.transactional_id,
+        message.transaction_timeout_ms,
+        effects,
+        producer_id=message.producer_id,
+        producer_epoch=message.producer_epoch,
+    )
+    error = fenced_error(result.error, request.api_version, known_from=FENCED_VERSION)
+    return _Response(
+        throttle_time_ms=0,
+        error_code=int(error),
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
+    )

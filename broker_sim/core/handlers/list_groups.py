@@ -1,0 +1,31 @@
+"""ListGroups (key 16)."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.LIST_GROUPS].response
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """All groups, or those in the states (version 4) and of the types (version 5) asked for."""
+    del effects
+    message = request.message
+    listing = state.groups.list_groups(
+        state_filters=message.states_filter or (), type_filters=message.types_filter or ()
+    )
+    return _Response(
+        throttle_time_ms=0,
+        error_code=int(listing.error),
+        groups=[
+            _Response.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in listing.groups
+        ],
+    )

@@ -1,0 +1,75 @@
+"""ListOffsets (key 2): the offset for a timestamp, or for one of Kafka's special timestamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.common import check_leader_epoch, find_log
+from broker_sim.core.handlers.fetch import READ_COMMITTED
+from broker_sim.core.log import PartitionLog
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.LIST_OFFSETS].response
+_Topic = _Response.ListOffsetsTopicResponse
+_Partition = _Topic.ListOffsetsPartitionResponse
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+NOTHING = (-1, -1)
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """Each partition on its own. Latest is the LSO under READ_COMMITTED."""
+    del effects
+    message = request.message
+    committed = message.isolation_level == READ_COMMITTED
+    topics = []
+    for topic in message.topics:
+        partitions = [_partition(state, topic.name, entry, committed) for entry in topic.partitions]
+        topics.append(_Topic(name=topic.name, partitions=partitions))
+    return _Response(throttle_time_ms=0, topics=topics)
+
+
+def _partition(state: BrokerState, topic: str, entry: Any, committed: bool) -> Any:
+    log, error = find_log(state, topic, None, entry.partition_index)
+    if log is not None:
+        error = check_leader_epoch(log, entry.current_leader_epoch)
+    if log is None or error is not ErrorCode.NONE:
+        return _answer(entry.partition_index, error, NOTHING, -1)
+    if entry.timestamp < LATEST_TIERED:
+        return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
+    found = _find(log, entry.timestamp, committed)
+    epoch = -1 if found == NOTHING else log.leader_epoch
+    return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
+
+
+def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
+    """(timestamp, offset); `NOTHING` when no record is that late."""
+    end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == LATEST:
+        return -1, end
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset
+    if timestamp == LATEST_TIERED:
+        return NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset()
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    return found if found is not None and found[1] < end else NOTHING
+
+
+def _answer(partition: int, error: ErrorCode, found: tuple[int, int], leader_epoch: int) -> Any:
+    return _Partition(
+        partition_index=partition,
+        error_code=int(error),
+        timestamp=found[0],
+        offset=found[1],
+        leader_epoch=leader_epoch,
+    )

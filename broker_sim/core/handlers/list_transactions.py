@@ -1,0 +1,33 @@
+"""ListTransactions (key 66)."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.LIST_TRANSACTIONS].response
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """All transactional ids, or those that pass the filters (KIP-664, KIP-994)."""
+    message = request.message
+    listing = state.transactions.list_transactions(
+        effects.now_ms,
+        state_filters=message.state_filters,
+        producer_id_filters=message.producer_id_filters,
+        duration_filter_ms=message.duration_filter,
+    )
+    return _Response(
+        throttle_time_ms=0,
+        error_code=int(listing.error),
+        unknown_state_filters=list(listing.unknown_state_filters),
+        transaction_states=[
+            _Response.TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state,
+            )
+            for each in listing.transactions
+        ],
+    )

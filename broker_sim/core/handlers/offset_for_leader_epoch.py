@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch (key 23): where an epoch ended, to find a truncation (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.common import check_leader_epoch, find_log
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.OFFSET_FOR_LEADER_EPOCH].response
+_Topic = _Response.OffsetForLeaderTopicResult
+
+UNDEFINED = (-1, -1)
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """The largest epoch not above the one asked for, and its end offset (exclusive)."""
+    del effects
+    topics = [
+        _Topic(
+            topic=topic.topic, partitions=[_end(state, topic.topic, p) for p in topic.partitions]
+        )
+        for topic in request.message.topics
+    ]
+    return _Response(throttle_time_ms=0, topics=topics)
+
+
+def _end(state: BrokerState, topic: str, entry: Any) -> Any:
+    log, error = find_log(state, topic, None, entry.partition)
+    found = UNDEFINED
+    if log is not None:
+        error = check_leader_epoch(log, entry.current_leader_epoch)
+        if error is ErrorCode.NONE:
+            found = log.end_offset_for_epoch(entry.leader_epoch)
+    return _Topic.EpochEndOffset(
+        error_code=int(error), partition=entry.partition, leader_epoch=found[0], end_offset=found[1]
+    )

@@ -1,0 +1,235 @@
+"""Produce (key 0): append record batches, without looking into their records.
+
+A batch of a transaction is appended only where its producer's transaction is known to be: there
+is an open one on the partition, or the coordinator says that the partition was added (version 11
+and below, KIP-890 part 1), or is asked to add it now (version 12 and transaction.version 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker_sim.core.effects import Close, Effects, NoResponse, Request
+from broker_sim.core.handlers.transactional import (
+    Producer,
+    has_epoch_bump,
+    join_transaction,
+)
+from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
+from broker_sim.core.partitions import TopicPartition
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import HEADER_BYTES, MAGIC, BatchHeader, parse_header
+
+_Response = APIS[ApiKey.PRODUCE].response
+
+ADD_PARTITIONS_VERSION = 12
+"""From here on Produce adds its partitions to the transaction itself (KIP-890 part 2)."""
+ABORTABLE_VERSION = 11
+"""From here on clients know TRANSACTION_ABORTABLE."""
+ACKS = (-1, 0, 1)
+
+_TO_NOT_ENOUGH_REPLICAS = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""The client retries these later with the same batch (Kafka's `ReplicaManager`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """One partition of the request, before its append."""
+
+    topic: str
+    partition: int
+    records: bytes
+    log: PartitionLog | None
+    header: BatchHeader | None
+    refused: AppendResult | None
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message | None:
+    """Append each partition's batch on its own, in the order of the request."""
+    message = request.message
+    results: dict[TopicPartition, AppendResult] = {}
+    targets = [
+        _target(state, request, topic.name, entry)
+        for topic in message.topic_data
+        for entry in topic.partition_data
+    ]
+    verified = _verify(state, request, targets, effects)
+    for target in targets:
+        key = (target.topic, target.partition)
+        results[key] = _append(state, request, target, verified.get(key), effects)
+    if message.acks == 0:
+        _answer_without_acks(request, results, effects)
+        return None
+    return _Response(
+        responses=[
+            _Response.TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    _partition_response(entry.index, results[topic.name, entry.index])
+                    for entry in topic.partition_data
+                ],
+            )
+            for topic in message.topic_data
+        ],
+        throttle_time_ms=0,
+    )
+
+
+def _answer_without_acks(
+    request: Request, results: dict[TopicPartition, AppendResult], effects: Effects
+) -> None:
+    """With acks=0 the only way to tell of an error is to close the connection, as Kafka does."""
+    effects.responses.append(NoResponse(request.connection_id, request.correlation_id))
+    failed = [(k, r) for k, r in results.items() if r.error is not ErrorCode.NONE]
+    if failed:
+        (topic, partition), result = failed[0]
+        reason = f"acks=0 and {topic}-{partition} gave {result.error.name}"
+        effects.responses.append(Close(request.connection_id, reason))
+
+
+def _partition_response(index: int, result: AppendResult) -> Any:
+    ok = result.error is ErrorCode.NONE
+    return _Response.TopicProduceResponse.PartitionProduceResponse(
+        index=index,
+        error_code=int(result.error),
+        base_offset=result.base_offset if ok else -1,
+        log_append_time_ms=result.log_append_time_ms if ok else -1,
+        log_start_offset=result.log_start_offset if ok else -1,
+        record_errors=[],
+        error_message=None if ok else (result.message or None),
+    )
+
+
+# --------------------------------------------------------------------------- checks
+
+
+def _target(state: BrokerState, request: Request, name: str, entry: Any) -> _Target:
+    records = entry.records or b""
+    log = state.partitions.get(name, entry.index)
+    header, refused = None, _request_refused(state, request, name, log)
+    if refused is None:
+        header, refused = _single_batch(records)
+    if refused is None and header is not None and header.is_transactional:
+        refused = _transactional_refused(request, header)
+    return _Target(name, entry.index, records, log, header, refused)
+
+
+def _request_refused(
+    state: BrokerState, request: Request, name: str, log: PartitionLog | None
+) -> AppendResult | None:
+    acks = request.message.acks
+    if acks not in ACKS:
+        return AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+    if log is None:
+        return AppendResult(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    topic = state.image.topics[name]
+    if topic.is_internal:
+        return AppendResult(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
+        )
+    replicas = int(topic.configs.get("min.insync.replicas", 0)) or state.config.integer(
+        "min.insync.replicas"
+    )
+    if acks == -1 and replicas > 1:
+        return AppendResult(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={replicas} and the ISR is 1 broker"
+        )
+    return None
+
+
+def _single_batch(records: bytes) -> tuple[BatchHeader | None, AppendResult | None]:
+    """The header of the one batch that Produce 3+ allows in a partition."""
+    if not records:
+        return None, AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
+    if len(records) > 16 and records[16] != MAGIC:
+        return None, AppendResult(ErrorCode.INVALID_RECORD, f"magic {records[16]} is not {MAGIC}")
+    if len(records) < HEADER_BYTES:
+        return None, AppendResult(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes")
+    header = parse_header(records)
+    if header.size_bytes < len(records):
+        return None, AppendResult(
+            ErrorCode.INVALID_RECORD, "more than one record batch in the partition"
+        )
+    if header.is_control:
+        return None, AppendResult(ErrorCode.INVALID_RECORD, "clients write no control batches")
+    return header, None
+
+
+def _transactional_refused(request: Request, header: BatchHeader) -> AppendResult | None:
+    if request.message.transactional_id is None:
+        return AppendResult(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
+    if not header.has_producer_id:
+        return AppendResult(ErrorCode.INVALID_RECORD, "a transactional batch without producer id")
+    return None
+
+
+# --------------------------------------------------------------------------- transactions
+
+
+def _verify(
+    state: BrokerState, request: Request, targets: list[_Target], effects: Effects
+) -> dict[TopicPartition, ErrorCode]:
+    """The coordinator's word on partitions where no transaction of the producer is open."""
+    unknown: dict[Producer, list[TopicPartition]] = {}
+    for target in targets:
+        header, log = target.header, target.log
+        if target.refused is not None or header is None or log is None:
+            continue
+        ids = (header.producer_id, header.producer_epoch)
+        if header.is_transactional and not log.has_open_transaction(*ids):
+            producer = Producer(request.message.transactional_id, *ids)
+            unknown.setdefault(producer, []).append((target.topic, target.partition))
+    adds = request.api_version >= ADD_PARTITIONS_VERSION
+    verdicts: dict[TopicPartition, ErrorCode] = {}
+    for producer, partitions in unknown.items():
+        verdicts.update(join_transaction(state, producer, partitions, effects, adds=adds))
+    return {p: _verification_error(e, request.api_version) for p, e in verdicts.items()}
+
+
+def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    """How the coordinator's error reads in a Produce answer."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error in _TO_NOT_ENOUGH_REPLICAS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+def _append(
+    state: BrokerState,
+    request: Request,
+    target: _Target,
+    verdict: ErrorCode | None,
+    effects: Effects,
+) -> AppendResult:
+    if target.refused is not None or target.log is None:
+        return target.refused or AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if verdict is not None and verdict is not ErrorCode.NONE:
+        return AppendResult(
+            verdict, "The partition is not in a transaction that the coordinator knows."
+        )
+    bumps = request.api_version >= ADD_PARTITIONS_VERSION and has_epoch_bump(state)
+    return state.partitions.append(
+        target.log,
+        target.records,
+        effects,
+        origin=AppendOrigin.CLIENT,
+        supports_epoch_bump=bumps,
+    )

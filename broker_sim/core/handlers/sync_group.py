@@ -1,0 +1,36 @@
+"""SyncGroup (key 14): answered when the leader has sent the assignment."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.group.requests import SyncGroup, SyncGroupResult
+from broker_sim.core.state import BrokerState, respond
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+_Response = APIS[ApiKey.SYNC_GROUP].response
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> None:
+    """The group coordinator answers by calling back, at once or at a later step."""
+    message = request.message
+
+    def reply(result: SyncGroupResult, later: Effects) -> None:
+        answer = _Response(
+            throttle_time_ms=0,
+            error_code=int(result.error),
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol_name,
+            assignment=result.assignment,
+        )
+        respond(request, answer, later)
+
+    sync = SyncGroup(
+        group_id=message.group_id,
+        generation_id=message.generation_id,
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        protocol_type=message.protocol_type,
+        protocol_name=message.protocol_name,
+        assignments={a.member_id: bytes(a.assignment) for a in message.assignments},
+    )
+    state.groups.sync_group(sync, reply, effects)

@@ -1,0 +1,74 @@
+"""What the handlers of transactions share: joining one, old names of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.partitions import TopicPartition
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+
+EPOCH_BUMP_VERSION = 2
+"""The transaction.version in which partitions are added by the requests that write to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who writes in a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+def has_epoch_bump(state: BrokerState) -> bool:
+    """Whether the cluster is at transaction version 2."""
+    return state.config.integer("transaction.version") >= EPOCH_BUMP_VERSION
+
+
+def join_transaction(
+    state: BrokerState,
+    producer: Producer,
+    partitions: Sequence[TopicPartition],
+    effects: Effects,
+    *,
+    adds: bool,
+) -> dict[TopicPartition, ErrorCode]:
+    """The coordinator's word on partitions where no transaction of the producer is open.
+
+    `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
+    otherwise they must have been added before (part 1), unless verification is switched off.
+    """
+    if adds and has_epoch_bump(state):
+        error = state.transactions.add_partitions(
+            producer.transactional_id,
+            partitions,
+            effects,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            client_transaction_version=EPOCH_BUMP_VERSION,
+        )
+        return dict.fromkeys(partitions, error)
+    if not state.config.boolean("transaction.partition.verification.enable"):
+        return dict.fromkeys(partitions, ErrorCode.NONE)
+    return state.transactions.verify_partitions(
+        producer.transactional_id,
+        partitions,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+    )
+
+
+def fenced_error(error: ErrorCode, api_version: int, *, known_from: int) -> ErrorCode:
+    """PRODUCER_FENCED as clients before `known_from` know it: INVALID_PRODUCER_EPOCH (KIP-588)."""
+    if error is ErrorCode.PRODUCER_FENCED and api_version < known_from:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def flatten(topics: Iterable[Any]) -> list[TopicPartition]:
+    """The partitions of `AddPartitionsToTxnTopic`s, in order."""
+    return [(topic.name, partition) for topic in topics for partition in topic.partitions]

@@ -1,0 +1,78 @@
+"""TxnOffsetCommit (key 28): offsets that become visible with the transaction's COMMIT marker."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
+from broker_sim.core.handlers.offsets import commit_topics, offsets_to_commit, split_known
+from broker_sim.core.handlers.transactional import Producer, join_transaction
+from broker_sim.core.metadata import GROUP_METADATA_TOPIC
+from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.TXN_OFFSET_COMMIT].response
+_Topic = _Response.TxnOffsetCommitResponseTopic
+
+ADD_PARTITIONS_VERSION = 5
+"""From here on the offsets partition joins the transaction by this request (KIP-890 part 2)."""
+ABORTABLE_VERSION = 4
+
+
+def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+    """Partitions that do not exist are refused one by one, the others as a whole."""
+    message = request.message
+    known, errors = split_known(state, offsets_to_commit(message.topics))
+    if known:
+        errors.update(_commit(state, request, known, effects))
+    return _Response(throttle_time_ms=0, topics=commit_topics(_Topic, message.topics, errors))
+
+
+def _commit(
+    state: BrokerState, request: Request, offsets: list[OffsetToCommit], effects: Effects
+) -> OffsetErrors:
+    message = request.message
+    error = _join_transaction(state, request, effects)
+    if error is not ErrorCode.NONE:
+        return {(o.topic, o.partition): error for o in offsets}
+    return state.groups.txn_offset_commit(
+        TxnOffsetCommit(
+            group_id=message.group_id,
+            producer_id=message.producer_id,
+            producer_epoch=message.producer_epoch,
+            offsets=tuple(offsets),
+            generation_id=message.generation_id,
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+        ),
+        effects,
+    )
+
+
+def _join_transaction(state: BrokerState, request: Request, effects: Effects) -> ErrorCode:
+    """The transaction must hold the group's offsets partition, or gets it now."""
+    message = request.message
+    state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects)
+    partition = (GROUP_METADATA_TOPIC, state.groups.partition_for(message.group_id))
+    log = state.partitions.get(*partition)
+    if log is not None and log.has_open_transaction(message.producer_id, message.producer_epoch):
+        return ErrorCode.NONE
+    errors = join_transaction(
+        state,
+        Producer(message.transactional_id, message.producer_id, message.producer_epoch),
+        [partition],
+        effects,
+        adds=request.api_version >= ADD_PARTITIONS_VERSION,
+    )
+    return _coordinator_error(errors[partition], request.api_version)
+
+
+def _coordinator_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    """What the group coordinator makes of the transaction coordinator's error."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADD_PARTITIONS_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error

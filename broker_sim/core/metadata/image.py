@@ -1,0 +1,158 @@
+"""The cluster image: topics, their configurations, broker epoch, producer-id blocks.
+
+Rules for this file: `ClusterImage.replay` is the only code that changes an image, live and at
+recovery alike. Records are plain JSON objects with a `type`; a record of an unknown type is an
+error, never skipped, because it was written by a newer version that meant something by it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker_sim.core.config import ConfigValue
+from broker_sim.core.effects import check
+
+METADATA_TOPIC = "__cluster_metadata"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC})
+
+MetadataRecord = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `configs` holds what was set for it; `created_epoch` the broker epoch then."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    configs: Mapping[str, ConfigValue]
+    created_epoch: int
+
+    @property
+    def is_internal(self) -> bool:
+        """Written by the coordinators; clients may only read it."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """All metadata, as of the last record of the metadata log."""
+
+    cluster_id: str = ""
+    broker_epoch: int = -1
+    """Starts of this broker so far, from 0. Leader epochs follow from it."""
+    next_producer_id: int = 0
+    topics: dict[str, Topic] = field(default_factory=dict)
+    names: dict[uuid.UUID, str] = field(default_factory=dict)
+
+    def topic_of_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with this id, None when there is none (any more)."""
+        name = self.names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions; 0 for a topic that does not exist."""
+        known = self.topics.get(topic)
+        return 0 if known is None else known.partition_count
+
+    def leader_epoch(self, topic: Topic) -> int:
+        """Rises by one with each start of the broker, as each is a new leader (KIP-101)."""
+        return self.broker_epoch - topic.created_epoch
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Apply one record."""
+        kind = record["type"]
+        apply = _REPLAY.get(kind)
+        check(apply is not None, "a metadata record of an unknown type", type=kind)
+        if apply is not None:
+            apply(self, record)
+
+    def _replay_cluster(self, record: MetadataRecord) -> None:
+        self.cluster_id = record["cluster_id"]
+
+    def _replay_broker_start(self, record: MetadataRecord) -> None:
+        self.broker_epoch = record["broker_epoch"]
+
+    def _replay_topic(self, record: MetadataRecord) -> None:
+        topic_id = uuid.UUID(record["topic_id"])
+        name = record["name"]
+        check(name not in self.topics, "a topic was created twice", name=name)
+        self.topics[name] = Topic(
+            name, topic_id, record["partitions"], record["configs"], record["created_epoch"]
+        )
+        self.names[topic_id] = name
+
+    def _replay_topic_changed(self, record: MetadataRecord) -> None:
+        topic = self.topics[self.names[uuid.UUID(record["topic_id"])]]
+        self.topics[topic.name] = replace(
+            topic,
+            partition_count=record.get("partitions", topic.partition_count),
+            configs=record.get("configs", topic.configs),
+        )
+
+    def _replay_topic_deleted(self, record: MetadataRecord) -> None:
+        del self.topics[self.names.pop(uuid.UUID(record["topic_id"]))]
+
+    def _replay_producer_ids(self, record: MetadataRecord) -> None:
+        self.next_producer_id = record["next_producer_id"]
+
+
+_REPLAY = {
+    "cluster": ClusterImage._replay_cluster,
+    "broker-start": ClusterImage._replay_broker_start,
+    "topic": ClusterImage._replay_topic,
+    "topic-changed": ClusterImage._replay_topic_changed,
+    "topic-deleted": ClusterImage._replay_topic_deleted,
+    "producer-ids": ClusterImage._replay_producer_ids,
+}
+
+
+def cluster_record(cluster_id: str) -> MetadataRecord:
+    """The cluster has this id; the first record of a metadata log."""
+    return {"type": "cluster", "cluster_id": cluster_id}
+
+
+def broker_start_record(broker_epoch: int) -> MetadataRecord:
+    """The broker started for the `broker_epoch`-th time, from 0."""
+    return {"type": "broker-start", "broker_epoch": broker_epoch}
+
+
+def topic_record(topic: Topic) -> MetadataRecord:
+    """The topic exists from here on."""
+    return {
+        "type": "topic",
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": topic.partition_count,
+        "configs": dict(topic.configs),
+        "created_epoch": topic.created_epoch,
+    }
+
+
+def partitions_record(topic: Topic, partition_count: int) -> MetadataRecord:
+    """The topic has more partitions from here on."""
+    return {
+        "type": "topic-changed",
+        "topic_id": str(topic.topic_id),
+        "partitions": partition_count,
+    }
+
+
+def configs_record(topic: Topic, configs: Mapping[str, ConfigValue]) -> MetadataRecord:
+    """The topic's own configurations are these from here on."""
+    return {"type": "topic-changed", "topic_id": str(topic.topic_id), "configs": dict(configs)}
+
+
+def topic_deleted_record(topic: Topic) -> MetadataRecord:
+    """The topic is gone; its directories go afterwards, at the next start at the latest."""
+    return {"type": "topic-deleted", "topic_id": str(topic.topic_id)}
+
+
+def producer_ids_record(next_producer_id: int) -> MetadataRecord:
+    """All producer ids below this may have been handed out."""
+    return {"type": "producer-ids", "next_producer_id": next_producer_id}

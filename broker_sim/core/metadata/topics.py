@@ -1,0 +1,74 @@
+"""Rules for topics: names, partition counts, configurations. Pure decisions, no state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from broker_sim.core.config import ConfigError, ConfigValue, parse_topic_config
+from txnlog_spark.wire.errors import ErrorCode
+
+TOPIC_NAME_LENGTH_MAX = 249
+"""A directory name, topic plus "-" and a number, must fit a file name (Kafka's `Topic`)."""
+PARTITION_COUNT_MAX = 10_000
+"""A limit against typing errors: each partition is a directory and open files."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicRefused(Exception):
+    """A change of topics that is not allowed; carries the code and text of the answer."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def check_topic_name(name: str) -> None:
+    """Raise TopicRefused(INVALID_TOPIC_EXCEPTION) unless Kafka allows the name."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' and '..' are not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        reason = f"it has {len(name)} characters, more than {TOPIC_NAME_LENGTH_MAX}"
+    elif _LEGAL.fullmatch(name) is None:
+        reason = "only ASCII alphanumerics, '.', '_' and '-' are allowed"
+    if reason is not None:
+        raise TopicRefused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal: {reason}"
+        )
+
+
+def check_no_collision(name: str, existing: Iterable[str]) -> None:
+    """Refuse a name that differs from another only in '.' and '_': metric names would collide."""
+    folded = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == folded:
+            raise TopicRefused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing {other}"
+            )
+
+
+def check_partition_count(count: int) -> None:
+    """Raise TopicRefused(INVALID_PARTITIONS) for a count that cannot be."""
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        raise TopicRefused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions was set to {count}; allowed are 1 to {PARTITION_COUNT_MAX}",
+        )
+
+
+def parse_topic_configs(configs: Mapping[str, str | None]) -> dict[str, ConfigValue]:
+    """Typed topic configurations. Raises TopicRefused(INVALID_CONFIG) for the first wrong one."""
+    parsed: dict[str, ConfigValue] = {}
+    for name, text in configs.items():
+        if text is None:
+            raise TopicRefused(ErrorCode.INVALID_CONFIG, f"Null value for {name}")
+        try:
+            parsed[name] = parse_topic_config(name, text)
+        except ConfigError as error:
+            raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return parsed

@@ -1,0 +1,88 @@
+"""Long-polling fetches that wait for bytes: Kafka's fetch purgatory.
+
+A parked fetch is looked at again when one of its partitions changed, and answered at its deadline
+whatever there is. It keeps the request, not a half-made answer: everything is read anew on
+completion, so that a marker that arrived meanwhile is in the aborted list (KAFKA-5376).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
+from broker_sim.core.partitions import TopicPartition
+
+TIMER = "fetch"
+_Key = TypeVar("_Key", TopicPartition, ConnectionId)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFetch:
+    """One request that waits, and the partitions it waits for."""
+
+    number: int
+    request: Request
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def timer_key(self) -> TimerKey:
+        """The key of its deadline."""
+        return (TIMER, str(self.number))
+
+
+class ParkedFetches:
+    """All parked fetches, found by number, by partition and by connection."""
+
+    def __init__(self) -> None:
+        self._next_number = 0
+        self._by_number: dict[int, ParkedFetch] = {}
+        self._by_partition: dict[TopicPartition, set[int]] = {}
+        self._by_connection: dict[ConnectionId, set[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def park(
+        self, request: Request, partitions: Iterable[TopicPartition], wait_ms: int, effects: Effects
+    ) -> None:
+        """Keep the request until `take` or `due`."""
+        parked = ParkedFetch(self._next_number, request, frozenset(partitions))
+        self._next_number += 1
+        self._by_number[parked.number] = parked
+        for partition in parked.partitions:
+            self._by_partition.setdefault(partition, set()).add(parked.number)
+        self._by_connection.setdefault(request.connection_id, set()).add(parked.number)
+        effects.set_timer(*parked.timer_key, after_ms=wait_ms)
+
+    def waiting_for(self, changed: Iterable[TopicPartition]) -> list[ParkedFetch]:
+        """Those with one of these partitions, oldest first."""
+        numbers: set[int] = set()
+        for partition in changed:
+            numbers |= self._by_partition.get(partition, set())
+        return [self._by_number[number] for number in sorted(numbers)]
+
+    def due(self, key: TimerKey) -> ParkedFetch | None:
+        """The fetch whose deadline this is, None when it was answered meanwhile."""
+        return self._by_number.get(int(key[1]))
+
+    def remove(self, parked: ParkedFetch, effects: Effects) -> None:
+        """It is answered, or its connection is gone."""
+        del self._by_number[parked.number]
+        for partition in parked.partitions:
+            _discard(self._by_partition, partition, parked.number)
+        _discard(self._by_connection, parked.request.connection_id, parked.number)
+        effects.timers.append(CancelTimer(parked.timer_key))
+
+    def forget_connection(self, connection_id: ConnectionId, effects: Effects) -> None:
+        """Drop all fetches of a connection that is gone."""
+        for number in sorted(self._by_connection.get(connection_id, ())):
+            self.remove(self._by_number[number], effects)
+
+
+def _discard(index: dict[_Key, set[int]], key: _Key, number: int) -> None:
+    numbers = index[key]
+    numbers.discard(number)
+    if not numbers:
+        del index[key]

@@ -1,0 +1,200 @@
+"""The partitions this broker leads: their logs, and who must hear of an append.
+
+Kafka's ReplicaManager for one replica: an append is committed as soon as it is in the log, so the
+high watermark follows the log end at once. All appends go through here, so that parked fetches are
+looked at again, whoever appended.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+
+from broker_sim.core.config import BrokerConfig, ConfigValue, topic_config_value
+from broker_sim.core.effects import Delete, Effects, Flush, Storage
+from broker_sim.core.log import (
+    DELETED_SUFFIX,
+    AppendOrigin,
+    AppendResult,
+    LogConfig,
+    PartitionLog,
+)
+from broker_sim.core.metadata.image import METADATA_TOPIC, ClusterImage, Topic
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import TransactionMarker
+
+TopicPartition = tuple[str, int]
+
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+"""Kafka's reserved id of the metadata topic."""
+
+_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+
+
+def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
+    """A topic's effective configuration, as its logs take it."""
+
+    def value(name: str) -> ConfigValue:
+        return topic_config_value(name, topic.configs, config)
+
+    return LogConfig(
+        segment_bytes=int(value("segment.bytes")),
+        segment_ms=int(value("segment.ms")),
+        segment_index_bytes=int(value("segment.index.bytes")),
+        index_interval_bytes=int(value("index.interval.bytes")),
+        max_message_bytes=int(value("max.message.bytes")),
+        message_timestamp_type=str(value("message.timestamp.type")),
+        retention_ms=int(value("retention.ms")),
+        retention_bytes=int(value("retention.bytes")),
+        cleanup_policy=str(value("cleanup.policy")),
+        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+    )
+
+
+class PartitionTable:
+    """Every partition's log, by (topic, partition)."""
+
+    def __init__(self, config: BrokerConfig, storage: Storage) -> None:
+        self.changed: set[TopicPartition] = set()
+        """Partitions with something new to read, or gone, since `take_changed`."""
+        self._config = config
+        self._storage = storage
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+
+    # ------------------------------------------------------------------ life
+
+    def open_metadata_log(self, *, clean_shutdown: bool, effects: Effects) -> PartitionLog:
+        """The log of the metadata itself, which is in no image."""
+        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, {"retention.ms": -1}, 0)
+        return self._open(topic, 0, clean_shutdown=clean_shutdown, effects=effects)
+
+    def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
+        """At start: load what is there, create what is missing, remove what is in no topic."""
+        self._remove_strays(image, effects)
+        for topic in image.topics.values():
+            for partition in range(topic.partition_count):
+                log = self._open(topic, partition, clean_shutdown=clean_shutdown, effects=effects)
+                log.become_leader(image.leader_epoch(topic))
+                self._logs[topic.name, partition] = log
+
+    def create(
+        self, topic: Topic, partitions: Iterable[int], image: ClusterImage, effects: Effects
+    ) -> None:
+        """Empty logs for these partitions, which are already in the metadata log."""
+        for partition in partitions:
+            log = self._create(topic, partition, effects)
+            log.become_leader(image.leader_epoch(topic))
+            self._logs[topic.name, partition] = log
+
+    def delete(self, topic: Topic, effects: Effects) -> None:
+        """Remove the logs of a topic that is no longer in the metadata log."""
+        for partition in range(topic.partition_count):
+            log = self._logs.pop((topic.name, partition), None)
+            if log is not None:
+                log.delete(effects)
+                self.changed.add((topic.name, partition))
+
+    def reconfigure(self, topic: Topic) -> None:
+        """Appends from here on obey the topic's present configuration."""
+        config = log_config(topic, self._config)
+        for partition in range(topic.partition_count):
+            log = self._logs.get((topic.name, partition))
+            if log is not None:
+                log.config = config
+
+    def close(self, effects: Effects) -> None:
+        """A clean stop: everything flushed, producer snapshots taken."""
+        for log in self._logs.values():
+            log.close(effects)
+
+    # ------------------------------------------------------------------ reads and appends
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log, None where there is no such partition."""
+        return self._logs.get((topic, partition))
+
+    def items(self) -> Iterable[tuple[TopicPartition, PartitionLog]]:
+        """All partitions."""
+        return self._logs.items()
+
+    def append(
+        self,
+        log: PartitionLog,
+        records: bytes,
+        effects: Effects,
+        *,
+        origin: AppendOrigin,
+        supports_epoch_bump: bool = False,
+    ) -> AppendResult:
+        """Append batches; the log commits them, there is one replica."""
+        result = log.append(
+            records, origin=origin, effects=effects, supports_epoch_bump=supports_epoch_bump
+        )
+        if result.error is ErrorCode.NONE and not result.duplicate:
+            self.changed.add((log.topic, log.partition))
+        return result
+
+    def append_marker(
+        self,
+        log: PartitionLog,
+        marker: TransactionMarker,
+        effects: Effects,
+        *,
+        transaction_version: int,
+    ) -> AppendResult:
+        """Append a marker; what it decides is readable at once."""
+        result = log.append_marker(marker, effects=effects, transaction_version=transaction_version)
+        if result.error is ErrorCode.NONE:
+            self.changed.add((log.topic, log.partition))
+        return result
+
+    def take_changed(self) -> set[TopicPartition]:
+        """Partitions that changed since the last call."""
+        changed, self.changed = self.changed, set()
+        return changed
+
+    def flush(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
+        """Make what was appended to these logs durable."""
+        dirty = [log for log in logs if log.flush_paths()]
+        if dirty:
+            effects.storage.append(Flush(tuple(p for log in dirty for p in log.flush_paths())))
+            for log in dirty:
+                log.flushed(effects)
+
+    # ------------------------------------------------------------------ details
+
+    def _open(
+        self, topic: Topic, partition: int, *, clean_shutdown: bool, effects: Effects
+    ) -> PartitionLog:
+        return PartitionLog.load(
+            topic=topic.name,
+            partition=partition,
+            topic_id=topic.topic_id.bytes,
+            config=log_config(topic, self._config),
+            storage=self._storage,
+            clean_shutdown=clean_shutdown,
+            effects=effects,
+        )
+
+    def _create(self, topic: Topic, partition: int, effects: Effects) -> PartitionLog:
+        return PartitionLog.create(
+            topic=topic.name,
+            partition=partition,
+            topic_id=topic.topic_id.bytes,
+            config=log_config(topic, self._config),
+            storage=self._storage,
+            effects=effects,
+        )
+
+    def _remove_strays(self, image: ClusterImage, effects: Effects) -> None:
+        """Directories of deleted topics: the crash came between the record and the removal."""
+        for name in self._storage.list(""):
+            match = _DIRECTORY.fullmatch(name)
+            stray = name.endswith(DELETED_SUFFIX)
+            if match is not None and match["topic"] != METADATA_TOPIC:
+                count = image.partition_count(match["topic"])
+                stray = stray or int(match["partition"]) >= count
+            if stray:
+                effects.trace("remove-stray", directory=name)
+                effects.storage.append(Delete(name))

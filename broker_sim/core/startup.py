@@ -1,0 +1,177 @@
+"""Starting and stopping a broker: what is read, repaired, made, in which order.
+
+At start: the clean-shutdown marker is taken away, metadata is replayed, logs are recovered, then
+the coordinators are loaded, groups first, because finishing a prepared transaction writes markers
+that the group coordinator must hear of.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+from typing import TYPE_CHECKING
+
+from broker_sim.core.config import BrokerConfig, ConfigError, parse_properties
+from broker_sim.core.coordinator_host import LocalHost
+from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
+from broker_sim.core.endpoint import advertised_endpoint
+from broker_sim.core.group import GroupConfig, GroupCoordinator
+from broker_sim.core.metadata import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ClusterImage,
+    MetadataLog,
+)
+from broker_sim.core.metadata.image import broker_start_record, cluster_record
+from broker_sim.core.parked import ParkedFetches
+from broker_sim.core.partitions import PartitionTable
+from broker_sim.core.state import BrokerState
+from broker_sim.core.topic_admin import TopicAdmin
+from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
+
+if TYPE_CHECKING:
+    from random import Random
+
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+META_PROPERTIES_VERSION = "1"
+_SMALL_FILE_BYTES = 65536
+
+
+def start(config: BrokerConfig, storage: Storage, rng: Random, effects: Effects) -> BrokerState:
+    """A broker with everything recovered. Raises ConfigError when the directory is not its own."""
+    properties = _read_properties(config, storage)
+    clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
+    if clean:
+        effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
+    partitions = PartitionTable(config, storage)
+    metadata = MetadataLog(partitions.open_metadata_log(clean_shutdown=clean, effects=effects))
+    metadata.load()
+    image = metadata.image
+    _check_cluster(properties, image)
+    if not image.cluster_id:
+        metadata.commit([cluster_record(_random_id(rng))], effects)
+    if not properties:
+        effects.storage.append(WriteFile(META_PROPERTIES_FILE, _properties(config, image)))
+    metadata.commit([broker_start_record(image.broker_epoch + 1)], effects)
+    partitions.open_all(image, clean_shutdown=clean, effects=effects)
+    host = LocalHost(metadata, partitions, rng)
+    state = BrokerState(
+        config=config,
+        endpoint=advertised_endpoint(config),
+        metadata=metadata,
+        partitions=partitions,
+        topics=TopicAdmin(config, metadata, partitions, rng),
+        host=host,
+        transactions=TransactionCoordinator(transaction_config(config, image), host),
+        groups=GroupCoordinator(group_config(config, image), host),
+        fetches=ParkedFetches(),
+    )
+    host.on_offsets_marker = state.groups.on_marker
+    state.topics.on_internal_created = functools.partial(load_coordinators, state)
+    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+        load_coordinators(state, topic, effects)
+    state.groups.start(effects)
+    state.transactions.start(effects)
+    effects.trace("started", broker_epoch=image.broker_epoch, clean=clean, topics=len(image.topics))
+    return state
+
+
+def stop(state: BrokerState, effects: Effects) -> None:
+    """Flush and close every log; the marker that this was done comes last."""
+    state.partitions.close(effects)
+    state.metadata.close(effects)
+    text = f"version: 0\nbrokerEpoch: {state.image.broker_epoch}\n"
+    effects.storage.append(WriteFile(CLEAN_SHUTDOWN_FILE, text.encode()))
+    effects.trace("stopped", broker_epoch=state.image.broker_epoch)
+
+
+def load_coordinators(state: BrokerState, topic: str, effects: Effects) -> None:
+    """Load the coordinator of an internal topic from all its partitions."""
+    for partition in range(state.image.partition_count(topic)):
+        log = state.partitions.get(topic, partition)
+        if log is None:
+            continue
+        if topic == TRANSACTION_STATE_TOPIC:
+            state.transactions.load(partition, log, effects)
+        else:
+            state.groups.load(partition, log, effects)
+
+
+def transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:
+    """The transaction coordinator's part. Counts are those of topics that exist: another count
+    would look for transactional ids where they are not.
+    """
+    return TransactionConfig(
+        partition_count=image.partition_count(TRANSACTION_STATE_TOPIC)
+        or config.integer("transaction.state.log.num.partitions"),
+        offsets_partition_count=image.partition_count(GROUP_METADATA_TOPIC)
+        or config.integer("offsets.topic.num.partitions"),
+        timeout_ms_max=config.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        abort_timed_out_interval_ms=config.integer(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+        ),
+        remove_expired_interval_ms=config.integer(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
+        ),
+        transaction_version=config.integer("transaction.version"),
+        flush_on_commit=config.boolean("flush.on.commit"),
+    )
+
+
+def group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
+    """The group coordinator's part."""
+    return GroupConfig(
+        partition_count=image.partition_count(GROUP_METADATA_TOPIC)
+        or config.integer("offsets.topic.num.partitions"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        session_timeout_ms_min=config.integer("group.min.session.timeout.ms"),
+        session_timeout_ms_max=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        group_size_max=config.integer("group.max.size"),
+        flush_on_commit=config.boolean("flush.on.commit"),
+    )
+
+
+def _random_id(rng: Random) -> str:
+    raw = rng.getrandbits(128).to_bytes(16, "big")
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _properties(config: BrokerConfig, image: ClusterImage) -> bytes:
+    lines = (
+        f"version={META_PROPERTIES_VERSION}",
+        f"cluster.id={image.cluster_id}",
+        f"node.id={config.integer('node.id')}",
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _read_properties(config: BrokerConfig, storage: Storage) -> dict[str, str]:
+    raw = storage.read(META_PROPERTIES_FILE, 0, _SMALL_FILE_BYTES)
+    properties = parse_properties(raw.decode("utf-8", "replace"))
+    if not properties:
+        return {}
+    version = properties.get("version")
+    if version != META_PROPERTIES_VERSION:
+        raise ConfigError(f"{META_PROPERTIES_FILE} has version {version}, we know only 1")
+    node_id = str(config.integer("node.id"))
+    if properties.get("node.id") != node_id:
+        raise ConfigError(
+            f"the data directory belongs to node.id={properties.get('node.id')}, "
+            f"this broker has node.id={node_id}"
+        )
+    return properties
+
+
+def _check_cluster(properties: dict[str, str], image: ClusterImage) -> None:
+    written = properties.get("cluster.id")
+    if written is not None and written != image.cluster_id:
+        raise ConfigError(
+            f"{META_PROPERTIES_FILE} says cluster.id={written}, the metadata log says "
+            f"{image.cluster_id or 'nothing'}: files of two clusters are mixed, or the metadata "
+            "log was removed"
+        )

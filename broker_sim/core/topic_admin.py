@@ -1,0 +1,158 @@
+"""Changes of topics: each is first in the metadata log, durable, and then in directories.
+
+A crash in between is repaired at the next start: missing logs are created, logs of no topic are
+removed (`PartitionTable.open_all`). Refusals are raised as `TopicRefused` with the answer's code.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from broker_sim.core.config import BrokerConfig, ConfigValue
+from broker_sim.core.effects import Effects
+from broker_sim.core.metadata import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    MetadataLog,
+    Topic,
+)
+from broker_sim.core.metadata.image import (
+    configs_record,
+    partitions_record,
+    topic_deleted_record,
+    topic_record,
+)
+from broker_sim.core.metadata.topics import (
+    TopicRefused,
+    check_no_collision,
+    check_partition_count,
+    check_topic_name,
+    parse_topic_configs,
+)
+from broker_sim.core.partitions import PartitionTable
+from txnlog_spark.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from random import Random
+
+USE_DEFAULT = -1
+"""A partition count or replication factor that the client leaves to the broker."""
+
+
+class TopicAdmin:
+    """Creates, changes and deletes topics."""
+
+    def __init__(
+        self, config: BrokerConfig, metadata: MetadataLog, partitions: PartitionTable, rng: Random
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._partitions = partitions
+        self._rng = rng
+        self.on_internal_created: Callable[[str, Effects], None] | None = None
+        """Told when an internal topic has come to be: its coordinator begins."""
+
+    def plan(
+        self,
+        name: str,
+        *,
+        partition_count: int = USE_DEFAULT,
+        replication_factor: int = USE_DEFAULT,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> Topic:
+        """The topic that `create` would make. Raises TopicRefused; changes nothing."""
+        image = self._metadata.image
+        check_topic_name(name)
+        if name in image.topics:
+            raise TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name == METADATA_TOPIC:
+            raise TopicRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is reserved")
+        check_no_collision(name, image.topics)
+        if partition_count == USE_DEFAULT:
+            partition_count = self._config.integer("num.partitions")
+        check_partition_count(partition_count)
+        self._check_replication_factor(replication_factor)
+        parsed = parse_topic_configs(configs or {})
+        if name in INTERNAL_TOPICS:
+            partition_count, parsed = self._internal(name)
+        topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
+        return Topic(name, topic_id, partition_count, parsed, image.broker_epoch)
+
+    def create(self, topic: Topic, effects: Effects) -> None:
+        """Make a planned topic real."""
+        self._metadata.commit([topic_record(topic)], effects)
+        self._partitions.create(topic, range(topic.partition_count), self._metadata.image, effects)
+        if topic.is_internal and self.on_internal_created is not None:
+            self.on_internal_created(topic.name, effects)
+
+    def ensure_internal(self, name: str, effects: Effects) -> Topic:
+        """The internal topic, created when it is first needed."""
+        known = self._metadata.image.topics.get(name)
+        if known is not None:
+            return known
+        topic = self.plan(name)
+        self.create(topic, effects)
+        return topic
+
+    def delete(self, topic: Topic, effects: Effects) -> None:
+        """Remove a topic and its records."""
+        if not self._config.boolean("delete.topic.enable"):
+            raise TopicRefused(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        if topic.is_internal:
+            raise TopicRefused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal and cannot be deleted"
+            )
+        self._metadata.commit([topic_deleted_record(topic)], effects)
+        self._partitions.delete(topic, effects)
+
+    def check_more_partitions(self, topic: Topic, count: int) -> None:
+        """Raise TopicRefused unless the topic may grow to `count` partitions."""
+        if topic.is_internal:
+            raise TopicRefused(
+                ErrorCode.INVALID_REQUEST, "the partition count of an internal topic is fixed"
+            )
+        if count <= topic.partition_count:
+            raise TopicRefused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic currently has {topic.partition_count} partitions, "
+                f"which is {'more than' if count < topic.partition_count else 'the'} requested "
+                f"{count}.",
+            )
+        check_partition_count(count)
+
+    def add_partitions(self, topic: Topic, count: int, effects: Effects) -> None:
+        """Grow the topic to `count` partitions; the new ones are empty."""
+        self._metadata.commit([partitions_record(topic, count)], effects)
+        grown = self._metadata.image.topics[topic.name]
+        added = range(topic.partition_count, count)
+        self._partitions.create(grown, added, self._metadata.image, effects)
+
+    def set_configs(
+        self, topic: Topic, configs: Mapping[str, ConfigValue], effects: Effects
+    ) -> None:
+        """Replace the topic's own configurations; the next append obeys."""
+        self._metadata.commit([configs_record(topic, configs)], effects)
+        self._partitions.reconfigure(self._metadata.image.topics[topic.name])
+
+    def _check_replication_factor(self, replication_factor: int) -> None:
+        if replication_factor == USE_DEFAULT:
+            replication_factor = self._config.integer("default.replication.factor")
+        if replication_factor != 1:
+            raise TopicRefused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replication_factor} time(s): "
+                "the cluster has 1 broker",
+            )
+
+    def _internal(self, name: str) -> tuple[int, dict[str, ConfigValue]]:
+        config = self._config
+        if name == TRANSACTION_STATE_TOPIC:
+            count = config.integer("transaction.state.log.num.partitions")
+            segment_bytes = config.integer("transaction.state.log.segment.bytes")
+        else:
+            count = config.integer("offsets.topic.num.partitions")
+            segment_bytes = config.integer("offsets.topic.segment.bytes")
+        return count, {"cleanup.policy": "compact", "segment.bytes": segment_bytes}

@@ -1,0 +1,171 @@
+"""One broker as a process: the data directory's lock, the listening socket, signals, READY.
+
+The data of broker `k` lives in `<data-dir>/broker-k`, so that a directory can hold a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
+from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
+from broker_sim.server.host import BrokerHost
+from broker_sim.server.storage import FileStorage
+
+LOCK_FILE = ".lock"
+BACKLOG = 1024
+PARENT_POLL_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The broker cannot start; the text says why and what to do."""
+
+
+def broker_directory(data_dir: Path, node_id: int) -> Path:
+    """Where a broker's files are."""
+    return data_dir / f"broker-{node_id}"
+
+
+def run(
+    data_dir: Path, overrides: Mapping[str, str | ConfigValue], *, exit_with_pid: int | None
+) -> None:
+    """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
+
+    Raises ConfigError or CannotStart before READY; anything later is a crash.
+    """
+    config = BrokerConfig(overrides)
+    root = broker_directory(data_dir, config.integer("node.id"))
+    with lock_directory(root), listen(listener(config)) as listening:
+        host, port = listening.getsockname()[:2]
+        config = _with_port(overrides, config, Endpoint(listener(config).host or host, port))
+        asyncio.run(_serve(root, config, listening, exit_with_pid))
+
+
+@contextlib.contextmanager
+def lock_directory(root: Path) -> Iterator[None]:
+    """Hold the directory for this process. Raises CannotStart when another broker has it."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise CannotStart(f"cannot use the data directory {root}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise CannotStart(
+            f"another broker is running on {root}; stop it, or give another --data-dir"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
+    """The listening socket. Raises CannotStart when the address cannot be had."""
+    try:
+        infos = socket.getaddrinfo(
+            endpoint.host or None,
+            endpoint.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, kind, protocol, _, address = infos[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise CannotStart(
+            f"cannot listen on {endpoint}: {error.strerror}; choose another with --port"
+        ) from error
+    with listening:
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+        yield listening
+
+
+def _with_port(
+    overrides: Mapping[str, str | ConfigValue], config: BrokerConfig, bound: Endpoint
+) -> BrokerConfig:
+    """The configuration with the port that was bound, which may have been 0."""
+    values = {**overrides, "listeners": f"PLAINTEXT://{bound}"}
+    if config.text("advertised.listeners"):
+        told = advertised_endpoint(config)
+        values["advertised.listeners"] = (
+            f"PLAINTEXT://{Endpoint(told.host, told.port or bound.port)}"
+        )
+    return BrokerConfig(values)
+
+
+async def _serve(
+    root: Path, config: BrokerConfig, listening: socket.socket, exit_with_pid: int | None
+) -> None:
+    storage = FileStorage(root)
+    rng = random.Random(secrets.randbits(128))
+    host = BrokerHost(Broker(config, storage, rng), storage, config)
+    host.start()
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = await loop.create_server(host.accept, sock=listening)
+    watcher = asyncio.create_task(_watch_parent(exit_with_pid, stopping))
+    sys.stdout.write(f"READY bootstrap.servers={advertised_endpoint(config)}\n")
+    sys.stdout.flush()
+    host.failed.add_done_callback(lambda _: stopping.set())
+    await stopping.wait()
+    watcher.cancel()
+    server.close()
+    if host.failed.done():
+        host.failed.result()
+    host.stop()
+    # One turn of the loop lets the transports send what they hold and close.
+    await asyncio.sleep(0)
+
+
+async def _watch_parent(pid: int | None, stopping: asyncio.Event) -> None:
+    """Stop when the process that wanted this broker is gone."""
+    if pid is None:
+        return
+    while _is_alive(pid):
+        await asyncio.sleep(PARENT_POLL_SECONDS)
+    _log.info("process %d is gone, stopping", pid)
+    stopping.set()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Where /proc tells: a killed process that its parent has not waited for is gone, too."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+__all__ = ["CannotStart", "ConfigError", "broker_directory", "run"]
