@@ -1,0 +1,183 @@
+"""Kafka's file formats, byte by byte from their published layout, refused when damaged."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from support.log_build import TOPIC_ID, LogOnDisk, build_batch
+
+from broker_sim.core.log import AbortedTransaction, LogConfig, files
+from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from broker_sim.core.log.leader_epochs import LeaderEpochs
+from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
+from broker_sim.core.log.snapshots import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_name,
+)
+
+
+def test_a_new_partition_has_kafkas_files():
+    on_disk = LogOnDisk()
+    on_disk.produce("a")
+    assert on_disk.disk.list("t-0") == (
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    )
+    assert on_disk.disk.read("t-0/leader-epoch-checkpoint", 0, 99) == b"0\n1\n0 0\n"
+    metadata = on_disk.disk.read("t-0/partition.metadata", 0, 99)
+    assert metadata == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert files.decode_partition_metadata(metadata) == TOPIC_ID
+
+
+def test_index_entries_have_kafkas_layout():
+    offsets = OffsetIndex(100)
+    assert offsets.append(105, 4096) == struct.pack(">ii", 5, 4096)
+    times = TimeIndex(100)
+    assert times.maybe_append(777, 105) == struct.pack(">qi", 777, 5)
+    assert times.maybe_append(777, 110) == b""
+    aborted = TransactionIndex()
+    entry = AbortedTransaction(7, 100, 105, 106)
+    assert aborted.append(entry) == struct.pack(">hqqqq", 0, 7, 100, 105, 106)
+
+
+def test_index_files_read_back():
+    offsets, times, aborted = OffsetIndex(100), TimeIndex(100), TransactionIndex()
+    for i in range(5):
+        offsets.append(105 + i, 10 + i)
+        times.maybe_append(1000 + i, 105 + i)
+        aborted.append(AbortedTransaction(i, 100, 105 + i, 100))
+    again = OffsetIndex.decode(offsets.encode(), 100, 1000)
+    assert again is not None
+    assert (again.last_offsets, again.positions) == (offsets.last_offsets, offsets.positions)
+    times_again = TimeIndex.decode(times.encode(), 100)
+    assert times_again is not None
+    assert times_again.timestamps == times.timestamps
+    aborted_again = TransactionIndex.decode(aborted.encode(), 100)
+    assert aborted_again is not None
+    assert aborted_again.entries == aborted.entries
+
+
+def test_index_lookups_are_floors():
+    index = OffsetIndex(0)
+    for offset, position in ((9, 100), (19, 200)):
+        index.append(offset, position)
+    assert index.floor(8) is None
+    assert index.floor(9) == index.floor(18) == (9, 100)
+    assert index.floor_position(99) is None
+    assert index.floor_position(10_000) == (19, 200)
+    times = TimeIndex(0)
+    times.maybe_append(500, 9)
+    assert (times.offset_before(500), times.offset_before(501)) == (-1, 9)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 7,
+        struct.pack(">iiii", 5, 10, 5, 20),
+        struct.pack(">iiii", 5, 20, 6, 20),
+        struct.pack(">ii", -1, 10),
+        struct.pack(">ii", 1, 1000),
+    ],
+)
+def test_an_offset_index_that_cannot_be_right_is_refused(data):
+    assert OffsetIndex.decode(data, 0, 1000) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(1, 7, 0, 5, 6), (0, -7, 0, 5, 6), (0, 7, 6, 5, 6), (0, 7, 0, 5, 7), (0, 7, 0, 5, -1)],
+)
+def test_a_transaction_index_that_cannot_be_right_is_refused(fields):
+    assert TransactionIndex.decode(struct.pack(">hqqqq", *fields), 0) is None
+    assert TransactionIndex.decode(b"\0" * 33, 0) is None
+
+
+def test_a_time_index_that_falls_is_refused():
+    assert TimeIndex.decode(struct.pack(">qiqi", 5, 1, 5, 2), 0) is None
+    assert TimeIndex.decode(b"\0" * 11, 0) is None
+
+
+def test_a_snapshot_has_kafkas_layout():
+    batch = BatchMetadata(last_sequence=14, last_offset=104, offset_delta=4, timestamp=55)
+    entry = ProducerStateEntry(7, 2, 9, 55, 90, (batch,))
+    marker_only = ProducerStateEntry(8, 1, 3, 66)
+    body = struct.pack(">i", 2)
+    body += struct.pack(">qhiqiqiq", 7, 2, 14, 104, 4, 55, 9, 90)
+    body += struct.pack(">qhiqiqiq", 8, 1, -1, -1, 0, 66, 3, -1)
+    data = encode_snapshot([marker_only, entry])
+    assert data == struct.pack(">hI", 1, crc32c(body)) + body
+    assert decode_snapshot(data) == [entry, marker_only]
+    assert snapshot_name(42) == "00000000000000000042.snapshot"
+
+
+def test_a_snapshot_with_any_flipped_bit_is_refused():
+    data = encode_snapshot([ProducerStateEntry(7, 2, 9, 55, 90)])
+    for at in range(len(data) * 8):
+        bad = bytearray(data)
+        bad[at // 8] ^= 1 << at % 8
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(bytes(bad))
+    for length in range(len(data)):
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(data[:length])
+
+
+def test_a_snapshot_keeps_the_newest_batch_only():
+    on_disk = LogOnDisk(LogConfig())
+    for sequence in range(3):
+        on_disk.produce("x", producer=(7, 0, sequence))
+    on_disk.restart("clean")
+    assert on_disk.append(build_batch("x", producer=(7, 0, 2))).duplicate
+    assert not on_disk.append(build_batch("x", producer=(7, 0, 1))).duplicate
+    on_disk.restart("kill")
+    assert on_disk.append(build_batch("x", producer=(7, 0, 2))).duplicate
+
+
+def test_leader_epochs_remember_where_each_began():
+    epochs = LeaderEpochs()
+    assert [epochs.assign(e, o) for e, o in ((0, 0), (0, 5), (2, 10), (1, 11))] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert epochs.encode() == b"0\n2\n0 0\n2 10\n"
+    assert [epochs.end_offset_for(e, 20) for e in (-1, 0, 1, 2, 3)] == [
+        (-1, -1),
+        (0, 10),
+        (0, 10),
+        (2, 20),
+        (-1, -1),
+    ]
+    again = LeaderEpochs.decode(epochs.encode())
+    assert again is not None
+    assert again.entries == epochs.entries
+    assert epochs.truncate_start(12)
+    assert epochs.entries == [(2, 12)]
+    epochs.truncate_end(12)
+    assert epochs.latest is None
+
+
+@pytest.mark.parametrize("text", [b"", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\nx y\n", b"\xff\xfe"])
+def test_a_checkpoint_that_is_none_is_refused(text):
+    assert LeaderEpochs.decode(text) is None
+
+
+def test_a_deleted_partition_leaves_nothing_and_its_name_fits_a_file_system():
+    on_disk = LogOnDisk()
+    on_disk.produce("a")
+    effects = on_disk.effects()
+    on_disk.log.delete(effects)
+    on_disk.carry_out(effects)
+    assert on_disk.disk.list("") == ()
+    name = files.deleted_directory_name("t" * 249, 123, TOPIC_ID)
+    assert len(name) == 255
+    assert name.endswith("-delete")

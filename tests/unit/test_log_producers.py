@@ -1,0 +1,208 @@
+"""Epochs, sequences, duplicates and verification of a producer on one partition."""
+
+from __future__ import annotations
+
+import pytest
+from support.log_build import LogOnDisk, build_batch
+
+from broker_sim.core.log import AppendOrigin, LogConfig
+from txnlog_spark.wire import records
+from txnlog_spark.wire.errors import ErrorCode
+
+MAX = records.SEQUENCE_MAX
+OOO = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def send(on_disk: LogOnDisk, epoch: int, sequence: int, count: int = 1, **more):
+    transactional = more.pop("transactional", False)
+    values = [f"{epoch}:{sequence}:{i}" for i in range(count)]
+    batch = build_batch(*values, producer=(7, epoch, sequence), transactional=transactional)
+    return on_disk.append(batch, **more)
+
+
+def test_the_next_sequence_is_accepted_and_a_gap_is_refused():
+    on_disk = LogOnDisk()
+    assert send(on_disk, 0, 0, 3).error == ErrorCode.NONE
+    assert send(on_disk, 0, 4).error == OOO
+    assert send(on_disk, 0, 2).error == OOO
+    assert send(on_disk, 0, 3).error == ErrorCode.NONE
+
+
+def test_a_producer_nothing_is_known_of_may_start_anywhere():
+    assert send(LogOnDisk(), 5, 1234).error == ErrorCode.NONE
+
+
+def test_a_new_epoch_starts_at_zero():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0)
+    assert send(on_disk, 1, 1).error == OOO
+    assert send(on_disk, 1, 0).error == ErrorCode.NONE
+
+
+def test_an_old_epoch_is_fenced():
+    on_disk = LogOnDisk()
+    send(on_disk, 1, 0)
+    result = send(on_disk, 0, 1)
+    assert result.error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert on_disk.log.log_end_offset == 1
+
+
+def test_each_of_the_last_five_batches_is_answered_with_its_old_offset():
+    on_disk = LogOnDisk()
+    for sequence in range(0, 12, 2):
+        send(on_disk, 0, sequence, 2)
+    for sequence in range(2, 12, 2):
+        again = send(on_disk, 0, sequence, 2)
+        assert (again.error, again.duplicate) == (ErrorCode.NONE, True)
+        assert (again.base_offset, again.last_offset) == (sequence, sequence + 1)
+    sixth = send(on_disk, 0, 0, 2)
+    assert (sixth.error, sixth.duplicate) == (OOO, False)
+    assert on_disk.log.log_end_offset == 12
+
+
+def test_other_boundaries_are_no_duplicate():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, 4)
+    assert send(on_disk, 0, 0, 2).error == OOO
+    assert send(on_disk, 0, 2, 2).error == OOO
+
+
+def test_an_old_batch_in_a_new_epoch_is_no_duplicate():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0)
+    send(on_disk, 1, 0)
+    assert send(on_disk, 0, 0).error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_the_sequence_wraps_to_zero(count):
+    on_disk = LogOnDisk()
+    send(on_disk, 0, MAX - 1, count)
+    following = (MAX - 1 + count) % (MAX + 1)
+    assert send(on_disk, 0, MAX - 1, count).duplicate
+    assert send(on_disk, 0, (following + 1) % (MAX + 1)).error == OOO
+    assert send(on_disk, 0, following).error == ErrorCode.NONE
+    assert on_disk.restart("clean").producers()[0].last_sequence == following
+
+
+def test_a_wrapping_batch_is_a_duplicate_after_a_restart_from_the_snapshot():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, MAX - 1, 5)
+    on_disk.restart("clean")
+    assert send(on_disk, 0, MAX - 1, 5).duplicate
+    assert send(on_disk, 0, 3).error == ErrorCode.NONE
+
+
+def test_batches_of_one_append_are_checked_one_after_another():
+    on_disk = LogOnDisk()
+    one, two = (build_batch("x", producer=(7, 0, s)) for s in (0, 1))
+    gap = build_batch("x", producer=(7, 0, 3))
+    assert on_disk.append(one + gap).error == OOO
+    assert on_disk.log.log_end_offset == 0
+    assert on_disk.append(one + two).error == ErrorCode.NONE
+    assert on_disk.append(two).duplicate
+
+
+def test_producers_are_independent():
+    on_disk = LogOnDisk()
+    send(on_disk, 9, 0)
+    assert on_disk.append(build_batch("x", producer=(8, 0, 0))).error == ErrorCode.NONE
+
+
+def test_a_plain_batch_within_a_transaction_is_refused():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, transactional=True)
+    result = send(on_disk, 0, 1)
+    assert result.error == ErrorCode.INVALID_TXN_STATE
+    assert on_disk.log.producers()[0].last_sequence == 0
+
+
+def test_coordinators_are_checked_for_the_epoch_only():
+    on_disk = LogOnDisk()
+    origin = AppendOrigin.COORDINATOR
+    batch = [
+        records.encode_batch(
+            [records.Record(b"k", b"v", 1)],
+            producer_id=7,
+            producer_epoch=epoch,
+            transactional=True,
+        )
+        for epoch in (0, 1)
+    ]
+    assert on_disk.append(batch[1], origin=origin).error == ErrorCode.NONE
+    assert on_disk.append(batch[1], origin=origin).duplicate is False
+    fenced = on_disk.append(batch[0], origin=origin)
+    assert fenced.error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+# --------------------------------------------------------------------------- verification
+
+
+def test_an_unverified_batch_is_no_part_of_a_transaction():
+    on_disk = LogOnDisk()
+    result = send(on_disk, 0, 0, transactional=True, verified=False)
+    assert result.error == ErrorCode.INVALID_TXN_STATE
+    assert on_disk.log.log_end_offset == 0
+
+
+def test_an_open_transaction_needs_no_verification():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, transactional=True)
+    again = send(on_disk, 0, 1, transactional=True, verified=False)
+    assert again.error == ErrorCode.NONE
+
+
+def test_a_duplicate_is_answered_before_verification():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, transactional=True)
+    on_disk.mark(7, 0, "commit")
+    assert send(on_disk, 0, 0, transactional=True, verified=False).duplicate
+
+
+def test_an_old_epoch_is_told_so_before_it_is_told_to_be_unverified():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, transactional=True)
+    on_disk.mark(7, 1, "abort")
+    result = send(on_disk, 0, 1, transactional=True, verified=False)
+    assert result.error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_later_batch_may_not_overtake_one_that_was_refused():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, 5, transactional=True, verified=False)
+    assert send(on_disk, 0, 5, transactional=True).error == OOO
+    assert send(on_disk, 0, 0, 5, transactional=True).error == ErrorCode.NONE
+    assert send(on_disk, 0, 5, transactional=True).error == ErrorCode.NONE
+
+
+def test_under_transaction_version_2_an_unknown_producer_starts_at_zero():
+    on_disk = LogOnDisk()
+    more = {"transactional": True, "supports_epoch_bump": True}
+    assert send(on_disk, 0, 3, **more).error == OOO
+    assert send(on_disk, 0, 0, **more).error == ErrorCode.NONE
+
+
+# --------------------------------------------------------------------------- expiry
+
+
+def test_an_idle_producer_is_forgotten_unless_a_transaction_is_open():
+    on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
+    send(on_disk, 0, 0)
+    on_disk.append(build_batch("x", producer=(8, 0, 0), transactional=True))
+    on_disk.now_ms += 999
+    on_disk.log.expire_producers(on_disk.effects())
+    assert len(on_disk.log.producers()) == 2
+    on_disk.now_ms += 1
+    on_disk.log.expire_producers(on_disk.effects())
+    assert [p.producer_id for p in on_disk.log.producers()] == [8]
+    assert send(on_disk, 0, 77).error == ErrorCode.NONE
+
+
+def test_a_marker_keeps_a_producer_and_its_coordinator_epoch_alive():
+    on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
+    send(on_disk, 0, 0, transactional=True)
+    on_disk.now_ms += 5000
+    on_disk.mark(7, 0, "abort", coordinator_epoch=4)
+    on_disk.log.expire_producers(on_disk.effects())
+    (view,) = on_disk.log.producers()
+    assert (view.coordinator_epoch, view.last_timestamp) == (4, on_disk.now_ms)
