@@ -63,7 +63,7 @@ class CoordinatorLog(Protocol):
     def flush_paths(self) -> tuple[str, ...]:
         """Files with appends that are not flushed."""
 
-    def flushed(self, effects: Effects) -> None:
+    def flushed(self, effects: Effects, /) -> None:
         """Told after the Flush of `flush_paths` was put into `effects`."""
 
 

@@ -1,0 +1,233 @@
+"""InitProducerId: every row of the table, KIP-360, exhaustion, and the fence of a running one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
+from test_transaction_states import build_metadata
+
+from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX
+from broker_sim.core.transaction.results import ProducerIdResult
+from broker_sim.core.transaction.states import TransactionState
+from txnlog_spark.wire.errors import ErrorCode
+
+S, E = TransactionState, ErrorCode
+PID, EPOCH = 5, 3
+SETTLED = [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT]
+
+
+def build_world(state: S = S.EMPTY, config=ONE, **more) -> World:
+    world = World(config, host=MemoryHost.holding(build_metadata(state, **more)))
+    world.host.create("data", 0)
+    return world
+
+
+def holder(producer_id: int, producer_epoch: int) -> dict[str, int]:
+    return {"producer_id": producer_id, "producer_epoch": producer_epoch}
+
+
+def test_an_idempotent_producer_gets_an_id_of_its_own_each_time() -> None:
+    world = World()
+    answers = [world.init(None, 0) for _ in range(3)]
+    assert {answer.error for answer in answers} == {E.NONE}
+    assert {answer.producer_epoch for answer in answers} == {0}
+    assert len({answer.producer_id for answer in answers}) == 3
+    assert not world.host.logs["__transaction_state", 0].stored
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "timeout_ms", "expected"),
+    [
+        ("", 1000, E.INVALID_REQUEST),
+        ("t", 0, E.INVALID_TRANSACTION_TIMEOUT),
+        ("t", -1, E.INVALID_TRANSACTION_TIMEOUT),
+        ("t", 900_001, E.INVALID_TRANSACTION_TIMEOUT),
+        ("t", 900_000, E.NONE),
+        ("t", 1, E.NONE),
+    ],
+)
+def test_what_is_refused_before_the_state_is_looked_at(
+    transactional_id, timeout_ms, expected
+) -> None:
+    assert World().init(transactional_id, timeout_ms).error is expected
+
+
+@pytest.mark.parametrize("half", [holder(5, -1), holder(-1, 3)])
+def test_half_an_identity_is_an_invalid_request(half) -> None:
+    assert World().init(**half).error is E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("expected", [{}, holder(1234, 7)])
+def test_an_unknown_id_begins_at_epoch_0_whatever_the_client_holds(expected) -> None:
+    assert World().init(**expected) == ProducerIdResult(E.NONE, 1000, 0)
+
+
+@pytest.mark.parametrize("state", SETTLED)
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        ({}, ProducerIdResult(E.NONE, PID, EPOCH + 1)),
+        (holder(PID, EPOCH), ProducerIdResult(E.NONE, PID, EPOCH + 1)),
+        (holder(PID, EPOCH - 1), ProducerIdResult(E.PRODUCER_FENCED)),
+        (holder(PID, EPOCH + 1), ProducerIdResult(E.PRODUCER_FENCED)),
+        (holder(PID + 1, EPOCH), ProducerIdResult(E.PRODUCER_FENCED)),
+    ],
+)
+def test_settled_states_bump_for_a_new_instance_and_the_present_holder(
+    state, expected, answer
+) -> None:
+    world = build_world(state)
+    assert world.init(**expected) == answer
+    assert world.state() == ("Empty" if answer.error is E.NONE else state.label)
+
+
+def test_the_retry_of_a_bump_is_answered_again_without_another_one() -> None:
+    world = build_world()
+    first = world.init(**holder(PID, EPOCH))
+    assert world.init(**holder(PID, EPOCH)) == first
+    assert world.init(**holder(PID, EPOCH)) == first
+
+
+def test_a_new_instance_makes_the_retry_of_an_older_one_fenced() -> None:
+    world = build_world()
+    world.init(**holder(PID, EPOCH))
+    world.init()
+    assert world.init(**holder(PID, EPOCH)).error is E.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+@pytest.mark.parametrize("expected", [{}, holder(PID, EPOCH)])
+def test_while_markers_are_written_the_client_is_to_come_back(state, expected) -> None:
+    host = MemoryHost.holding(build_metadata(state, partitions=frozenset({("data", 0)})))
+    host.create("data", 0)
+    host.refusals["data", 0] = E.NOT_ENOUGH_REPLICAS
+    world = World(ONE, host=host)
+    assert world.init(**expected).error is E.CONCURRENT_TRANSACTIONS
+    host.refusals.clear()
+    world.advance(100)
+    assert world.init(**expected).error is E.NONE
+
+
+@pytest.mark.parametrize("state", SETTLED)
+@pytest.mark.parametrize("expected", [{}, holder(PID, EPOCH_LAST)])
+def test_with_the_epoch_used_up_there_is_a_new_producer_id(state, expected) -> None:
+    world = build_world(state, producer_epoch=EPOCH_LAST)
+    assert world.init(**expected) == ProducerIdResult(E.NONE, 1000, 0)
+    if expected:
+        # Its retry names the previous id with its last epoch: known, and not rotated again.
+        assert world.init(**expected) == ProducerIdResult(E.NONE, 1000, 0)
+
+
+def test_the_fence_of_the_last_epoch_in_version_1_is_followed_by_a_new_producer_id() -> None:
+    world = build_world(
+        S.ONGOING, ONE_V1, producer_epoch=EPOCH_LAST, partitions=frozenset({("data", 0)})
+    )
+    assert world.init().error is E.CONCURRENT_TRANSACTIONS
+    assert world.host.logs["data", 0].markers()[0].producer_epoch == EPOCH_MAX
+    assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
+
+
+def test_the_fence_of_the_last_epoch_in_version_2_moves_to_the_new_id_at_once() -> None:
+    world = build_world(
+        S.ONGOING, ONE, producer_epoch=EPOCH_LAST, partitions=frozenset({("data", 0)})
+    )
+    assert world.init().error is E.CONCURRENT_TRANSACTIONS
+    described = world.transactions.describe("t")
+    assert (described.producer_id, described.producer_epoch) == (1000, 0)
+    # The delayed abort of the fenced producer is a retry, and gets ids that work (KAFKA-20090).
+    old = ProducerIdResult(E.NONE, PID, EPOCH_LAST)
+    assert world.end(old, commit=False) == ProducerIdResult(E.NONE, 1000, 0)
+
+
+@pytest.mark.parametrize(("config", "version"), [(ONE_V1, 0), (ONE, 2)])
+def test_an_ongoing_transaction_is_aborted_once_and_its_producer_fenced(config, version) -> None:
+    world = World(config)
+    log = world.host.create("data", 0)
+    old = world.init()
+    assert world.begin(old, version=version) is E.NONE
+    world.produce(old)
+    assert world.init() == ProducerIdResult(E.CONCURRENT_TRANSACTIONS)
+    assert world.state() == "CompleteAbort"
+    assert log.open_producers() == set()
+    (marker,) = log.markers()
+    assert (marker.marker_type.name, marker.producer_epoch) == ("ABORT", old.producer_epoch + 1)
+    new = world.init()
+    assert (new.error, new.producer_epoch) == (E.NONE, old.producer_epoch + 2)
+    assert world.begin(old, version=version) is E.PRODUCER_FENCED
+    assert world.end(old, commit=True, version=version).error is E.PRODUCER_FENCED
+    assert world.begin(new, version=version) is E.NONE
+
+
+def test_a_fence_that_cannot_be_written_raises_no_epoch_however_often_it_is_tried() -> None:
+    world = build_world(S.ONGOING, partitions=frozenset({("data", 0)}))
+    world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
+    for _ in range(5):
+        assert world.init().error is E.COORDINATOR_NOT_AVAILABLE
+    world.host.refusals.clear()
+    assert world.init().error is E.CONCURRENT_TRANSACTIONS
+    assert world.init() == ProducerIdResult(E.NONE, PID, EPOCH + 2)
+
+
+def test_an_id_whose_first_record_cannot_be_written_is_still_unknown() -> None:
+    world = World()
+    world.host.refusals["__transaction_state", 0] = E.KAFKA_STORAGE_ERROR
+    assert world.init().error is E.NOT_COORDINATOR
+    assert world.transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
+    world.host.refusals.clear()
+    assert world.init() == ProducerIdResult(E.NONE, 1001, 0)
+
+
+def test_without_a_block_of_producer_ids_the_client_is_to_come_back() -> None:
+    world = World()
+    world.host.has_blocks = False
+    assert world.init().error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.init(None, 0).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    world.host.has_blocks = True
+    assert world.init().error is E.NONE
+
+
+def test_producer_ids_are_never_given_twice_over_blocks_and_crashes() -> None:
+    world, seen = World(), []
+    world.host.block_size = 3
+    for _ in range(3):
+        seen += [world.init(None, 0).producer_id for _ in range(5)]
+        world = world.crashed()
+    assert len(set(seen)) == 15
+
+
+def test_the_request_sets_the_timeout_and_empties_the_transaction() -> None:
+    world = build_world(S.COMPLETE_ABORT)
+    world.init(timeout_ms=777)
+    described = world.transactions.describe("t")
+    assert (described.timeout_ms, described.start_ms, described.partitions) == (777, -1, ())
+
+
+@pytest.mark.parametrize("is_loading", [True, False])
+def test_a_partition_that_is_not_here_or_still_loads(is_loading) -> None:
+    world = World()
+    ids = world.init()
+    if is_loading:
+        world.transactions.begin_loading(0)
+    else:
+        world.transactions.unload(0)
+    expected = E.COORDINATOR_LOAD_IN_PROGRESS if is_loading else E.NOT_COORDINATOR
+    assert world.init().error is expected
+    assert world.begin(ids) is expected
+    assert world.end(ids, commit=True).error is expected
+    assert world.transactions.describe("t").error is expected
+    verified = world.transactions.verify_partitions("t", [("a", 0)], **holder(1, 1))
+    assert verified == {("a", 0): expected}
+
+
+def test_the_resume_of_a_fenced_holder_after_a_crash_is_refused() -> None:
+    world = World()
+    old = world.init()
+    new = world.init()
+    world = world.crashed()
+    resume = holder(old.producer_id, old.producer_epoch)
+    assert world.init(**resume).error is E.PRODUCER_FENCED
+    resumed = world.init(**holder(new.producer_id, new.producer_epoch))
+    assert resumed == replace(new, producer_epoch=new.producer_epoch + 1)
+    assert world.now_ms >= NOW_MS

@@ -1,0 +1,108 @@
+"""The bytes of the transaction log, against Kafka's layout written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from test_transaction_states import build_metadata
+
+from broker_sim.core.coordinator.codec import CorruptRecord, RecordReader, RecordWriter
+from broker_sim.core.transaction.log_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from broker_sim.core.transaction.states import TransactionState
+
+S = TransactionState
+PARTITIONS = frozenset({("ab", 1), ("ab", 0), ("c", 7)})
+
+VALUE_V0 = bytes.fromhex(
+    "0000"  # version
+    "0000000000000005" "0003" "000003e8" "01"  # producer id, epoch, timeout, Ongoing
+    "00000002"  # two topics
+    "0002" "6162" "00000002" "00000000" "00000001"
+    "0001" "63" "00000001" "00000007"
+    "0000000000000064" "0000000000000032"  # last update, start
+)  # fmt: skip
+VALUE_V1 = bytes.fromhex(
+    "0001"
+    "0000000000000005" "0003" "000003e8" "01"
+    "03"
+    "03" "6162" "03" "00000000" "00000001" "00"
+    "02" "63" "02" "00000007" "00"
+    "0000000000000064" "0000000000000032"
+    "03"  # three tags
+    "00" "08" "0000000000000004"  # previous producer id
+    "01" "08" "0000000000000009"  # next producer id
+    "02" "02" "0002"  # client transaction version
+)  # fmt: skip
+
+
+def test_the_key() -> None:
+    assert encode_key("ab") == b"\x00\x00\x00\x02ab"
+    assert decode_key(b"\x00\x00\x00\x02ab") == "ab"
+    assert decode_key(b"\x00\x01whatever") is None
+
+
+def test_value_version_0_is_written_below_transaction_version_1() -> None:
+    metadata = build_metadata(S.ONGOING, partitions=PARTITIONS)
+    assert encode_value(metadata, 0) == VALUE_V0
+    assert decode_value("t", VALUE_V0) == metadata
+
+
+def test_value_version_1_keeps_the_ids_around_and_the_clients_version() -> None:
+    metadata = build_metadata(
+        S.ONGOING, partitions=PARTITIONS, previous_producer_id=4, next_producer_id=9,
+        client_transaction_version=2,
+    )  # fmt: skip
+    assert encode_value(metadata, 2) == VALUE_V1
+    assert decode_value("t", VALUE_V1) == metadata
+
+
+def test_the_partitions_of_an_empty_transaction_are_null() -> None:
+    data = encode_value(build_metadata(S.EMPTY, start_ms=-1), 0)
+    assert data[17:21] == b"\xff\xff\xff\xff"
+    assert decode_value("t", data).partitions == frozenset()
+
+
+def test_tags_of_later_versions_are_skipped() -> None:
+    start_and_count = bytes.fromhex("000000000000003203")
+    data = VALUE_V1.replace(start_and_count, start_and_count[:-1] + b"\x04")
+    data += bytes.fromhex("0903aabbcc")
+    assert decode_value("t", data) == decode_value("t", VALUE_V1)
+
+
+@pytest.mark.parametrize("data", [VALUE_V0, VALUE_V1])
+def test_every_cut_is_refused_or_reads_as_a_value(data) -> None:
+    for length in range(len(data)):
+        with pytest.raises(CorruptRecord):
+            decode_value("t", data[:length])
+
+
+def test_an_array_that_claims_too_much_is_refused() -> None:
+    data = VALUE_V0[:17] + b"\x7f\xff\xff\xff" + VALUE_V0[21:]
+    with pytest.raises(CorruptRecord):
+        decode_value("t", data)
+
+
+def test_codec_primitives_round_trip_in_both_flavours() -> None:
+    for flexible in (False, True):
+        writer = RecordWriter(3, flexible=flexible)
+        writer.string("ü" * 100)
+        writer.string(None)
+        writer.data(b"\x00" * 300)
+        writer.array_length(None)
+        reader = RecordReader(writer.finish())
+        reader.set_flexible(flexible)
+        assert reader.version == 3
+        assert reader.nullable_string() == "ü" * 100
+        assert reader.nullable_string() is None
+        assert reader.data() == b"\x00" * 300
+        assert reader.array_length() is None
+
+
+def test_a_null_or_broken_string_is_refused_where_it_must_not_be() -> None:
+    for raw in (b"\x00\x00\xff\xff", b"\x00\x00\x00\x01\xff", b"\x00\x00\xff\xfe"):
+        with pytest.raises(CorruptRecord):
+            RecordReader(raw).string()

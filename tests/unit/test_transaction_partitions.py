@@ -1,0 +1,253 @@
+"""Adding and verifying partitions, timeouts, expiry, and what the admin requests show."""
+
+from __future__ import annotations
+
+import pytest
+from support.coordinators import ONE, ONE_V1, MemoryHost, World
+from test_transaction_states import build_metadata
+
+from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.transaction.results import ProducerIdResult
+from broker_sim.core.transaction.states import TransactionState
+from txnlog_spark.wire.errors import ErrorCode
+
+S, E = TransactionState, ErrorCode
+PID, EPOCH = 5, 3
+A, B = ("a", 0), ("b", 1)
+OWN = ProducerIdResult(E.NONE, PID, EPOCH)
+
+
+def build_world(state: S, **more) -> World:
+    host = MemoryHost.holding(build_metadata(state, **more))
+    host.create(*A)
+    host.create(*B)
+    return World(ONE, host=host)
+
+
+def verify(world: World, ids: ProducerIdResult, *partitions, transactional_id: str = "t"):
+    return world.transactions.verify_partitions(
+        transactional_id, partitions, producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_the_first_partition_begins_the_transaction_and_its_clock(state) -> None:
+    world = build_world(state)
+    assert world.begin(OWN, A) is E.NONE
+    described = world.transactions.describe("t")
+    assert (described.state, described.start_ms) == ("Ongoing", world.now_ms)
+    assert described.partitions == (A,)
+    began_ms = world.now_ms
+    world.advance(500)
+    assert world.begin(OWN, B) is E.NONE
+    described = world.transactions.describe("t")
+    assert (described.partitions, described.start_ms) == ((A, B), began_ms)
+
+
+def test_partitions_that_are_there_are_added_without_a_write() -> None:
+    world = build_world(S.ONGOING, partitions=frozenset({A, B}))
+    before = len(world.disk)
+    assert world.begin(OWN, A) is E.NONE
+    assert world.begin(OWN, A, B) is E.NONE
+    assert len(world.disk) == before
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (ProducerIdResult(E.NONE, PID + 1, EPOCH), E.INVALID_PRODUCER_ID_MAPPING),
+        (ProducerIdResult(E.NONE, PID, EPOCH - 1), E.PRODUCER_FENCED),
+        (ProducerIdResult(E.NONE, PID, EPOCH + 1), E.PRODUCER_FENCED),
+    ],
+)
+@pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_another_identity_is_refused_in_every_state(state, ids, expected) -> None:
+    world = build_world(state)
+    assert world.begin(ids, A) is expected
+    assert set(verify(world, ids, A, B).values()) == {expected}
+    assert world.state() == state.label
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+def test_while_markers_are_written_nobody_can_add(state) -> None:
+    host = MemoryHost.holding(build_metadata(state, partitions=frozenset({A})))
+    host.create(*A)
+    host.refusals[A] = E.NOT_LEADER_OR_FOLLOWER
+    world = World(ONE, host=host)
+    assert world.begin(OWN, A) is E.CONCURRENT_TRANSACTIONS
+    assert verify(world, OWN, A) == {A: E.CONCURRENT_TRANSACTIONS}
+    # The transition under way is named before a wrong identity, for the id may be changing.
+    other = ProducerIdResult(E.NONE, PID + 1, 0)
+    assert world.begin(other, A) is E.CONCURRENT_TRANSACTIONS
+    assert verify(world, other, A) == {A: E.INVALID_PRODUCER_ID_MAPPING}
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "expected"),
+    [("", E.INVALID_REQUEST), ("unknown", E.INVALID_PRODUCER_ID_MAPPING)],
+)
+def test_an_empty_or_unknown_transactional_id(transactional_id, expected) -> None:
+    world = World()
+    answer = world.step(
+        world.transactions.add_partitions, transactional_id, [A], producer_id=1, producer_epoch=0
+    )
+    assert answer is expected
+    assert verify(world, OWN, A, transactional_id=transactional_id) == {A: expected}
+
+
+def test_verification_tells_partitions_of_the_transaction_from_others() -> None:
+    world = build_world(S.ONGOING, partitions=frozenset({A}))
+    assert verify(world, OWN, A, B) == {A: E.NONE, B: E.TRANSACTION_ABORTABLE}
+
+
+def test_add_offsets_adds_the_groups_partition() -> None:
+    world = World(TransactionConfig(partition_count=1, offsets_partition_count=50))
+    ids = world.init()
+    answer = world.step(
+        world.transactions.add_offsets, "t", "my-group", producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+    )  # fmt: skip
+    assert answer is E.NONE
+    ((topic, partition),) = world.transactions.describe("t").partitions
+    assert (topic, partition) == ("__consumer_offsets", 12)
+
+
+# ---------------------------------------------------------------- timeouts and expiry
+
+
+@pytest.mark.parametrize(("config", "version"), [(ONE_V1, 0), (ONE, 2)])
+def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(config, version) -> None:
+    world = World(config)
+    log = world.host.create(*A)
+    ids = world.init(timeout_ms=15_000)
+    assert world.begin(ids, A, version=version) is E.NONE
+    world.produce(ids, *A)
+    world.advance(15_000)
+    assert world.state() == "Ongoing"
+    world.advance(10_000)
+    assert world.state() == "CompleteAbort"
+    (marker,) = log.markers()
+    assert (marker.marker_type.name, marker.producer_epoch) == ("ABORT", ids.producer_epoch + 1)
+    assert world.begin(ids, A, version=version) is E.PRODUCER_FENCED
+    late = world.end(ids, commit=True, version=version).error
+    assert late is (E.PRODUCER_FENCED if version == 0 else E.INVALID_TXN_STATE)
+    world.advance(60_000)
+    assert len(log.markers()) == 1
+
+
+def test_the_sweep_leaves_young_settled_and_deciding_transactions_alone() -> None:
+    world = World()
+    world.host.create(*A)
+    ids = world.init(timeout_ms=50_000)
+    assert world.begin(ids, A) is E.NONE
+    world.advance(49_000)
+    assert world.state() == "Ongoing"
+    ids = world.end(ids, commit=True)
+    world.advance(100_000)
+    assert world.state() == "CompleteCommit"
+    world.host.refusals[A] = E.NOT_ENOUGH_REPLICAS
+    assert world.begin(ids, A) is E.NONE
+    assert world.end(ids, commit=True).error is E.NONE
+    world.advance(100_000)
+    assert world.state() == "PrepareCommit"
+
+
+def test_a_sweep_that_cannot_write_tries_again() -> None:
+    world = World()
+    log = world.host.create(*A)
+    ids = world.init(timeout_ms=1)
+    assert world.begin(ids, A) is E.NONE
+    world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
+    world.advance(30_000)
+    assert world.state() == "Ongoing"
+    world.host.refusals.clear()
+    world.advance(10_000)
+    assert world.state() == "CompleteAbort"
+    assert len(log.markers()) == 1
+
+
+def test_the_timeout_clock_goes_on_from_the_stored_start_after_a_crash() -> None:
+    world = World()
+    world.host.create(*A)
+    ids = world.init(timeout_ms=15_000)
+    assert world.begin(ids, A) is E.NONE
+    world.advance(9_000)
+    world = world.crashed()
+    world.advance(10_000)
+    assert world.state() == "CompleteAbort"
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_an_idle_id_expires_with_a_tombstone(state) -> None:
+    world = build_world(state, last_update_ms=World().now_ms)
+    world.advance(7 * DAY_MS - 3_600_000)
+    assert world.transactions.describe("t").error is E.NONE
+    world.advance(2 * 3_600_000)
+    assert world.transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
+    assert world.crashed().transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
+    assert world.begin(OWN, A) is E.INVALID_PRODUCER_ID_MAPPING
+    assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
+
+
+def test_an_expiry_that_cannot_be_written_leaves_the_id_usable() -> None:
+    world = build_world(S.EMPTY, last_update_ms=0)
+    world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
+    world.advance(3_600_000)
+    world.host.refusals.clear()
+    assert world.begin(OWN, A) is E.NONE
+
+
+# ---------------------------------------------------------------- admin
+
+
+def test_describe_shows_the_partitions_that_still_want_their_marker() -> None:
+    world = World()
+    world.host.create(*A)
+    world.host.create(*B)
+    ids = world.init(timeout_ms=5_000)
+    assert world.begin(ids, A, B) is E.NONE
+    world.host.refusals[B] = E.NOT_LEADER_OR_FOLLOWER
+    assert world.end(ids, commit=True).error is E.NONE
+    described = world.transactions.describe("t")
+    assert (described.state, described.partitions) == ("PrepareCommit", (B,))
+    assert described.timeout_ms == 5_000
+    assert world.transactions.incomplete == ("t",)
+
+
+def test_describe_of_an_empty_or_unknown_id() -> None:
+    world = World()
+    assert world.transactions.describe("").error is E.INVALID_REQUEST
+    assert world.transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_list_filters_by_state_producer_and_duration() -> None:
+    world = World()
+    ids = {name: world.init(name) for name in ("t", "u", "v")}
+    assert world.begin(ids["t"], A) is E.NONE
+    world.advance(2_000)
+    listing = world.transactions.list_transactions
+    now_ms = world.now_ms
+
+    def names(**filters) -> list[str]:
+        return [row.transactional_id for row in listing(now_ms, **filters).transactions]
+
+    assert names() == ["t", "u", "v"]
+    assert names(state_filters=["Ongoing"]) == ["t"]
+    assert names(state_filters=["Empty", "Nonsense"]) == ["u", "v"]
+    assert listing(now_ms, state_filters=["Nonsense"]).unknown_state_filters == ("Nonsense",)
+    assert names(producer_id_filters=[ids["u"].producer_id]) == ["u"]
+    assert names(state_filters=["Ongoing"], duration_filter_ms=1_999) == ["t"]
+    assert names(state_filters=["Ongoing"], duration_filter_ms=2_000) == []
+    world.transactions.begin_loading(0)
+    assert listing(now_ms).error is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_before_the_start_admin_requests_are_not_available() -> None:
+    world = World()
+    coordinator = type(world.transactions)(ONE, world.host)
+    assert coordinator.describe("t").error is E.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.list_transactions(0).error is E.COORDINATOR_NOT_AVAILABLE
