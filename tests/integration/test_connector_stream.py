@@ -1,0 +1,185 @@
+"""readStream -> transform -> writeStream on real brokers, and what Spark may ask of a source."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from support.connector import Pipe, finish
+from support.librdkafka import committed_offsets, create_topic, read_topic
+from support.probe import wait_until
+
+
+def texts(numbers: range) -> list[str]:
+    return sorted(map(str, numbers))
+
+
+def test_every_record_is_in_the_output_once_with_the_groups_offsets_at_the_end(
+    both_pipe: Pipe,
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(300))
+    query = pipe.copy(transform=lambda rows: rows.selectExpr("key", "concat(value, '!') value"))
+    assert pipe.output_values() == sorted(f"{n}!" for n in range(300))
+    ends = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
+    assert sum(ends.values()) == 300
+    assert query.recentProgress[-1].sources[0].endOffset.replace(" ", "").startswith('{"in')
+
+
+def test_a_restarted_query_goes_on_where_it_was(both_pipe: Pipe) -> None:
+    both_pipe.feed(range(50))
+    both_pipe.copy()
+    both_pipe.feed(range(50, 80))
+    both_pipe.copy()
+    both_pipe.copy()
+    assert both_pipe.output_values() == texts(range(80))
+
+
+def test_batches_keep_the_limit_and_available_now_ends_at_what_was_there(pipe: Pipe) -> None:
+    pipe.feed(range(100))
+    query = pipe.copy(source={"maxOffsetsPerTrigger": 30})
+    counts = [p.numInputRows for p in query.recentProgress if p.numInputRows]
+    assert sum(counts) == 100
+    assert max(counts) <= 30
+    assert pipe.output_values() == texts(range(100))
+
+
+def test_order_within_a_key_is_kept_from_end_to_end(pipe: Pipe) -> None:
+    pipe.feed(range(200), partition=0)
+    same_key = "cast('k' as binary) key"
+    pipe.copy({"maxOffsetsPerTrigger": 40}, transform=lambda r: r.selectExpr(same_key, "value"))
+    seen = read_topic(pipe.bootstrap, pipe.output)
+    assert [int(each.value or b"") for each in seen] == list(range(200))
+
+
+def test_a_query_from_latest_gets_what_came_later_also_when_its_first_batch_is_replayed(
+    pipe: Pipe,
+) -> None:
+    pipe.feed(range(20))
+    latest = {"startingOffsets": "latest"}
+    pipe.copy(latest)
+    assert pipe.logged("offsets") == [0]
+    pipe.lose("commits", 0)
+    pipe.feed(range(20, 45))
+    pipe.copy(latest)
+    assert pipe.output_values() == texts(range(20, 45))
+
+
+def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    pipe.feed(range(10))
+    rows = pipe.stream(failOnDataLoss="true").select("key", "value")
+    query = pipe.write(rows).trigger(processingTime="200 milliseconds").start()
+    try:
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first records", timeout_s=60)
+        admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
+        futures = admin.create_partitions([NewPartitions(pipe.input, 5)])
+        futures[pipe.input].result(30)
+        pipe.feed(range(10, 15), partition=4)
+        wait_until(lambda: len(pipe.output_values()) == 15, "the new partition", timeout_s=60)
+    finally:
+        query.stop()
+    assert pipe.output_values() == texts(range(15))
+
+
+def test_a_pattern_subscribes_to_every_topic_whose_whole_name_matches(pipe: Pipe) -> None:
+    other = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)
+    create_topic(pipe.bootstrap, f"x{pipe.input}", 1)
+    pipe.feed(range(5))
+    pipe.feed(range(5, 9), topic=other)
+    pipe.copy(source={"subscribe": None, "subscribePattern": f"{pipe.input}.*"})
+    assert pipe.output_values() == texts(range(9))
+
+
+def test_assigned_partitions_only_are_read(pipe: Pipe) -> None:
+    pipe.feed(range(5), partition=0)
+    pipe.feed(range(5, 9), partition=1)
+    pipe.copy(source={"subscribe": None, "assign": f'{{"{pipe.input}":[1]}}'})
+    assert pipe.output_values() == texts(range(5, 9))
+
+
+def test_a_lost_checkpoint_goes_on_from_the_committed_offsets(both_pipe: Pipe) -> None:
+    both_pipe.feed(range(40))
+    both_pipe.copy()
+    shutil.rmtree(both_pipe.checkpoint)
+    both_pipe.feed(range(40, 60))
+    both_pipe.copy(source={"startingOffsets": "committed"})
+    assert both_pipe.output_values() == texts(range(60))
+
+
+def test_a_committed_batch_that_the_commit_log_lost_is_skipped(both_pipe: Pipe) -> None:
+    both_pipe.feed(range(40))
+    both_pipe.copy(source={"maxOffsetsPerTrigger": 25})
+    both_pipe.lose("commits", max(both_pipe.logged("commits")))
+    both_pipe.feed(range(40, 60))
+    both_pipe.copy(source={"maxOffsetsPerTrigger": 25})
+    assert both_pipe.output_values("read_uncommitted") == texts(range(60))
+
+
+def test_a_committed_batch_that_both_logs_lost_is_planned_again_and_skipped(
+    both_pipe: Pipe,
+) -> None:
+    both_pipe.feed(range(40))
+    both_pipe.copy(source={"maxOffsetsPerTrigger": 25})
+    last = max(both_pipe.logged("offsets"))
+    both_pipe.lose("commits", last)
+    both_pipe.lose("offsets", last)
+    both_pipe.feed(range(40, 60))
+    both_pipe.copy(source={"maxOffsetsPerTrigger": 25})
+    assert both_pipe.output_values("read_uncommitted") == texts(range(60))
+
+
+def test_a_committed_batch_that_comes_back_wider_stops_the_query_and_doubles_nothing(
+    pipe: Pipe,
+) -> None:
+    pipe.feed(range(40))
+    ungrouped = {"kafka.group.id": None}
+    pipe.copy(ungrouped, ungrouped)
+    pipe.lose("commits", 0)
+    pipe.lose("offsets", 0)
+    pipe.feed(range(40, 60))
+    line = pipe.copy_error(source=ungrouped, sink=ungrouped)
+    assert "BatchReplanned" in line
+    assert "Nothing was written" in line
+    assert pipe.output_values("read_uncommitted") == texts(range(40))
+
+
+def test_a_deleted_partition_range_is_loss_unless_it_may_be_skipped(pipe: Pipe) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    pipe.feed(range(10), partition=0)
+    pipe.copy()
+    pipe.feed(range(10, 20), partition=0)
+    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
+    place = TopicPartition(pipe.input, 0, 15)
+    admin.delete_records([place])[place].result(30)
+    assert "TXNLOG_DATA_LOSS" in pipe.copy_error()
+    pipe.copy(source={"failOnDataLoss": "false"})
+    assert pipe.output_values() == texts(range(10)) + texts(range(15, 20))
+
+
+def test_a_job_that_splits_partitions_gets_each_record_once(pipe: Pipe) -> None:
+    pipe.feed(range(100))
+    pipe.copy(source={"minPartitions": 8, "maxRecordsPerPartition": 20})
+    assert pipe.output_values() == texts(range(100))
+
+
+def test_an_aggregation_is_written_in_update_mode_with_its_source_offsets(pipe: Pipe) -> None:
+    pipe.feed(range(30))
+    counts = pipe.stream().selectExpr("cast(value as int) % 3 as bucket").groupBy("bucket").count()
+    rows = counts.selectExpr("cast(bucket as string) key", "cast(count as string) value")
+    finish(pipe.write(rows).outputMode("update").trigger(availableNow=True).start())
+    assert pipe.output_values() == ["10", "10", "10"]
+    assert sum(committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3).values()) == 30
+
+
+def test_sparks_own_sources_can_feed_the_sink(pipe: Pipe, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\ntwo\n")
+    rows = pipe.spark.readStream.text(str(folder))
+    finish(pipe.write(rows).trigger(availableNow=True).start())
+    finish(pipe.write(rows).trigger(availableNow=True).start())
+    assert pipe.output_values() == ["one", "two"]
