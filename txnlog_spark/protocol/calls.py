@@ -28,6 +28,8 @@ GROUP = 0
 """FindCoordinator's key type of a group."""
 TRANSACTION = 1
 """FindCoordinator's key type of a transactional id."""
+LOOKUP_TIMEOUT_MS = 10_000
+"""A question that any broker can answer is soon asked of another."""
 
 
 def call_all(calls: tuple[Call, ...]) -> Generator[Ask, Outcome, tuple[Reply | Unanswered, ...]]:
@@ -56,12 +58,11 @@ def refuse_if_final(outcome: Unanswered, doing: str) -> None:
         raise RemoteProtocolError(f"{doing}: {outcome.reason}")
 
 
-def call_any(
-    session: Session, message: Message, *, doing: str, deadline: Deadline
-) -> Operation[Reply]:
+def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[Reply]:
     """Ask any live broker until one answers. Raises DeadlineExceeded, RemoteProtocolError."""
     while True:
-        outcome = yield from call(session, ANY_NODE, message, deadline=deadline)
+        timeout_ms = min(deadline.call_ms, LOOKUP_TIMEOUT_MS)
+        (outcome,) = yield from call_all((Call(ANY_NODE, message, timeout_ms),))
         if isinstance(outcome, Reply):
             return outcome
         refuse_if_final(outcome, doing)
@@ -108,7 +109,7 @@ def find_coordinator(
     request = APIS[ApiKey.FIND_COORDINATOR].request
     message = request(key=key, key_type=key_type, coordinator_keys=[key])
     while True:
-        reply = yield from call_any(session, message, doing=doing, deadline=deadline)
+        reply = yield from call_any(message, doing=doing, deadline=deadline)
         answer = _found(reply, doing)
         action = decide(ApiKey.FIND_COORDINATOR, answer.error_code)
         if action is Action.DONE:

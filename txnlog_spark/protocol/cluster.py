@@ -17,6 +17,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 TRANSACTION_VERSION = "transaction.version"
 """The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 
+UNKNOWN_TOPIC_PATIENCE_MS = 3_000
+
 _METADATA = APIS[ApiKey.METADATA].request
 _API_VERSIONS = APIS[ApiKey.API_VERSIONS].request
 
@@ -30,34 +32,40 @@ def refresh_metadata(
 ) -> Operation[dict[str, int]]:
     """Ask for nodes and `topics` (None for all); the error code of each topic that has one.
 
-    Updates `session.cluster`. A cluster never reached before has `topic_wait_ms` to answer, so that
-    a wrong bootstrap address is an error soon.
+    Updates `session.cluster`. A cluster never reached before has `bootstrap_timeout_ms` to answer,
+    so that a wrong address is an error soon.
     """
-    if deadline is None:
-        known = bool(session.cluster.nodes)
-        deadline = session.deadline(None if known else session.config.topic_wait_ms)
+    if not session.cluster.nodes:
+        deadline = session.deadline(session.config.bootstrap_timeout_ms)
+    deadline = deadline or session.deadline()
     names = None if topics is None else sorted(set(topics))
     message = _METADATA(
         topics=None if names is None else [_METADATA.MetadataRequestTopic(name=n) for n in names],
         allow_auto_topic_creation=allow_auto_create,
     )
     doing = "reading the cluster's metadata"
-    reply = yield from call_any(session, message, doing=doing, deadline=deadline)
+    reply = yield from call_any(message, doing=doing, deadline=deadline)
     session.cluster = session.cluster.merged(reply.message, all_topics=names is None)
     return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
 
 
 def require_topics(
-    session: Session, topics: Iterable[str], *, allow_auto_create: bool = False
+    session: Session,
+    topics: Iterable[str],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
 ) -> Operation[None]:
     """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
 
-    Without `allow_auto_create` one clear "unknown" is asked again a few times only: a restarting
-    broker may not know its topics at once.
+    "Unknown" is believed only when it is said again and again for a while: a restarting broker
+    may not know its topics at once (librdkafka 1.9), and creating one takes time.
     """
     wanted = sorted(set(topics))
-    deadline = session.deadline(session.config.topic_wait_ms)
+    deadline = deadline or session.deadline()
     doing = f"waiting for the topics {', '.join(wanted)}"
+    patience_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    unknown_since_ms: int | None = None
     while True:
         errors = yield from refresh_metadata(
             session, wanted, allow_auto_create=allow_auto_create, deadline=deadline
@@ -66,19 +74,18 @@ def require_topics(
         if not missing:
             return
         _check_topic_errors(errors)
-        gone = all(errors.get(t) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing)
-        patience = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
-        waited_ms = deadline.timeout_ms - deadline.left_ms
-        if gone and waited_ms >= min(patience, deadline.timeout_ms // 2):
+        now_ms = session.monotonic_ms()
+        if any(errors.get(t) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing):
+            unknown_since_ms = None
+        elif unknown_since_ms is None:
+            unknown_since_ms = now_ms
+        elif now_ms - unknown_since_ms >= patience_ms:
             raise UnknownTopic(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"the topics {', '.join(missing)} do not exist: create them, or correct the names",
                 topics=missing,
             )
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
-
-
-UNKNOWN_TOPIC_PATIENCE_MS = 2_000
 
 
 def _check_topic_errors(errors: dict[str, int]) -> None:
@@ -108,7 +115,10 @@ def require_leaders(
         if not lost:
             return
         yield from require_topics(
-            session, {topic for topic, _ in lost}, allow_auto_create=allow_auto_create
+            session,
+            {topic for topic, _ in lost},
+            allow_auto_create=allow_auto_create,
+            deadline=deadline,
         )
         for topic, number in lost:
             if number not in session.cluster.partitions(topic):

@@ -25,9 +25,11 @@ class SessionConfig:
     """One request: no answer by then is an unknown outcome."""
     operation_timeout_ms: int = 120_000
     """One step of an operation with all its retries (`delivery.timeout.ms`)."""
+    bootstrap_timeout_ms: int = 30_000
+    """The first answer of any broker."""
     topic_wait_ms: int = 15_000
-    """How long a topic may stay unknown before that is an error."""
-    retry_backoff_ms: int = 50
+    """How long a topic that is being created may stay unknown."""
+    retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
 
 

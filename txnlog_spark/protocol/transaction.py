@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from txnlog_spark.errors import (
     AbortableError,
     CommitStateUnknown,
+    ProducerFenced,
     RemoteProtocolError,
     TxnLogError,
 )
@@ -342,7 +343,8 @@ def abort_transaction(
     """EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
 
     The identity for another try when the coordinator said that nothing is open any more; None when
-    it did not say so (the next InitProducerId ends the transaction, or its timeout does).
+    it did not say so (the next InitProducerId ends the transaction, or its timeout does). Raises
+    ProducerFenced: what looked like a lost epoch at a leader was another driver, or the timeout.
     """
     request = CoordinatorRequest(
         TRANSACTION,
@@ -362,6 +364,8 @@ def abort_transaction(
         if transaction.version < 2:
             nothing_open.add(ErrorCode.INVALID_TXN_STATE)
         return transaction.identity(initialised=False) if error.code in nothing_open else None
+    except ProducerFenced:
+        raise
     except TxnLogError:
         return None
     following = _identity_after(transaction, answer.reply)

@@ -1,0 +1,320 @@
+"""Every request of the commit meets every kind of fault: nothing is ever torn, doubled or claimed.
+
+Each case runs one commit with a fault, checks what is visible against what was claimed, and then
+starts drivers anew until the batch is done: it must be there exactly once.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    is_committed,
+    restart_until_done,
+)
+from support.scripted_broker import (
+    ANSWER_LOST,
+    LOST,
+    MALFORMED,
+    NOT_SENT,
+    ScriptedCluster,
+    applied_but,
+    refused,
+)
+
+from txnlog_spark.errors import (
+    AbortableError,
+    CommitStateUnknown,
+    DeadlineExceeded,
+    FailpointRaised,
+    FatalError,
+    ProducerFenced,
+    RecordRefused,
+    RemoteProtocolError,
+    TxnLogError,
+)
+from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+
+REQUESTS_V1 = (
+    K.METADATA,
+    K.FIND_COORDINATOR,
+    K.INIT_PRODUCER_ID,
+    K.OFFSET_FETCH,
+    K.API_VERSIONS,
+    K.ADD_PARTITIONS_TO_TXN,
+    K.PRODUCE,
+    K.ADD_OFFSETS_TO_TXN,
+    K.TXN_OFFSET_COMMIT,
+    K.END_TXN,
+)
+REQUESTS_V2 = tuple(
+    k for k in REQUESTS_V1 if k not in (K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN)
+)
+CASES = [(1, k) for k in REQUESTS_V1] + [(2, k) for k in REQUESTS_V2]
+
+
+def run(cluster, plan, identity=None):
+    """The outcome or the error, with what must hold in either case."""
+    try:
+        result = cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+    except TxnLogError as error:
+        result = error
+    check_wire_discipline(cluster)
+    if not isinstance(result, TxnLogError):
+        assert is_committed(cluster, plan), "claimed, but not visible"
+    elif not isinstance(result, CommitStateUnknown):
+        assert not is_committed(cluster, plan), "visible, but reported as failed"
+    return result
+
+
+def check_redo(cluster, plan):
+    restart_until_done(cluster, plan)
+    assert is_committed(cluster, plan)
+    check_wire_discipline(cluster)
+
+
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST, NOT_SENT], ids=["lost", "answer", "not_sent"])
+@pytest.mark.parametrize("occurrence", [0, 1])
+@pytest.mark.parametrize(("version", "api_key"), CASES)
+def test_one_missing_answer_is_survived(version, api_key, occurrence, fault):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, *[None] * occurrence, fault)
+    result = run(cluster, plan)
+    assert not isinstance(result, TxnLogError)
+    check_redo(cluster, plan)
+
+
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST, NOT_SENT], ids=["lost", "answer", "not_sent"])
+@pytest.mark.parametrize(("version", "api_key"), CASES)
+def test_no_answer_at_all_ends_in_time_and_claims_nothing(version, api_key, fault):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.always[api_key] = fault
+    result = run(cluster, plan)
+    if api_key == K.END_TXN and fault.sent:
+        assert isinstance(result, CommitStateUnknown)
+    else:
+        assert isinstance(result, DeadlineExceeded)
+    assert cluster.now_ms < 600_000
+    check_redo(cluster, plan)
+
+
+@pytest.mark.parametrize(("version", "api_key"), CASES)
+def test_an_answer_that_is_none_is_refused_at_once(version, api_key):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, MALFORMED)
+    result = run(cluster, plan)
+    expected = CommitStateUnknown if api_key == K.END_TXN else RemoteProtocolError
+    assert isinstance(result, expected)
+    check_redo(cluster, plan)
+
+
+RETRIED = {
+    K.FIND_COORDINATOR: [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS],
+    K.INIT_PRODUCER_ID: [E.CONCURRENT_TRANSACTIONS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE],
+    K.OFFSET_FETCH: [E.UNSTABLE_OFFSET_COMMIT, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS],
+    K.ADD_PARTITIONS_TO_TXN: [E.CONCURRENT_TRANSACTIONS, E.NOT_COORDINATOR],
+    K.ADD_OFFSETS_TO_TXN: [E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS],
+    K.TXN_OFFSET_COMMIT: [E.NOT_COORDINATOR, E.CONCURRENT_TRANSACTIONS, E.REQUEST_TIMED_OUT],
+    K.PRODUCE: [
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.NOT_ENOUGH_REPLICAS,
+        E.CONCURRENT_TRANSACTIONS,
+        E.REQUEST_TIMED_OUT,
+        E.KAFKA_STORAGE_ERROR,
+    ],
+    K.END_TXN: [
+        E.CONCURRENT_TRANSACTIONS,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.NOT_COORDINATOR,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.REQUEST_TIMED_OUT,
+        E.UNKNOWN_SERVER_ERROR,
+    ],
+}
+RETRIED_CASES = [(v, k, c) for v, k in CASES for c in RETRIED.get(k, ())]
+
+
+@pytest.mark.parametrize(("version", "api_key", "code"), RETRIED_CASES)
+def test_a_passing_error_is_waited_out(version, api_key, code):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, *[refused(code)] * 3)
+    result = run(cluster, plan)
+    assert not isinstance(result, TxnLogError)
+    assert cluster.slept_ms
+    check_redo(cluster, plan)
+
+
+APPENDED_ALL_THE_SAME = [
+    (K.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+    (K.PRODUCE, E.NOT_LEADER_OR_FOLLOWER),
+    (K.PRODUCE, E.DUPLICATE_SEQUENCE_NUMBER),
+    (K.TXN_OFFSET_COMMIT, E.REQUEST_TIMED_OUT),
+    (K.END_TXN, E.COORDINATOR_NOT_AVAILABLE),
+    (K.END_TXN, E.NOT_COORDINATOR),
+    (K.END_TXN, E.UNKNOWN_SERVER_ERROR),
+]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("api_key", "code"), APPENDED_ALL_THE_SAME)
+def test_an_error_after_the_append_doubles_nothing(version, api_key, code):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, applied_but(code), applied_but(code))
+    assert not isinstance(run(cluster, plan), TxnLogError)
+    check_redo(cluster, plan)
+
+
+ABORTED_AND_DONE_AGAIN = [
+    (K.PRODUCE, E.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (K.PRODUCE, E.UNKNOWN_PRODUCER_ID),
+    (K.PRODUCE, E.INVALID_TXN_STATE),
+    (K.PRODUCE, E.INVALID_PRODUCER_EPOCH),
+    (K.PRODUCE, E.TRANSACTION_ABORTABLE),
+    (K.PRODUCE, E.UNKNOWN_SERVER_ERROR),
+    (K.TXN_OFFSET_COMMIT, E.TRANSACTION_ABORTABLE),
+    (K.TXN_OFFSET_COMMIT, E.INVALID_PRODUCER_ID_MAPPING),
+    (K.ADD_PARTITIONS_TO_TXN, E.TRANSACTION_ABORTABLE),
+    (K.ADD_OFFSETS_TO_TXN, E.INVALID_TXN_STATE),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "api_key", "code"),
+    [(v, k, c) for k, c in ABORTED_AND_DONE_AGAIN for v, asked in CASES if asked == k],
+)
+def test_an_abortable_transaction_is_aborted_and_done_again_with_a_new_epoch(
+    version, api_key, code
+):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, refused(code))
+    outcome = run(cluster, plan)
+    assert outcome.attempts == 2
+    ends = [(m.committed, m.producer_epoch) for m in cluster.requests(K.END_TXN)]
+    assert [c for c, _ in ends] == [False, True]
+    assert ends[1][1] > ends[0][1]
+    check_redo(cluster, plan)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_error_that_stays_abortable_ends_after_the_last_attempt(version):
+    cluster = ScriptedCluster(version)
+    plan = build_plan(attempts_max=3)
+    cluster.always[K.PRODUCE] = refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(run(cluster, plan), AbortableError)
+    assert [m.committed for m in cluster.requests(K.END_TXN)] == [False] * 3
+    check_redo(cluster, plan)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_without_an_acknowledged_abort_nothing_is_tried_again(version):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    cluster.always[K.END_TXN] = LOST
+    assert isinstance(run(cluster, plan), AbortableError)
+    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1
+    check_redo(cluster, plan)
+
+
+FINAL = [
+    (K.INIT_PRODUCER_ID, E.PRODUCER_FENCED, ProducerFenced),
+    (K.INIT_PRODUCER_ID, E.INVALID_PRODUCER_EPOCH, ProducerFenced),
+    (K.INIT_PRODUCER_ID, E.INVALID_TRANSACTION_TIMEOUT, FatalError),
+    (K.INIT_PRODUCER_ID, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, FatalError),
+    (K.OFFSET_FETCH, E.GROUP_AUTHORIZATION_FAILED, FatalError),
+    (K.ADD_PARTITIONS_TO_TXN, E.PRODUCER_FENCED, ProducerFenced),
+    (K.ADD_PARTITIONS_TO_TXN, E.INVALID_PRODUCER_EPOCH, ProducerFenced),
+    (K.ADD_PARTITIONS_TO_TXN, E.TOPIC_AUTHORIZATION_FAILED, FatalError),
+    (K.PRODUCE, E.PRODUCER_FENCED, ProducerFenced),
+    (K.PRODUCE, E.MESSAGE_TOO_LARGE, RecordRefused),
+    (K.PRODUCE, E.INVALID_RECORD, RecordRefused),
+    (K.PRODUCE, E.TOPIC_AUTHORIZATION_FAILED, FatalError),
+    (K.ADD_OFFSETS_TO_TXN, E.GROUP_AUTHORIZATION_FAILED, FatalError),
+    (K.TXN_OFFSET_COMMIT, E.OFFSET_METADATA_TOO_LARGE, FatalError),
+    (K.TXN_OFFSET_COMMIT, E.PRODUCER_FENCED, ProducerFenced),
+    (K.END_TXN, E.PRODUCER_FENCED, ProducerFenced),
+    (K.END_TXN, E.INVALID_PRODUCER_EPOCH, ProducerFenced),
+    (K.END_TXN, E.INVALID_TXN_STATE, AbortableError),
+    (K.END_TXN, E.INVALID_PRODUCER_ID_MAPPING, AbortableError),
+    (K.END_TXN, E.TRANSACTION_ABORTABLE, AbortableError),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "api_key", "code", "kind"),
+    [(v, k, c, e) for k, c, e in FINAL for v, asked in CASES if asked == k],
+)
+def test_a_final_refusal_stops_at_once(version, api_key, code, kind):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(api_key, refused(code))
+    result = run(cluster, plan)
+    assert isinstance(result, kind)
+    assert result.code == code
+    assert cluster.apis().count(api_key) <= 2
+    check_redo(cluster, plan)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_fenced_driver_sends_no_abort(version):
+    cluster = ScriptedCluster(version)
+    cluster.script(K.TXN_OFFSET_COMMIT, refused(E.PRODUCER_FENCED))
+    assert isinstance(run(cluster, build_plan()), ProducerFenced)
+    assert K.END_TXN not in cluster.apis()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(version, when, step):
+    """The generator is dropped where it stands: no abort, as with SIGKILL."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(at, phase):
+        if (at, phase) == (step, when):
+            raise Killed
+
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.on_reached = kill
+    try:
+        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+    except Killed:
+        assert K.END_TXN not in cluster.apis() or cluster.requests(K.END_TXN)[0].committed
+    cluster.on_reached = lambda _step, _when: None
+    was_committed = is_committed(cluster, plan)
+    before = cluster.apis().count(K.PRODUCE)
+    check_redo(cluster, plan)
+    produced = cluster.apis().count(K.PRODUCE) - before
+    assert (produced == 0) == was_committed
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_error_raised_at_any_step_aborts_before_s9_and_never_after(version, step):
+    def fail(at, phase):
+        if (at, phase) == (step, "after"):
+            raise FailpointRaised(step)
+
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.on_reached = fail
+    with pytest.raises(FailpointRaised):
+        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+    cluster.on_reached = lambda _step, _when: None
+    commits = [m.committed for m in cluster.requests(K.END_TXN)]
+    assert commits == ([True] if step in ("S9", "S11") else commits)
+    assert is_committed(cluster, plan) == (step in ("S9", "S11"))
+    check_redo(cluster, plan)
