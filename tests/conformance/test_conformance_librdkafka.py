@@ -119,7 +119,6 @@ def test_read_committed_stops_before_the_oldest_open_transaction(topics, unique)
     wait_for(
         lambda: values_of(read_topic(bootstrap, target)),
         ["after", "before", "open"],
-        "all three committed",
     )
     offsets = [each.offset for each in read_topic(bootstrap, target)]
     assert offsets == [0, 1, 2]

@@ -218,7 +218,7 @@ class ApacheKafka:
         return not any(listed.values())
 
     def restart(self) -> None:
-        """Start again what was killed or stopped."""
+        """SIGKILL if it runs, then start on the same port."""
         self.kill()
         self.start()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+from broker_sim import LocalCluster
 
 SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",
@@ -27,13 +28,15 @@ class SimBroker:
         transaction_version: int = 2,
     ) -> None:
         self.folder = folder
-        self.data_dir = folder / "data"
+        self._cluster_dir = folder / "data"
+        self.data_dir = self._cluster_dir / "broker-0"
+        """Where the partitions are, as in `ApacheKafka`."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._config = SMALL_BROKER | (config or {})
+        settings = SMALL_BROKER | (config or {})
         if transaction_version != 2:
-            self._config["transaction.version"] = str(transaction_version)
-        self._cluster: Any = None
-        self.bootstrap_servers = ""
+            settings["transaction.version"] = str(transaction_version)
+        self._cluster = LocalCluster(folder, config=settings)
+        self.data_dir = self._cluster.broker_dir(0)
 
     def __enter__(self) -> SimBroker:
         self.start()
@@ -44,14 +47,17 @@ class SimBroker:
 
     def start(self) -> None:
         """Start on the data directory; return when the broker serves clients."""
-        if self._cluster is not None:
-            self._cluster.restart(0)
-            return
-        from broker_sim import LocalCluster
+        self._cluster.start()
 
-        self._cluster = LocalCluster(self.data_dir, brokers=1, config=self._config)
-        self._cluster.__enter__()
-        self.bootstrap_servers = self._cluster.bootstrap_servers
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients need; the port stays the same over restarts."""
+        return self._cluster.bootstrap_servers
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._cluster.is_running(0)
 
     @property
     def port(self) -> int:
@@ -60,15 +66,14 @@ class SimBroker:
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
-        self._cluster.kill(0)
+        if self.alive:
+            self._cluster.kill(0)
 
     def restart(self) -> None:
-        """Start again what was killed."""
-        self._cluster.kill(0)
-        self._cluster.restart(0)
+        """SIGKILL if it runs, then start on the same port."""
+        self.kill()
+        self.start()
 
     def stop(self) -> None:
         """A clean stop."""
-        if self._cluster is not None:
-            self._cluster.stop()
-            self._cluster = None
+        self._cluster.stop()

@@ -21,7 +21,7 @@ from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import HEADER_BYTES, MAGIC, BatchHeader, parse_header
+from txnlog_spark.wire.records import HEADER_BYTES, MAGIC, MAGIC_AT, BatchHeader, parse_header
 
 _Response = APIS[ApiKey.PRODUCE].response
 
@@ -30,6 +30,11 @@ ADD_PARTITIONS_VERSION = 12
 ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
+
+_UNAUTHORIZED = AppendResult(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    "a transactional batch in a request without a transactional id",
+)
 
 _TO_NOT_ENOUGH_REPLICAS = frozenset(
     {
@@ -58,8 +63,9 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message | 
     """Append each partition's batch on its own, in the order of the request."""
     message = request.message
     results: dict[TopicPartition, AppendResult] = {}
+    unauthorized = _is_unauthorized(message)
     targets = [
-        _target(state, request, topic.name, entry)
+        _target(state, request, topic.name, entry, unauthorized)
         for topic in message.topic_data
         for entry in topic.partition_data
     ]
@@ -113,14 +119,16 @@ def _partition_response(index: int, result: AppendResult) -> Any:
 # --------------------------------------------------------------------------- checks
 
 
-def _target(state: BrokerState, request: Request, name: str, entry: Any) -> _Target:
+def _target(
+    state: BrokerState, request: Request, name: str, entry: Any, unauthorized: bool
+) -> _Target:
     records = entry.records or b""
     log = state.partitions.get(name, entry.index)
+    if unauthorized:
+        return _Target(name, entry.index, records, log, None, _UNAUTHORIZED)
     header, refused = None, _request_refused(state, request, name, log)
     if refused is None:
         header, refused = _single_batch(records)
-    if refused is None and header is not None and header.is_transactional:
-        refused = _transactional_refused(request, header)
     return _Target(name, entry.index, records, log, header, refused)
 
 
@@ -153,8 +161,9 @@ def _single_batch(records: bytes) -> tuple[BatchHeader | None, AppendResult | No
     """The header of the one batch that Produce 3+ allows in a partition."""
     if not records:
         return None, AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
-    if len(records) > 16 and records[16] != MAGIC:
-        return None, AppendResult(ErrorCode.INVALID_RECORD, f"magic {records[16]} is not {MAGIC}")
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
+        text = f"magic {records[MAGIC_AT]} is not {MAGIC}"
+        return None, AppendResult(ErrorCode.INVALID_RECORD, text)
     if len(records) < HEADER_BYTES:
         return None, AppendResult(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes")
     header = parse_header(records)
@@ -164,18 +173,27 @@ def _single_batch(records: bytes) -> tuple[BatchHeader | None, AppendResult | No
         )
     if header.is_control:
         return None, AppendResult(ErrorCode.INVALID_RECORD, "clients write no control batches")
+    if header.is_transactional and not header.has_producer_id:
+        text = "a transactional batch without a producer id"
+        return None, AppendResult(ErrorCode.INVALID_RECORD, text)
     return header, None
 
 
-def _transactional_refused(request: Request, header: BatchHeader) -> AppendResult | None:
-    if request.message.transactional_id is None:
-        return AppendResult(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "a transactional batch in a request without a transactional id",
-        )
-    if not header.has_producer_id:
-        return AppendResult(ErrorCode.INVALID_RECORD, "a transactional batch without producer id")
-    return None
+def _is_unauthorized(message: Message) -> bool:
+    """A transactional batch, but no transactional id to be authorized for: all is refused."""
+    if message.transactional_id is not None:
+        return False
+    return any(
+        _is_transactional(entry.records)
+        for topic in message.topic_data
+        for entry in topic.partition_data
+    )
+
+
+def _is_transactional(records: bytes | None) -> bool:
+    if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
+        return False
+    return parse_header(records).is_transactional
 
 
 # --------------------------------------------------------------------------- transactions

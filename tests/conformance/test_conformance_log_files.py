@@ -1,0 +1,156 @@
+"""The log files are Kafka's own: Apache Kafka serves ours, and we load what Apache Kafka wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from conftest import check_available
+from support.apache_kafka import ApacheKafka
+from support.log_build import NOW_MS, LogOnDisk, build_batch
+
+from broker_sim.core.effects import WriteFile
+from broker_sim.core.log import LogConfig, PartitionLog, files
+from broker_sim.sim.disk import SimDisk
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = "files"
+OPEN_TRANSACTION_MS = 600_000
+
+
+@pytest.fixture
+def kafka(tmp_path) -> Iterator[ApacheKafka]:
+    """Apache Kafka with an empty topic that keeps everything."""
+    check_available("apache_kafka")
+    with ApacheKafka(tmp_path / "kafka") as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        topic = NewTopic(TOPIC, 1, 1, config={"retention.ms": "-1"})
+        admin.create_topics([topic])[TOPIC].result(30)
+        yield running
+
+
+def consume(kafka: ApacheKafka, isolation: str) -> list[tuple[int, str]]:
+    """(offset, value) of all up to the end of the partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, "neither a record nor the end within 30 s"
+        if message.error():
+            break
+        found.append((message.offset(), message.value().decode()))
+    consumer.close()
+    return found
+
+
+def our_log() -> LogOnDisk:
+    """Several segments; committed, aborted and open transactions; plain batches."""
+    on_disk = LogOnDisk()
+    for i in range(30):
+        on_disk.produce(f"plain {i}" * 3)
+        on_disk.produce(f"good {i}", f"too {i}", producer=(7000, 0, 2 * i), transactional=True)
+        on_disk.produce(f"bad {i}", producer=(7001, i, 0), transactional=True)
+        on_disk.mark(7000, 0, "commit")
+        on_disk.mark(7001, i + 1, "abort", tv=2)
+    on_disk.produce("open", producer=(7002, 3, 0), transactional=True)
+    on_disk.append(build_batch("behind the open one", timestamp=NOW_MS + 1))
+    effects = on_disk.effects()
+    on_disk.log.close(effects)
+    on_disk.carry_out(effects)
+    return on_disk
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_apache_kafka_serves_our_files(kafka, clean):
+    on_disk = our_log()
+    kafka.stop()
+    folder = Path(kafka.data_dir) / f"{TOPIC}-0"
+    for path in folder.iterdir():
+        if path.name != files.PARTITION_METADATA:
+            path.unlink()
+    for name in on_disk.disk.list("t-0"):
+        if name != files.PARTITION_METADATA:
+            (folder / name).write_bytes(on_disk.disk.read(f"t-0/{name}", 0, 1 << 30))
+    if not clean:
+        (Path(kafka.data_dir) / ".kafka_cleanshutdown").unlink()
+    kafka.start()
+    assert consume(kafka, "read_uncommitted") == on_disk.consume(0, committed=False)
+    assert consume(kafka, "read_committed") == on_disk.consume(0, committed=True)
+    log = (kafka.folder / "broker.log").read_text(errors="replace")
+    assert "corrupt" not in log.lower()
+
+
+def load_from(folder: Path, *, clean: bool) -> LogOnDisk:
+    """Our log on a copy of the folder."""
+    disk = SimDisk()
+    for path in folder.iterdir():
+        disk.apply(WriteFile(f"t-0/{path.name}", path.read_bytes()))
+    on_disk = LogOnDisk.__new__(LogOnDisk)
+    on_disk.config, on_disk.disk, on_disk.now_ms = LogConfig(), disk, NOW_MS
+    topic_id = files.decode_partition_metadata((folder / files.PARTITION_METADATA).read_bytes())
+    assert topic_id is not None
+    effects = on_disk.effects()
+    on_disk.log = PartitionLog.load(
+        topic="t", partition=0, topic_id=topic_id, config=on_disk.config,
+        storage=disk, clean_shutdown=clean, effects=effects,
+    )  # fmt: skip
+    assert not (clean and effects.storage), "a cleanly stopped Kafka's files need no repair"
+    on_disk.carry_out(effects)
+    return on_disk
+
+
+def transactional(kafka: ApacheKafka, name: str) -> Producer:
+    """A producer that has been initialised."""
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": name,
+            "transaction.timeout.ms": OPEN_TRANSACTION_MS,
+            "linger.ms": 0,
+        }
+    )
+    producer.init_transactions(30)
+    return producer
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_our_log_loads_what_apache_kafka_wrote(kafka, clean):
+    good, bad, late = (transactional(kafka, name) for name in ("good", "bad", "late"))
+    for round_ in range(5):
+        for producer, name in ((good, "good"), (bad, "bad")):
+            producer.begin_transaction()
+            for i in range(3):
+                producer.produce(TOPIC, f"{name} {round_} {i}", partition=0)
+            producer.flush(30)
+        good.commit_transaction(30)
+        bad.abort_transaction(30)
+    late.begin_transaction()
+    late.produce(TOPIC, "open", partition=0)
+    late.flush(30)
+    uncommitted, committed = consume(kafka, "read_uncommitted"), consume(kafka, "read_committed")
+    if clean:
+        kafka.stop()
+    folder = Path(kafka.data_dir) / f"{TOPIC}-0"
+    on_disk = load_from(folder, clean=clean)
+    assert on_disk.consume(0, committed=False) == uncommitted
+    assert on_disk.consume(0, committed=True) == committed
+    assert [value for _, value in committed] == [
+        f"good {r} {i}" for r in range(5) for i in range(3)
+    ]
+    open_ids = [p.producer_id for p in on_disk.log.producers() if p.current_txn_start_offset >= 0]
+    assert len(open_ids) == 1
+    assert on_disk.log.first_unstable_offset == uncommitted[-1][0]
+    assert len(on_disk.log.producers()) == 3

@@ -1,0 +1,42 @@
+"""The Spark job that the crash tests kill: each record goes to the output with where it came from.
+
+Run under spark-submit; everything comes as NAME=VALUE arguments. Exit code 0 at the input's end, 1
+when the query failed, its error on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+
+def main(arguments: list[str]) -> int:
+    """Copy with AvailableNow. `read.X` and `write.X` are options, `fail` makes a task fail."""
+    settings = dict(argument.split("=", 1) for argument in arguments)
+    spark = SparkSession.builder.appName("copy").getOrCreate()
+    reader = spark.readStream.format("txnlog")
+    for name, value in settings.items():
+        if name.startswith("read."):
+            reader = reader.option(name.removeprefix("read."), value)
+    rows = reader.load()
+    place = sf.struct("topic", "partition", "offset")
+    value = sf.to_json(sf.struct(place.alias("source"), rows.value.cast("string").alias("value")))
+    writer = rows.select("key", value.alias("value")).writeStream.format("txnlog")
+    for name, text in settings.items():
+        if name.startswith("write."):
+            writer = writer.option(name.removeprefix("write."), text)
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        print(f"the query failed: {error}", file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

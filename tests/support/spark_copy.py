@@ -1,0 +1,253 @@
+"""One streaming query over many lives: started, killed, started again, and looked at from outside.
+
+`CopyQuery` runs `support/copy_job.py` under spark-submit, each run with its own failpoints. What a
+run left behind is read from the checkpoint's files and, with librdkafka, from the topics: nothing
+here asks the connector what it thinks it did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from support.apache_kafka import die_with_parent
+from support.librdkafka import committed_offsets, create_topic, produce_values, read_topic
+from support.probe import wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+RUN_SECONDS_MAX = 120
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    f"-Dlog4j2.configurationFile={REPOSITORY / 'conf' / 'log4j2.properties'}",
+)
+SPARK_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+KILLED = -signal.SIGKILL
+
+Coordinates = tuple[int, int]
+"""(partition, offset) of an input record."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one run of the job ended."""
+
+    code: int
+    stderr: str
+    fired: tuple[str, ...]
+
+    @property
+    def last_error(self) -> str:
+        """The last line that names an error of ours."""
+        lines = [line for line in self.stderr.splitlines() if "txnlog_spark.errors." in line]
+        return lines[-1].strip() if lines else ""
+
+
+class CopyQuery:
+    """A streaming query from one topic to another, with a checkpoint and a group of its own."""
+
+    def __init__(
+        self, folder: Path, bootstrap: str, name: str, *, partitions: int = 3, batch_size: int = 30
+    ) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.partitions = partitions
+        self.source = create_topic(bootstrap, f"in-{name}", partitions)
+        self.target = create_topic(bootstrap, f"out-{name}", partitions)
+        self.group = f"group-{name}"
+        self.checkpoint = folder / "checkpoint"
+        self.produced = 0
+        self.read_options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch_size)}
+        self.write_options: dict[str, str] = {}
+        self.spark_config: dict[str, str] = {}
+        self.master = "local[1]"
+        self.job_arguments: list[str] = []
+        self._run_count = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # ------------------------------------------------------------------ the world
+
+    def feed(self, count: int) -> None:
+        """Produce `count` more records to the input."""
+        first = self.produced
+        self.produced += count
+        values = (f"{number:06}" for number in range(first, self.produced))
+        produce_values(self.bootstrap, self.source, values)
+
+    def start(self, failpoints: str = "") -> RunningJob:
+        """Start one run with these failpoints armed."""
+        self._run_count += 1
+        return RunningJob(self, self._run_count, failpoints)
+
+    def run(self, failpoints: str = "") -> Run:
+        """One run to its end, however it ends."""
+        return self.start(failpoints).wait()
+
+    def arguments(self) -> list[str]:
+        """The job's arguments."""
+        read = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.source,
+            "group.id": self.group,
+        }
+        write = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "topic": self.target,
+            "group.id": self.group,
+            "checkpointLocation": str(self.checkpoint),
+        }
+        given = [f"read.{name}={value}" for name, value in (read | self.read_options).items()]
+        given += [f"write.{name}={value}" for name, value in (write | self.write_options).items()]
+        return given + self.job_arguments
+
+    # ------------------------------------------------------------------ what the files say
+
+    def logged(self, log: str) -> list[int]:
+        """The batch ids in the checkpoint's "offsets" or "commits"."""
+        folder = self.checkpoint / log
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def next_batch(self) -> int:
+        """The batch id that no run has planned yet."""
+        return max(self.logged("offsets"), default=-1) + 1
+
+    def end_of_batch(self, batch_id: int) -> dict[int, int]:
+        """Per input partition the exclusive end of a batch; of batch -1 there is none."""
+        if batch_id < 0:
+            return {}
+        text = (self.checkpoint / "offsets" / str(batch_id)).read_text()
+        offsets = json.loads(text.splitlines()[-1])
+        return {int(number): end for number, end in offsets[self.source].items()}
+
+    def records_of_batch(self, batch_id: int) -> set[Coordinates]:
+        """The input records of a planned batch."""
+        starts, ends = self.end_of_batch(batch_id - 1), self.end_of_batch(batch_id)
+        return {
+            (number, position)
+            for number, end in ends.items()
+            for position in range(starts.get(number, 0), end)
+        }
+
+    # ------------------------------------------------------------------ what the topics say
+
+    def output(self, isolation: str = "read_committed") -> Counter[Coordinates]:
+        """How often each input record is in the output."""
+        seen = read_topic(self.bootstrap, self.target, isolation=isolation)
+        places = (json.loads(each.value)["source"] for each in seen)
+        return Counter((place["partition"], place["offset"]) for place in places)
+
+    def input(self) -> set[Coordinates]:
+        """Every record of the input."""
+        return {(each.partition, each.offset) for each in read_topic(self.bootstrap, self.source)}
+
+    def group_offsets(self) -> dict[int, int]:
+        """The group's committed offsets in the input."""
+        return committed_offsets(self.bootstrap, self.group, self.source, self.partitions)
+
+    def check_exactly_once(self) -> None:
+        """Fail unless each input record is in the output once, and the group stands at the end."""
+        output, expected = self.output(), self.input()
+        assert len(expected) == self.produced
+        doubled = {place: count for place, count in output.items() if count > 1}
+        assert not doubled, f"doubled: {doubled}"
+        assert set(output) == expected, f"lost or invented: {set(output) ^ expected}"
+        ends = Counter(number for number, _ in expected)
+        assert self.group_offsets() == dict(ends)
+
+
+class RunningJob:
+    """One run of the job as a process group of its own."""
+
+    def __init__(self, query: CopyQuery, number: int, failpoints: str) -> None:
+        self._fired = query.folder / f"fired-{number}"
+        self._log = query.folder / f"run-{number}.log"
+        settings = SPARK_CONFIG | query.spark_config
+        command = [str(SPARK_SUBMIT), "--master", query.master]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command += [str(Path(__file__).with_name("copy_job.py")), *query.arguments()]
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parents[1]}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TXNLOG_FAILPOINTS": failpoints,
+            "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
+        }
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd=query.folder,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+
+    def wait(self, timeout_s: int = RUN_SECONDS_MAX) -> Run:
+        """The end of the run; one that hangs is killed and fails the test."""
+        try:
+            code = self.process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            text = self._log.read_text(errors="replace")
+            raise AssertionError(
+                f"the job still ran after {timeout_s} s:\n{text[-3000:]}"
+            ) from None
+        finally:
+            self._end_group()
+        return Run(code, self._log.read_text(errors="replace"), self.fired())
+
+    def fired(self) -> tuple[str, ...]:
+        """The failpoints that have fired so far."""
+        return tuple(self._fired.read_text().splitlines()) if self._fired.exists() else ()
+
+    def wait_fired(self, failpoint: str) -> None:
+        """Return when this failpoint has fired; fails when the job ends before."""
+
+        def done() -> bool:
+            ended = self.process.poll() is not None
+            assert failpoint in self.fired() or not ended, self._log.read_text()[-3000:]
+            return failpoint in self.fired()
+
+        wait_until(done, f"failpoint {failpoint}", timeout_s=RUN_SECONDS_MAX)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every process of the run."""
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the run."""
+        self._end_group()
+        self.process.wait()
+
+    def _end_group(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def copies_of(counts: Counter[Coordinates], places: Iterable[Coordinates]) -> set[int]:
+    """The different numbers of copies that these records have."""
+    return {counts[place] for place in places}
