@@ -203,9 +203,11 @@ class PartitionLog:
         return self._producers.has_open_transaction(producer_id, producer_epoch)
 
     def become_leader(self, leader_epoch: int) -> None:
-        """Stamp later batches with this epoch; it is remembered with the first of them."""
-        check(leader_epoch >= self.leader_epoch, "the leader epoch goes back", now=leader_epoch)
-        self.leader_epoch = leader_epoch
+        """Stamp later batches with this epoch, remembered with the first of them; never go back.
+
+        The log may know a newer one than the caller: its files may be older than this log.
+        """
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def _write(
         self,
