@@ -11,6 +11,7 @@ from broker_sim.core.log import PartitionLog
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import CorruptBatch
 
 _Response = APIS[ApiKey.LIST_OFFSETS].response
 _Topic = _Response.ListOffsetsTopicResponse
@@ -44,7 +45,10 @@ def _partition(state: BrokerState, topic: str, entry: Any, committed: bool) -> A
         return _answer(entry.partition_index, error, NOTHING, -1)
     if entry.timestamp < LATEST_TIERED:
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
-    found = _find(log, entry.timestamp, committed)
+    try:
+        found = _find(log, entry.timestamp, committed)
+    except CorruptBatch:
+        return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
     epoch = -1 if found == NOTHING else log.leader_epoch
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
 
