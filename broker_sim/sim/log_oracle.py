@@ -33,6 +33,8 @@ TRANSACTION_STATES = (
 )  # fmt: skip
 """By the persisted id (Kafka's TransactionState)."""
 
+OFFSETS_DIRECTORY = "__consumer_offsets-"
+
 _VALID_PREVIOUS = {
     "empty": {"empty", "complete-commit", "complete-abort"},
     "ongoing": {"ongoing", "empty", "complete-commit", "complete-abort"},
@@ -159,14 +161,15 @@ class LogOracle:
             return self._follow_marker(directory, partition, data, header, at)
         if header.has_producer_id:
             self._follow_producer(directory, partition, header)
-        return ["offsets" if directory.startswith("__consumer_offsets-") else "data"]
+        return ["offsets" if directory.startswith(OFFSETS_DIRECTORY) else "data"]
 
     def _follow_producer(self, directory: str, partition: _Partition, header: BatchHeader) -> None:
         known = partition.producers.get(header.producer_id)
         where = {"directory": directory, "header": header}
         if known is not None and header.producer_epoch < known.epoch:
             violated(15, "a fenced epoch appended data", **where)
-        if header.base_sequence >= 0:
+        # A coordinator's appends all have sequence 0 and are not checked (Kafka's AppendOrigin).
+        if header.base_sequence >= 0 and not directory.startswith(OFFSETS_DIRECTORY):
             same = known is not None and known.epoch == header.producer_epoch
             last = known.last_sequence if known is not None and same else -1
             if header.base_sequence != increment_sequence(last, 1):

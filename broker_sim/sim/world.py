@@ -128,6 +128,8 @@ class World:
         self._processes: list[ClientProcess] = []
         self._driver_count = 0
         self._current: _Running | None = None
+        self._zombies: list[_Running] = []
+        """Paused drivers that have not ended: a run waits to see what they do."""
         self._query_done = False
 
     def _rng(self, name: str) -> random.Random:
@@ -174,7 +176,7 @@ class World:
         self._begin_chaos()
         self._run(lambda: self._query_done, self.scenario.chaos_ms)
         self._end_chaos()
-        if not self._run(lambda: self._query_done, CALM_MS):
+        if not self._run(lambda: self._query_done and not self._zombies, CALM_MS):
             ends, commits = self.checkpoint.ends, sorted(self.checkpoint.commits)
             violated(46, "the query did not finish once faults ended", ends=ends, commits=commits)
         self._finish("settling", self._settle(), SETTLE_MS, number=43)
@@ -270,6 +272,8 @@ class World:
 
     def _on_query_end(self, running: _Running, error: TxnLogError | None) -> None:
         is_current = running is self._current
+        if running in self._zombies:
+            self._zombies.remove(running)
         if error is None:
             self._query_done = self._query_done or is_current
             return
@@ -333,12 +337,15 @@ class World:
     def _kill_driver(self, running: _Running) -> None:
         self.trace.count("driver killed")
         running.process.kill()
+        if running in self._zombies:
+            self._zombies.remove(running)
         if running is self._current:
             self._replace_driver()
 
     def _pause_driver(self, running: _Running, pause_ms: int) -> None:
         self.trace.count("driver paused")
         running.process.pause(pause_ms * 1000)
+        self._zombies.append(running)
         if running is self._current:
             self._replace_driver()
 

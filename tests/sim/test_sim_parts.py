@@ -1,0 +1,207 @@
+"""The simulator's own parts: what they promise, before anything is concluded from a run."""
+
+import random
+
+import pytest
+
+from broker_sim.core.effects import (
+    Append,
+    Delete,
+    Flush,
+    InvariantViolation,
+    Rename,
+    Truncate,
+    WriteFile,
+)
+from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.trace import Trace
+from broker_sim.sim.violation import Violation
+from txnlog_spark.wire.records import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    encode_batch,
+    encode_marker,
+    stamp_offsets,
+)
+
+
+def test_events_of_one_instant_run_in_the_order_of_their_scheduling():
+    scheduler, seen = Scheduler(), []
+    for number in (1, 2, 3):
+        scheduler.after(5, lambda number=number: seen.append(number))
+    scheduler.after(4, lambda: seen.append(0))
+    scheduler.after(5, lambda: seen.append(9)).cancel()
+    assert not scheduler.run_until(lambda: False, limit_us=10)
+    assert (seen, scheduler.now_us) == ([0, 1, 2, 3], 10)
+
+
+def filled_disk():
+    disk = SimDisk()
+    disk.apply(Append("a/1.log", 0, b"abc"))
+    disk.apply(Flush(("a/1.log",)))
+    disk.apply(Append("a/1.log", 3, b"defgh"))
+    disk.apply(Append("a/2.log", 0, b"xyz"))
+    disk.apply(WriteFile("a/meta", b"m"))
+    return disk
+
+
+def test_the_disk_shows_what_was_written_until_power_is_lost():
+    disk = filled_disk()
+    assert disk.read("a/1.log", 2, 100) == b"cdefgh"
+    assert (disk.size_bytes("a/2.log"), disk.size_bytes("no")) == (3, None)
+    assert disk.list("a") == ("1.log", "2.log", "meta")
+    assert disk.list("") == ("a",)
+
+
+def test_a_loss_of_power_keeps_what_was_flushed_and_any_prefix_of_the_rest():
+    seen = set()
+    for seed in range(60):
+        disk = filled_disk()
+        disk.lose_power(random.Random(seed))
+        content = disk.read("a/1.log", 0, 100)
+        assert content.startswith(b"abc")
+        assert b"abcdefgh".startswith(content)
+        assert disk.read("a/meta", 0, 9) == b"m"
+        seen.add((len(content), disk.size_bytes("a/2.log")))
+    assert (3, None) in seen
+    assert (8, 3) in seen
+    assert len(seen) > 8
+
+
+def test_truncate_rename_and_delete_do_what_their_names_say():
+    disk = filled_disk()
+    disk.apply(Truncate("a/1.log", 1))
+    disk.apply(Rename("a", "b"))
+    disk.apply(Delete("b/2.log"))
+    assert (disk.list("b"), disk.read("b/1.log", 0, 9)) == (("1.log", "meta"), b"a")
+    disk.lose_power(random.Random(1))
+    assert disk.read("b/1.log", 0, 9) == b"a"
+    disk.apply(Delete("b"))
+    assert disk.list("") == ()
+
+
+def test_an_append_that_is_not_at_the_end_is_our_own_bug():
+    with pytest.raises(InvariantViolation, match="gap or overwrites"):
+        filled_disk().apply(Append("a/1.log", 3, b"x"))
+
+
+class End:
+    """Both ends of a connection, for tests."""
+
+    name = "end"
+    incarnation = 1
+
+    def __init__(self):
+        self.frames, self.closed = [], 0
+
+    def on_frame(self, connection, frame):
+        self.frames.append(frame)
+
+    def on_closed(self, connection):
+        self.closed += 1
+
+    on_disconnected = on_closed
+
+
+def connected(weather=None):
+    scheduler = Scheduler()
+    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
+    network.weather = weather or Weather()
+    client, broker = End(), End()
+    return scheduler, client, broker, network.connect(client, broker)
+
+
+def run(scheduler):
+    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 10_000_000)
+
+
+def test_a_connection_keeps_the_order_of_its_frames():
+    scheduler, _, broker, connection = connected(Weather(spike=0.5, spike_us_max=50_000))
+    for number in range(50):
+        connection.request(b"%d" % number)
+    run(scheduler)
+    assert broker.frames == [b"%d" % number for number in range(50)]
+
+
+def test_what_was_sent_before_a_close_still_arrives_and_answers_do_not():
+    scheduler, client, broker, connection = connected()
+    connection.request(b"last words")
+    connection.close()
+    run(scheduler)
+    assert (broker.frames, broker.closed) == ([b"last words"], 1)
+    connection.respond(b"too late")
+    run(scheduler)
+    assert client.frames == []
+
+
+def test_a_broken_connection_delivers_nothing_more_in_either_direction():
+    scheduler, client, broker, connection = connected(Weather(connection_loss=1.1))
+    connection.request(b"lost")
+    connection.respond(b"lost too")
+    run(scheduler)
+    assert (client.frames, broker.frames, broker.closed) == ([], [], 1)
+
+
+def test_a_restarted_broker_hears_nothing_of_old_connections():
+    scheduler, _, broker, connection = connected()
+    connection.request(b"to the old process")
+    broker.incarnation = 2
+    run(scheduler)
+    assert broker.frames == []
+
+
+def batch(base_offset, **producer):
+    data = bytearray(encode_batch([Record(b"k", b"v")], transactional=True, **producer))
+    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
+    return bytes(data)
+
+
+def ids(epoch, sequence, producer_id=7):
+    return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+
+
+def test_the_oracle_names_each_broken_rule_of_a_log():
+    good = batch(0, **ids(1, 0))
+    marker = bytearray(encode_marker(TransactionMarker(7, 1, MarkerType.COMMIT, 0), timestamp=1))
+    stamp_offsets(marker, 0, base_offset=1, leader_epoch=0)
+    plain = bytearray(encode_batch([Record(b"k", b"v")], **ids(1, 1)))
+    stamp_offsets(plain, 0, base_offset=1, leader_epoch=0)
+    cases = {
+        "invariant 2:": batch(2, **ids(1, 1)),
+        "invariant 13:": batch(1, **ids(1, 2)),
+        "invariant 15:": batch(1, **ids(0, 1)),
+        "invariant 19:": bytes(marker),
+        "invariant 23:": bytes(plain),
+    }
+    for expected, bad in cases.items():
+        oracle = LogOracle(SimDisk())
+        assert oracle.watch(Append("t-0/0.log", 0, good)) == ["data"]
+        with pytest.raises(Violation, match=expected):
+            oracle.watch(Append("t-0/0.log", len(good), bad))
+
+
+def test_a_scenario_with_an_unknown_field_is_refused_by_name():
+    with pytest.raises(ScenarioError, match="no field broker_crush"):
+        parse_scenario("x", "broker_crush = 1")
+    with pytest.raises(ScenarioError, match="x: fault: no field onn"):
+        parse_scenario("x", '[[fault]]\nonn = "marker"')
+
+
+def test_every_scenario_file_can_be_read_and_says_what_it_is_about():
+    from broker_sim.sim.scenario import load_scenario
+
+    assert len(scenario_names()) >= 10
+    for name in scenario_names():
+        assert load_scenario(name, 0).description
+
+
+def test_the_random_scenario_turns_each_kind_of_fault_on_and_off():
+    drawn = [draw_random(seed) for seed in range(50)]
+    for kind in ("broker_crash", "driver_kill", "driver_pause", "connection_loss", "spike"):
+        strengths = {getattr(scenario, kind) > 0 for scenario in drawn}
+        assert strengths == {True, False}, kind
