@@ -7,6 +7,11 @@ all at once; a leader handles its requests in order. What was not acknowledged g
 front of its queue, the same bytes with the same sequence, so that a leader recognises a batch that
 it has already appended: at most five per partition are in flight, and it remembers the last five.
 
+A partition's first batch goes alone. A leader that does not know the producer takes any sequence
+for the start, so that a second batch could be appended before a first one that was put off; and
+while the last transaction's markers are still being written (CONCURRENT_TRANSACTIONS) little is
+sent in vain.
+
 OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that failed in the same round is a consequence, and
 retried; in front it means that the leader's state and ours differ, and the transaction is lost.
 """
@@ -92,7 +97,7 @@ def produce_staged(
     marks = _Marks(plan.batch_id, staged_bytes)
     while queues:
         yield from require_leaders(session, _leaderless(queues, session), deadline=deadline)
-        requests = _fill_round(session, queues, plan)
+        requests = _fill_round(session, queues, plan, produced)
         if not requests:
             break
         transaction.begun = True
@@ -138,7 +143,10 @@ class _Marks:
 
 
 def _fill_round(
-    session: Session, queues: dict[Partition, PartitionQueue], plan: CommitPlan
+    session: Session,
+    queues: dict[Partition, PartitionQueue],
+    plan: CommitPlan,
+    produced: Produced,
 ) -> list[tuple[int, _Request]]:
     """Up to five requests per leader; queues found empty are dropped."""
     leaders = {session.cluster.leader(p) for p in queues}
@@ -148,14 +156,27 @@ def _fill_round(
     )
     for partition, queue in list(queues.items()):
         slots = requests[session.cluster.leader(partition)]
-        if _fill(slots, queue, plan.produce_request_bytes, leader_bytes_max):
+        started = partition in produced.partitions
+        limits = _Limits(
+            batches=IN_FLIGHT_MAX if started else 1,
+            request_bytes=plan.produce_request_bytes,
+            leader_bytes=leader_bytes_max,
+        )
+        if _fill(slots, queue, limits):
             del queues[partition]
     return [(node, r) for node, slots in requests.items() for r in slots if r.batches]
 
 
-def _fill(
-    slots: list[_Request], queue: PartitionQueue, request_bytes: int, leader_bytes_max: int
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much may go out at once: of a partition, in a request, to a leader."""
+
+    batches: int
+    request_bytes: int
+    leader_bytes: int
+
+
+def _fill(slots: list[_Request], queue: PartitionQueue, limits: _Limits) -> bool:
     """Move batches from the queue to the leader's requests; True when the queue was empty at once.
 
     A partition's batches go to requests of rising index, so that they arrive in order.
@@ -163,14 +184,14 @@ def _fill(
     filled = 0
     leader_bytes = sum(r.bytes for r in slots)
     for slot in slots:
-        if slot.bytes >= request_bytes:
+        if slot.bytes >= limits.request_bytes:
             continue
-        if leader_bytes >= leader_bytes_max:
+        if leader_bytes >= limits.leader_bytes or filled >= limits.batches:
             return False
         batch = queue.peek()
         if batch is None:
             return filled == 0
-        if slot.batches and slot.bytes + len(batch.data) > request_bytes:
+        if slot.batches and slot.bytes + len(batch.data) > limits.request_bytes:
             continue
         slot.add(queue.pop())
         filled += 1

@@ -159,6 +159,10 @@ _HINTS: dict[int, str] = {
         "a record batch is over the topic's max.message.bytes: raise that, or send smaller records"
     ),
     _E.RECORD_LIST_TOO_LARGE: "a record batch is over the broker's segment size",
+    _E.INVALID_TXN_STATE: (
+        "the transaction is not open any more: it may have run into transaction.timeout.ms, and "
+        "the coordinator aborted it"
+    ),
     _E.OFFSET_METADATA_TOO_LARGE: "raise the broker's offset.metadata.max.bytes",
     _E.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic to this user",
     _E.GROUP_AUTHORIZATION_FAILED: "grant READ on the group to this user",

@@ -1,0 +1,240 @@
+"""What an answer to EndTxn(commit) means, and what follows for the next transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support.commit_plans import build_plan, check_wire_discipline, is_committed
+from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, ScriptedCluster, refused
+
+from txnlog_spark.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.retry import (
+    ACTIONS,
+    Action,
+    EndTxnVerdict,
+    decide,
+    decide_all,
+    decide_end_commit,
+    error_of,
+)
+from txnlog_spark.wire.errors import RETRIABLE
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+
+
+def commit(cluster, plan, identity=None, session=None):
+    session = session or cluster.session()
+    return cluster.run(commit_micro_batch(session, identity, plan))
+
+
+@pytest.mark.parametrize("code", [c for c in E if c != E.NONE])
+def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
+    verdict = decide_end_commit(code, unknown_before=True)
+    assert verdict in (
+        EndTxnVerdict.RETRY,
+        EndTxnVerdict.RETRY_UNKNOWN,
+        EndTxnVerdict.UNKNOWN,
+    )
+
+
+@pytest.mark.parametrize("code", list(E))
+def test_only_no_error_means_committed(code):
+    for before in (False, True):
+        committed = decide_end_commit(code, unknown_before=before) is EndTxnVerdict.COMMITTED
+        assert committed == (code == E.NONE)
+
+
+@pytest.mark.parametrize("code", [-99, 999])
+def test_a_code_from_the_future_is_unknown(code):
+    verdict = decide_end_commit(code, unknown_before=False)
+    assert verdict is EndTxnVerdict.RETRY_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "code", [E.PRODUCER_FENCED, E.INVALID_TXN_STATE, E.INVALID_PRODUCER_ID_MAPPING]
+)
+def test_a_first_definite_answer_rules_the_commit_out(code):
+    assert decide_end_commit(code, unknown_before=False) is EndTxnVerdict.REFUSED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(version):
+    """RELIABILITY D17."""
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(K.END_TXN, ANSWER_LOST, ANSWER_LOST)
+    outcome = commit(cluster, plan)
+    assert is_committed(cluster, plan)
+    assert [m.committed for m in cluster.requests(K.END_TXN)] == [True] * 3
+    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1
+    assert outcome.produced_records == 5
+
+
+def test_version_1_starts_a_new_epoch_after_an_unknown_outcome():
+    """A delayed EndTxn must not end the next transaction (RELIABILITY lesson 6, B3)."""
+    cluster = ScriptedCluster(1)
+    cluster.script(K.END_TXN, LOST)
+    first = commit(cluster, build_plan(0))
+    assert not first.identity.initialised
+    second = commit(cluster, build_plan(1), first.identity)
+    assert second.identity.producer_epoch == first.identity.producer_epoch + 1
+    assert second.identity.initialised
+
+
+@pytest.mark.parametrize(
+    "api_key", [K.ADD_PARTITIONS_TO_TXN, K.PRODUCE, K.ADD_OFFSETS_TO_TXN, K.TXN_OFFSET_COMMIT]
+)
+def test_version_1_starts_a_new_epoch_after_any_request_that_may_come_late(api_key):
+    """A late TxnOffsetCommit of this epoch would set the next batch's progress back."""
+    cluster = ScriptedCluster(1)
+    cluster.script(api_key, LOST)
+    assert not commit(cluster, build_plan(0)).identity.initialised
+
+
+@pytest.mark.parametrize("api_key", [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN])
+def test_version_2_needs_no_new_epoch_because_every_transaction_has_its_own(api_key):
+    cluster = ScriptedCluster(2)
+    cluster.script(api_key, LOST)
+    first = commit(cluster, build_plan(0))
+    assert first.identity.initialised
+    assert first.identity.producer_epoch == 1
+    commit(cluster, build_plan(1), first.identity)
+    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1
+
+
+def test_a_request_that_never_left_leaves_the_identity_good():
+    cluster = ScriptedCluster(1)
+    cluster.script(K.END_TXN, NOT_SENT)
+    assert commit(cluster, build_plan(0)).identity.initialised
+
+
+def test_a_commit_that_never_left_is_no_unknown_outcome():
+    cluster = ScriptedCluster(2)
+    cluster.always[K.END_TXN] = NOT_SENT
+    with pytest.raises(DeadlineExceeded):
+        commit(cluster, build_plan())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("first", [LOST, ANSWER_LOST], ids=["lost", "answer"])
+def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
+    """The commit may have won before the other driver's InitProducerId came."""
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.script(K.END_TXN, first, refused(E.PRODUCER_FENCED))
+    with pytest.raises(CommitStateUnknown, match="whether it was carried out is unknown") as caught:
+        commit(cluster, plan)
+    assert isinstance(caught.value.__cause__, ProducerFenced)
+    assert (caught.value.transactional_id, caught.value.batch_id) == ("t", 0)
+    check_wire_discipline(cluster)
+    assert is_committed(cluster, plan) == first.applied
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
+def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(version, fault):
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    cluster.always[K.END_TXN] = fault
+    with pytest.raises(CommitStateUnknown):
+        commit(cluster, plan)
+    cluster.always.clear()
+    cluster.asked.clear()
+    outcome = commit(cluster, plan)
+    assert outcome.skipped == fault.applied
+    assert (K.PRODUCE in cluster.apis()) == (not fault.applied)
+    assert is_committed(cluster, plan)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_restart(version):
+    """RELIABILITY L1: paused longer than transaction.timeout.ms before S9."""
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+
+    def pause(step, when):
+        if (step, when) == ("S9", "before"):
+            cluster.state.time_out("t")
+
+    cluster.on_reached = pause
+    # Version 2 before KAFKA-20785 answers INVALID_TXN_STATE to a commit that came too late.
+    with pytest.raises((ProducerFenced, AbortableError), match=r"transaction\.timeout\.ms"):
+        commit(cluster, plan)
+    assert not is_committed(cluster, plan)
+    cluster.on_reached = lambda _step, _when: None
+    assert not commit(cluster, plan).skipped
+    assert is_committed(cluster, plan)
+
+
+@pytest.mark.parametrize("step", ["S3", "S4", "S5", "S5.first", "S8", "S9"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
+    """RELIABILITY B44: the second takes over while the first stands at a step."""
+    cluster = ScriptedCluster(version)
+    plan = build_plan()
+    when = "after" if step.startswith("S5.") else "before"
+
+    def take_over(at, phase):
+        if (at, phase) == (step, when):
+            cluster.on_reached = lambda _step, _when: None
+            assert not commit(cluster, plan).skipped
+
+    cluster.on_reached = take_over
+    try:
+        outcome = commit(cluster, plan)
+    except ProducerFenced:
+        outcome = None
+    if step == "S3":
+        assert outcome is not None
+        assert outcome.skipped
+    else:
+        assert outcome is None
+    assert is_committed(cluster, plan)
+    check_wire_discipline(cluster)
+
+
+def test_an_idle_query_whose_id_expired_gets_a_new_producer_id():
+    """RELIABILITY L4, in a live driver: transactional.id.expiration.ms passed between batches."""
+    cluster = ScriptedCluster(2)
+    first = commit(cluster, build_plan(0))
+    del cluster.state.transactions["t"]
+    second = commit(cluster, build_plan(1), first.identity)
+    assert second.attempts == 2
+    assert second.identity.producer_id != first.identity.producer_id
+
+
+def test_a_new_producer_id_after_epoch_exhaustion_is_taken_over():
+    cluster = ScriptedCluster(2)
+    first = commit(cluster, build_plan(0))
+    moved = dataclasses.replace(first.identity, producer_epoch=9)
+    cluster.state.transactions["t"].producer_epoch = 9
+    assert commit(cluster, build_plan(1), moved).identity.producer_epoch == 10
+
+
+# ------------------------------------------------------------------ the tables
+
+
+def test_every_table_says_what_success_is():
+    for api_key in ACTIONS:
+        assert decide(api_key, E.NONE) is Action.DONE
+
+
+@pytest.mark.parametrize("code", list(E))
+def test_an_undeclared_request_follows_kafkas_retriable_codes(code):
+    expected = Action.DONE if code == 0 else Action.REFRESH if code in RETRIABLE else Action.FATAL
+    assert decide(K.LIST_OFFSETS, code) is expected
+
+
+def test_the_gravest_code_of_an_answer_decides():
+    codes = [E.NONE, E.NOT_COORDINATOR, E.PRODUCER_FENCED, E.CONCURRENT_TRANSACTIONS]
+    assert decide_all(K.TXN_OFFSET_COMMIT, codes) == (Action.FENCED, E.PRODUCER_FENCED)
+    assert decide_all(K.TXN_OFFSET_COMMIT, []) == (Action.DONE, 0)
+
+
+@pytest.mark.parametrize("code", [E.MESSAGE_TOO_LARGE, E.INVALID_TRANSACTION_TIMEOUT])
+def test_an_error_text_says_what_to_do(code):
+    text = str(error_of(Action.FATAL, code, "producing"))
+    assert code.name in text
+    assert "max" in text

@@ -1,0 +1,327 @@
+"""Produce: pipelined, in order, each staged batch exactly once whatever a leader answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import pytest
+from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
+from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+
+from txnlog_spark.errors import (
+    AbortableError,
+    DeadlineExceeded,
+    RecordRefused,
+    RemoteProtocolError,
+    StagedBatchesInvalid,
+    UnknownTopic,
+)
+from txnlog_spark.protocol.commit import StagedPartition, commit_micro_batch
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import SEQUENCE_MAX, parse_header
+
+FOUR_LEADERS = {("out", p): 1 + p % 2 for p in range(4)} | {("in", 0): 1}
+
+
+def commit(cluster, plan, identity=None):
+    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+
+
+def many(partition: int, count: int) -> StagedPartition:
+    return staged(
+        "out", partition, *(record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count))
+    )
+
+
+def values(partition: int, count: int) -> list[bytes]:
+    return [f"{partition}.{i:03}".encode() + b"x" * 50 for i in range(count)]
+
+
+def produce_rounds(cluster):
+    for calls in cluster.rounds:
+        asked = [c for c in calls if type(c.message).__name__ == "ProduceRequest"]
+        if asked:
+            yield asked
+
+
+def entries(message):
+    return [
+        (t.name, p.index, bytes(p.records)) for t in message.topic_data for p in t.partition_data
+    ]
+
+
+def test_work_is_pipelined_to_all_leaders_within_the_limits():
+    cluster = ScriptedCluster(2, leaders=FOUR_LEADERS, nodes=(1, 2))
+    plan = build_plan(staged=tuple(many(p, 40) for p in range(4)), produce_request_bytes=300)
+    commit(cluster, plan)
+    rounds = list(produce_rounds(cluster))
+    per_leader = [Counter(c.node for c in calls) for calls in rounds]
+    assert max(max(c.values()) for c in per_leader) == 5
+    assert any(len(c) == 2 for c in per_leader)
+    for call in (c for calls in rounds for c in calls):
+        parts = [(topic, index) for topic, index, _ in entries(call.message)]
+        assert len(parts) == len(set(parts)), "one batch per partition and request"
+    for p in range(4):
+        assert cluster.state.committed_values(("out", p)) == values(p, 40)
+
+
+def test_small_partitions_share_a_request():
+    cluster = ScriptedCluster(2, leaders={("out", p): 1 for p in range(50)} | {("in", 0): 1})
+    commit(cluster, build_plan(staged=tuple(many(p, 1) for p in range(50))))
+    assert cluster.apis().count(K.PRODUCE) == 1
+
+
+def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
+    cluster = ScriptedCluster(2)
+    size = len(record_batch("0.000" + "x" * 50))
+    in_flight, most = 0, 0
+
+    def read():
+        nonlocal in_flight, most
+        for value in values(0, 60):
+            in_flight += 1
+            most = max(most, in_flight)
+            yield record_batch(value.decode())
+
+    def settle(calls):
+        nonlocal in_flight
+        in_flight = 0
+
+    plan = build_plan(
+        staged=(StagedPartition("out", 0, read),),
+        produce_request_bytes=size,
+        in_flight_bytes_max=3 * size,
+    )
+    original = cluster._perform
+
+    def perform(ask):
+        outcome = original(ask)
+        settle(ask)
+        return outcome
+
+    cluster._perform = perform
+    commit(cluster, plan)
+    assert most <= 4
+    assert cluster.state.committed_values(("out", 0)) == values(0, 60)
+
+
+def test_several_staged_parts_of_one_partition_keep_their_order():
+    cluster = ScriptedCluster(2)
+    parts = (
+        staged("out", 0, record_batch("a"), record_batch("b")),
+        staged("out", 1, record_batch("z")),
+        staged("out", 0, record_batch("c") + record_batch("d")),
+    )
+    commit(cluster, build_plan(staged=parts))
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
+@pytest.mark.parametrize("position", range(5))
+def test_a_retry_sends_the_same_bytes_with_the_same_sequence(position, fault):
+    """RELIABILITY B18: one of five requests in flight has no answer."""
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, *[None] * position, fault)
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    outcome = commit(cluster, plan)
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    assert (outcome.attempts, outcome.produced_records) == (1, 12)
+    check_wire_discipline(cluster)
+
+
+def test_out_of_order_behind_a_failed_batch_is_a_consequence_not_a_lost_transaction():
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, refused(E.NOT_ENOUGH_REPLICAS))
+    outcome = commit(cluster, build_plan(staged=(many(0, 5),), produce_request_bytes=100))
+    assert outcome.attempts == 1
+    assert cluster.state.committed_values(("out", 0)) == values(0, 5)
+
+
+def test_out_of_order_in_front_loses_the_transaction():
+    """RELIABILITY B17: never InitProducerId in the middle and then commit."""
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    with pytest.raises(AbortableError):
+        commit(cluster, build_plan(attempts_max=1))
+    assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
+
+
+def test_a_moved_leader_is_found_and_gets_the_same_bytes():
+    cluster = ScriptedCluster(2, nodes=(1, 2))
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+
+    def move(step, _when):
+        if step == "S5.first":
+            cluster.leaders["out", 0] = 2
+
+    cluster.on_reached = move
+    commit(cluster, plan)
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    assert {a.node for a in cluster.asked if a.api_key == K.PRODUCE} == {1, 2}
+    check_wire_discipline(cluster)
+
+
+def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
+    """RELIABILITY B16: librdkafka 1.9 lost data this way."""
+    cluster = ScriptedCluster(2)
+    known = dict(cluster.leaders)
+
+    def forget(step, _when):
+        if step == "S5.first":
+            cluster.leaders.clear()
+            cluster.forgotten = cluster.apis().count(K.METADATA)
+
+    def remember():
+        asked = cluster.apis().count(K.METADATA)
+        if not cluster.leaders and asked > cluster.forgotten + 2:
+            cluster.leaders.update(known)
+
+    original = cluster._perform
+
+    def perform(ask):
+        remember()
+        return original(ask)
+
+    cluster._perform = perform
+    cluster.on_reached = forget
+    commit(cluster, build_plan(staged=(many(0, 12),), produce_request_bytes=100))
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    sequences = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
+                 for _, _, r in entries(m)]  # fmt: skip
+    assert sorted(set(sequences)) == list(range(12))
+    check_wire_discipline(cluster)
+
+
+def test_sequences_wrap_to_0_within_a_batch():
+    """RELIABILITY B15."""
+    cluster = ScriptedCluster(1)
+    first = commit(cluster, build_plan(0, staged=(), group_id=None))
+    near_end = dataclasses.replace(first.identity, sequences={("out", 0): SEQUENCE_MAX - 1})
+    five = record_batch(*"abcde")
+    plan = build_plan(1, staged=(staged("out", 0, five, record_batch("f")),))
+    outcome = commit(cluster, plan, near_end)
+    sent = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
+            for _, _, r in entries(m)]  # fmt: skip
+    assert sent == [SEQUENCE_MAX - 1, 3]
+    assert outcome.identity.sequences == {("out", 0): 4}
+
+
+def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
+    """RELIABILITY L11."""
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
+    with pytest.raises(RecordRefused, match=r"max\.message\.bytes") as caught:
+        commit(cluster, build_plan())
+    assert "out-0" in str(caught.value)
+    assert not cluster.state.committed_values(("out", 0))
+    assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
+
+
+def test_leaders_that_never_accept_end_in_a_deadline():
+    cluster = ScriptedCluster(2)
+    cluster.always[K.PRODUCE] = refused(E.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(DeadlineExceeded, match="NOT_ENOUGH_REPLICAS"):
+        commit(cluster, build_plan())
+
+
+def test_progress_of_some_partitions_keeps_the_deadline_away():
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, *[None, LOST] * 12)
+    plan = build_plan(staged=(many(0, 24),), produce_request_bytes=100)
+    session = cluster.session(request_timeout_ms=9_000, operation_timeout_ms=40_000)
+    assert not cluster.run(commit_micro_batch(session, None, plan)).skipped
+    assert cluster.now_ms > 40_000
+
+
+@pytest.mark.parametrize(
+    ("partition", "text"), [(("nowhere", 0), "do not exist"), (("out", 7), "no partition 7")]
+)
+def test_a_topic_or_partition_that_is_not_there_is_named(partition, text):
+    cluster = ScriptedCluster(2)
+    with pytest.raises(UnknownTopic, match=text) as caught:
+        commit(cluster, build_plan(staged=(staged(*partition, record_batch("a")),)))
+    assert caught.value.topics == (partition[0],)
+    assert K.PRODUCE not in cluster.apis()
+
+
+def test_an_answer_that_leaves_a_partition_out_is_refused():
+    cluster = ScriptedCluster(2)
+    original = cluster._answer
+
+    def without_partitions(api, version, message):
+        if api.key == K.PRODUCE:
+            message.responses = []
+        return original(api, version, message)
+
+    cluster._answer = without_partitions
+    with pytest.raises(RemoteProtocolError, match="leaves out out-0"):
+        commit(cluster, build_plan())
+
+
+def test_an_old_broker_in_a_version_2_cluster_is_refused_before_data_can_hang():
+    cluster = ScriptedCluster(2, versions_max={K.PRODUCE: 11})
+    with pytest.raises(RemoteProtocolError, match=r"transaction\.version 2"):
+        commit(cluster, build_plan())
+
+
+# ------------------------------------------------------------------ staged bytes
+
+
+def _flip(data: bytes, position: int) -> bytes:
+    flipped = bytearray(data)
+    flipped[position] ^= 1
+    return bytes(flipped)
+
+
+GOOD = record_batch("a", "b")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        _flip(GOOD, len(GOOD) - 1),
+        _flip(GOOD, 25),
+        GOOD[:-1],
+        GOOD + b"\x00",
+        GOOD[:40],
+        b"\x00" * 80,
+    ],
+    ids=["bit", "attributes", "torn", "trailing", "half header", "zeros"],
+)
+def test_staged_bytes_that_changed_are_never_produced(piece):
+    cluster = ScriptedCluster(2)
+    parts = (staged("out", 1, GOOD), staged("out", 0, piece))
+    with pytest.raises(StagedBatchesInvalid, match="out-0"):
+        commit(cluster, build_plan(staged=parts))
+    assert not cluster.state.committed_values(("out", 1))
+
+
+def test_a_staged_file_that_is_gone_is_a_clear_error():
+    def read():
+        yield GOOD
+        raise FileNotFoundError("staging/part-0")
+
+    cluster = ScriptedCluster(2)
+    plan = build_plan(staged=(StagedPartition("out", 0, read),), produce_request_bytes=10)
+    with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
+        commit(cluster, plan)
+    assert not cluster.state.committed_values(("out", 0))
+
+
+def test_a_batch_that_has_a_producer_already_is_refused():
+    stamped = ScriptedCluster(2)
+    commit(stamped, build_plan())
+    used = stamped.state.logs["out", 0][0].raw
+    with pytest.raises(StagedBatchesInvalid, match="not a blank"):
+        commit(ScriptedCluster(2), build_plan(staged=(staged("out", 0, used),)))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
+    piece = kind(bytearray(GOOD) if kind is memoryview else GOOD)
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece]),)))
+    assert bytes(piece) == GOOD
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
