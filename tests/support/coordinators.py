@@ -93,7 +93,7 @@ class MemoryHost:
         self.next_block = 1000
         self.has_blocks = True
         self.block_size = 1000
-        self._uuids = itertools.count(1)
+        self.uuids = itertools.count(1)
         for topic in COORDINATED:
             self.create(topic, 0)
 
@@ -147,7 +147,7 @@ class MemoryHost:
         return first, self.block_size
 
     def random_uuid(self) -> str:
-        return f"uuid-{next(self._uuids)}"
+        return f"uuid-{next(self.uuids)}"
 
 
 class World:
@@ -209,7 +209,7 @@ class World:
         kept = self.disk[:after]
         host = MemoryHost()
         host.next_block = self.host.next_block
-        host.block_size = self.host.block_size
+        host.block_size, host.uuids = self.host.block_size, self.host.uuids
         for topic, partition in self.host.logs:
             host.create(topic, partition).leader_epoch = 1
         durable = {

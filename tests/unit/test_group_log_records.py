@@ -1,0 +1,104 @@
+"""The bytes of the offsets log, against Kafka's layouts written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.group.log_records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from broker_sim.core.group.subscription import subscribed_topics
+
+OFFSET_KEY = bytes.fromhex("00010001670002696e00000004")
+GROUP_KEY = bytes.fromhex("0002000167")
+OFFSET_V3 = bytes.fromhex("000300000000000000050000000200016d0000000000000064")
+OFFSET_V1 = bytes.fromhex("0001000000000000000500016d000000000000006400000000000000c8")
+OFFSET_V4 = bytes.fromhex("0004000000000000000500000002026d000000000000006400")
+GROUP_V3 = bytes.fromhex(
+    "0003"
+    "0008" "636f6e73756d6572"  # consumer
+    "00000007"  # generation
+    "0005" "72616e6765"  # range
+    "0001" "6d"  # leader
+    "0000000000000064"  # state timestamp
+    "00000001"  # one member
+    "0001" "6d" "ffff" "0001" "63" "0001" "68"  # member, no instance, client, host
+    "0000ea60" "0000afc8"  # rebalance and session timeout
+    "00000002" "0102" "00000001" "03"
+)  # fmt: skip
+MEMBER = MemberValue("m", None, "c", "h", 60_000, 45_000, b"\x01\x02", b"\x03")
+GROUP = GroupValue("consumer", 7, "range", "m", 100, (MEMBER,))
+
+
+def test_keys() -> None:
+    assert encode_offset_key(OffsetKey("g", "in", 4)) == OFFSET_KEY
+    assert encode_group_key("g") == GROUP_KEY
+    assert decode_key(OFFSET_KEY) == OffsetKey("g", "in", 4)
+    assert decode_key(b"\x00\x00" + OFFSET_KEY[2:]) == OffsetKey("g", "in", 4)
+    assert decode_key(GROUP_KEY) == GroupKey("g")
+    assert decode_key(b"\x00\x03newer kind") is None
+
+
+def test_offset_values() -> None:
+    value = OffsetValue(5, 2, "m", 100)
+    assert encode_offset_value(value) == OFFSET_V3
+    assert decode_offset_value(OFFSET_V3) == value
+    assert decode_offset_value(OFFSET_V4) == value
+    expiring = OffsetValue(5, -1, "m", 100, 200)
+    assert encode_offset_value(expiring) == OFFSET_V1
+    assert decode_offset_value(OFFSET_V1) == expiring
+
+
+def test_group_values() -> None:
+    assert encode_group_value(GROUP) == GROUP_V3
+    assert decode_group_value(GROUP_V3) == GROUP
+    empty = GroupValue("", 0, None, None, -1, ())
+    assert decode_group_value(encode_group_value(empty)) == empty
+
+
+def test_group_values_of_older_versions() -> None:
+    v2 = bytes.fromhex("0002") + GROUP_V3[2:].replace(bytes.fromhex("6dffff0001"), b"m\x00\x01")
+    assert decode_group_value(v2) == GROUP
+    v0 = bytes.fromhex(
+        "0000" "0008" "636f6e73756d6572" "00000007" "ffff" "ffff" "00000001"
+        "0001" "6d" "0001" "63" "0001" "68" "0000afc8" "00000000" "00000000"
+    )  # fmt: skip
+    (member,) = decode_group_value(v0).members
+    assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (45_000, 45_000)
+
+
+@pytest.mark.parametrize(
+    ("decode", "data"),
+    [
+        (decode_key, OFFSET_KEY), (decode_key, GROUP_KEY), (decode_offset_value, OFFSET_V3),
+        (decode_offset_value, OFFSET_V1), (decode_offset_value, OFFSET_V4),
+        (decode_group_value, GROUP_V3),
+    ],
+)  # fmt: skip
+def test_every_cut_and_a_version_from_the_future_are_refused(decode, data) -> None:
+    for length in range(len(data)):
+        with pytest.raises(CorruptRecord):
+            decode(data[:length])
+    if decode is not decode_key:
+        with pytest.raises(CorruptRecord):
+            decode(b"\x00\x05" + data[2:])
+
+
+def test_subscriptions_are_read_as_far_as_version_0_goes() -> None:
+    one = bytes.fromhex("000300000002000161000162") + b"later fields"
+    two = bytes.fromhex("000000000001000163")
+    assert subscribed_topics([one, two]) == {"a", "b", "c"}
+    assert subscribed_topics([one, b"\x00"]) is None
+    assert subscribed_topics([b"\x00\x00\x7f\xff\xff\xff"]) is None
