@@ -1,0 +1,112 @@
+"""A tiny broker on a real socket, in a thread, that does to each request what the test says."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from txnlog_spark.wire.framing import FrameDecoder, decode_request, encode_response
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+Reaction = bytes | str | None
+"""Bytes to send, "close" to close, None to stay silent."""
+VERSIONS = {key: (api.version_min, api.version_max) for key, api in APIS.items()}
+
+
+def versions_answer(versions: dict[ApiKey, tuple[int, int]]) -> Any:
+    """An ApiVersionsResponse."""
+    response = APIS[ApiKey.API_VERSIONS].response
+    return response(
+        api_keys=[
+            response.ApiVersion(api_key=k, min_version=low, max_version=high)
+            for k, (low, high) in versions.items()
+        ]
+    )
+
+
+class SocketBroker:
+    """Answers ApiVersions by itself, and everything else by `react(header, message)`."""
+
+    def __init__(self, react: Callable[[Any, Any], Reaction], versions: dict | None = None) -> None:
+        self.react = react
+        self.versions = VERSIONS if versions is None else versions
+        self.headers: list[Any] = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> SocketBroker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.close()
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Close what is open, as a broker does with idle connections."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._sockets.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._sockets.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        frames = FrameDecoder()
+        try:
+            while data := connection.recv(65536):
+                for frame in frames.feed(data):
+                    reaction = self._reaction(frame)
+                    if reaction == "close":
+                        connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    if reaction is not None:
+                        connection.sendall(reaction)
+        except OSError:
+            return
+
+    def _reaction(self, frame: bytes) -> Reaction:
+        key, version = struct.unpack_from(">hh", frame)
+        low, high = self.versions.get(ApiKey.API_VERSIONS, (0, 4))
+        if key == ApiKey.API_VERSIONS and not low <= version <= high:
+            (correlation_id,) = struct.unpack_from(">i", frame, 4)
+            answer = versions_answer(self.versions)
+            answer.error_code = 35
+            return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, answer)
+        header, message = decode_request(frame)
+        self.headers.append(header)
+        if header.api_key == ApiKey.API_VERSIONS:
+            return answer_bytes(header, versions_answer(self.versions))
+        return self.react(header, message)
+
+
+def answer_bytes(header: Any, message: Any) -> bytes:
+    """The framed answer to a request."""
+    return encode_response(header.api_key, header.api_version, header.correlation_id, message)
+
+
+def metadata_answer(broker: SocketBroker) -> Any:
+    """A cluster of this one broker."""
+    response = APIS[ApiKey.METADATA].response
+    node = response.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)
+    return response(brokers=[node], cluster_id="c", controller_id=1)

@@ -1,0 +1,175 @@
+"""Failpoints: armed by the environment, fire once, and kill exactly the driver's processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.probe import wait_until
+
+from txnlog_spark import failpoints
+from txnlog_spark.errors import FailpointRaised, OptionError
+from txnlog_spark.failpoints import Failpoint, Interference, parse_failpoints, reached
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def arm(monkeypatch, tmp_path):
+    """Arms failpoints in this process; each call forgets what has fired in it."""
+
+    def armed(text: str) -> None:
+        monkeypatch.setattr(failpoints, "_fired_here", set())
+        monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
+        monkeypatch.setenv(failpoints.FIRED_VARIABLE, str(tmp_path / "fired"))
+
+    return armed
+
+
+def test_nothing_happens_when_nothing_is_armed(monkeypatch):
+    monkeypatch.delenv(failpoints.ARMED_VARIABLE, raising=False)
+    assert reached("S9", "before", 1) is Interference.NONE
+
+
+def test_entries_are_read():
+    text = "S9:after:kill-driver@3; S5.first:before:raise ;S8:after:hook:/tmp/a:b@2"
+    assert parse_failpoints(text) == (
+        Failpoint("S9", "after", "kill-driver", 3),
+        Failpoint("S5.first", "before", "raise"),
+        Failpoint("S8", "after", "hook:/tmp/a:b", 2),
+    )
+
+
+@pytest.mark.parametrize("text", ["S9", "S9:after", "S9:during:raise", "S9:after:explode"])
+def test_a_malformed_entry_is_refused(text):
+    with pytest.raises(OptionError, match=r"TXNLOG_FAILPOINTS"):
+        parse_failpoints(text)
+
+
+def test_an_entry_fires_once_and_says_so_before_it_acts(arm):
+    arm("S9:after:raise@3")
+    assert reached("S9", "after", 2) is Interference.NONE
+    assert reached("S9", "before", 3) is Interference.NONE
+    with pytest.raises(FailpointRaised):
+        reached("S9", "after", 3)
+    assert failpoints.fired() == ("S9:after:raise@3",)
+    assert reached("S9", "after", 3) is Interference.NONE
+
+
+def test_an_entry_that_another_process_fired_is_spent(arm):
+    arm("S9:after:raise")
+    with pytest.raises(FailpointRaised):
+        reached("S9", "after", 0)
+    arm("S9:after:raise")
+    assert reached("S9", "after", 0) is Interference.NONE
+
+
+@pytest.mark.parametrize("action", ["drop-request", "drop-response", "kill-driver-on-send"])
+def test_what_concerns_the_next_calls_is_left_to_the_host(arm, action):
+    arm(f"S9:before:{action}")
+    assert reached("S9", "before", 0) is Interference(action)
+
+
+def test_a_hook_waits_until_it_may_go_on(arm, tmp_path):
+    arm(f"S8:after:hook:{tmp_path}/hook")
+    waiting = threading.Thread(target=reached, args=("S8", "after", 0))
+    waiting.start()
+    wait_until((tmp_path / "hook.reached").exists, "the hook")
+    assert waiting.is_alive()
+    (tmp_path / "hook.go").touch()
+    waiting.join(timeout=10)
+    assert not waiting.is_alive()
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+Path({ready!r}).touch()
+while not Path({go!r}).exists():
+    time.sleep(0.01)
+from txnlog_spark import failpoints
+failpoints.reached("S9", "before", 0)
+Path({survived!r}).touch()
+"""
+
+FAKE_JVM = """
+import subprocess, sys, time
+from pathlib import Path
+Path("/proc/self/comm").write_text("java")
+others = [subprocess.Popen([{python!r}, "-c", "import time; time.sleep(60)"]),
+          subprocess.Popen([{python!r}, {child!r}])]
+Path({pids!r}).write_text(" ".join(str(p.pid) for p in others))
+time.sleep(60)
+"""
+
+
+def state_of(pid: int) -> str:
+    """The process's state letter, "gone" when there is none (or only its zombie)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return "gone"
+    return "gone" if state == "Z" else state
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """A process named java with two Python children; one of them reaches a failpoint on demand."""
+    if not Path("/proc/self/comm").exists():
+        pytest.skip("needs /proc")
+    paths = {n: str(tmp_path / n) for n in ("ready", "go", "survived", "pids", "child.py")}
+    child = CHILD.format(root=str(REPOSITORY), **paths)
+    Path(paths["child.py"]).write_text(child)
+    jvm_code = FAKE_JVM.format(python=sys.executable, child=paths["child.py"], pids=paths["pids"])
+    running = []
+
+    def start(action: str) -> tuple[list[int], Path]:
+        environment = os.environ | {
+            failpoints.ARMED_VARIABLE: f"S9:before:{action}",
+            failpoints.FIRED_VARIABLE: str(tmp_path / "fired"),
+        }
+        jvm = subprocess.Popen([sys.executable, "-c", jvm_code], env=environment)
+        running.append(jvm)
+        wait_until(Path(paths["ready"]).exists, "the child")
+        pids = [jvm.pid, *map(int, Path(paths["pids"]).read_text().split())]
+        Path(paths["go"]).touch()
+        return pids, Path(paths["survived"])
+
+    yield start
+    for jvm in running:
+        listed = Path(paths["pids"]).read_text().split()
+        for pid in [*map(int, listed), jvm.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        jvm.wait()
+
+
+def test_kill_driver_ends_the_jvm_and_its_python_children(driver, tmp_path):
+    pids, survived = driver("kill-driver")
+    wait_until(lambda: all(state_of(p) == "gone" for p in pids), "the driver to be gone")
+    assert not survived.exists()
+    assert (tmp_path / "fired").read_text() == "S9:before:kill-driver\n"
+
+
+def test_stop_driver_stops_all_and_they_go_on_when_told(driver):
+    pids, survived = driver("stop-driver")
+    wait_until(lambda: all(state_of(p) == "T" for p in pids), "the driver to be stopped")
+    assert not survived.exists()
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(survived.exists, "the driver to go on")
+
+
+def test_kill_self_leaves_the_others_alone(driver):
+    pids, survived = driver("kill-self")
+    wait_until(lambda: state_of(pids[2]) == "gone", "the child to be gone")
+    assert not survived.exists()
+    assert state_of(pids[0]) != "gone"
+    assert state_of(pids[1]) != "gone"
