@@ -39,15 +39,8 @@ def flight_records(spark: SparkSession, limit: int) -> DataFrame:
 
 def load(spark: SparkSession, args: argparse.Namespace) -> int:
     """Create the topic and write the flights; how many were written, 0 when it has records."""
-    with Client(args.bootstrap_servers, client_id="load-flights") as client:
-        # The records' timestamps are of 2013: any retention by time would delete them at once.
-        forever = {"retention.ms": "-1"}
-        partitions = args.partitions
-        create_topic(client, args.topic, partitions=partitions, config=forever, exists_ok=True)
-        present = len(read_committed(client, args.topic).offsets)
-        if present:
-            print(f"{args.topic} has {present} records already: nothing is loaded", flush=True)
-            return 0
+    if has_records(args):
+        return 0
     writer = (
         flight_records(spark, args.limit)
         .write.format("txnlog")
@@ -58,6 +51,19 @@ def load(spark: SparkSession, args: argparse.Namespace) -> int:
     )
     writer.save()
     return min(int(args.limit), FLIGHT_COUNT)
+
+
+def has_records(args: argparse.Namespace) -> bool:
+    """Create the topic if it is missing; whether an earlier load filled it."""
+    with Client(args.bootstrap_servers, client_id="load-flights") as client:
+        # The records' timestamps are of 2013: any retention by time would delete them at once.
+        forever = {"retention.ms": "-1"}
+        partitions = args.partitions
+        create_topic(client, args.topic, partitions=partitions, config=forever, exists_ok=True)
+        present = len(read_committed(client, args.topic).offsets)
+        if present:
+            print(f"{args.topic} has {present} records already: nothing is loaded", flush=True)
+        return bool(present)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

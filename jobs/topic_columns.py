@@ -18,6 +18,7 @@ from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets, topic_part
 from txnlog_spark.client.driver import Client
 from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
 from txnlog_spark.codec.decode import decode_batches
+from txnlog_spark.protocol.values import Bytes
 from txnlog_spark.wire.records import MarkerType, decode_marker, iter_batches
 
 
@@ -88,7 +89,7 @@ class _Batches:
         self._data: list[tuple[int, int, int, bool]] = []
         self._markers: list[tuple[int, int, int, bool]] = []
 
-    def add(self, data: bytes | memoryview, start_offset: int, end_offset: int) -> None:
+    def add(self, data: Bytes, start_offset: int, end_offset: int) -> None:
         """Note every batch of a Fetch answer that reaches into the range."""
         for header, position in iter_batches(data):
             if header.last_offset < start_offset or header.base_offset >= end_offset:
