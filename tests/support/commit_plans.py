@@ -73,6 +73,15 @@ def check_wire_discipline(cluster: ScriptedCluster) -> None:
     payloads: dict[tuple, bytes] = {}
     for asked in cluster.asked:
         message = asked.message
+        if asked.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:
+            # Version 1: the next transaction of the same epoch begins.
+            sent.discard(
+                (
+                    message.v3_and_below_transactional_id,
+                    message.v3_and_below_producer_id,
+                    message.v3_and_below_producer_epoch,
+                )
+            )
         if asked.api_key == ApiKey.END_TXN:
             who = (message.transactional_id, message.producer_id, message.producer_epoch)
             assert message.committed or who not in sent, "abort after EndTxn(commit) was sent"

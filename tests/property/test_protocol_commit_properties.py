@@ -1,0 +1,161 @@
+"""Any mixture of faults, kills, takeovers and timeouts: every batch exactly once, in order."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.commit_plans import QUERY, build_plan, check_wire_discipline, record_batch, staged
+from support.scripted_broker import (
+    ANSWER_LOST,
+    LOST,
+    NOT_SENT,
+    ScriptedCluster,
+    applied_but,
+    refused,
+)
+
+from txnlog_spark.errors import ProducerFenced, TxnLogError
+from txnlog_spark.protocol.commit import STEPS, commit_micro_batch, spent
+from txnlog_spark.protocol.progress import fetch_progress
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+
+BATCHES = 4
+RESTARTS_MAX = 60
+
+FAULTS = st.sampled_from(
+    [
+        LOST,
+        ANSWER_LOST,
+        NOT_SENT,
+        refused(E.NOT_COORDINATOR),
+        refused(E.CONCURRENT_TRANSACTIONS),
+        refused(E.NOT_LEADER_OR_FOLLOWER),
+        refused(E.NOT_ENOUGH_REPLICAS),
+        refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        refused(E.INVALID_PRODUCER_EPOCH),
+        refused(E.PRODUCER_FENCED),
+        refused(E.TRANSACTION_ABORTABLE),
+        refused(E.UNKNOWN_SERVER_ERROR),
+        applied_but(E.COORDINATOR_NOT_AVAILABLE),
+        applied_but(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        applied_but(E.REQUEST_TIMED_OUT),
+        None,
+    ]
+)
+REQUESTS = st.sampled_from(
+    [
+        K.FIND_COORDINATOR,
+        K.INIT_PRODUCER_ID,
+        K.OFFSET_FETCH,
+        K.ADD_PARTITIONS_TO_TXN,
+        K.PRODUCE,
+        K.ADD_OFFSETS_TO_TXN,
+        K.TXN_OFFSET_COMMIT,
+        K.END_TXN,
+    ]
+)
+PLACES = st.tuples(
+    st.integers(0, BATCHES - 1), st.sampled_from(STEPS), st.sampled_from(["before", "after"])
+)
+HAPPENINGS = st.sampled_from(["kill", "time out", "rival"])
+
+
+class Killed(BaseException):
+    """The driver is gone: its generator is dropped."""
+
+
+def plan_of(number: int):
+    return build_plan(
+        number,
+        staged=(
+            staged("out", 0, record_batch(f"{number}.a"), record_batch(f"{number}.b")),
+            staged("out", 1, *(record_batch(f"{number}.{i}") for i in range(4))),
+        ),
+        source_offsets={("in", 0): number + 1},
+        source_digest=f"digest-{number}",
+        must_exist=number > 0,
+        produce_request_bytes=100,
+    )
+
+
+def happen(cluster, plan, what):
+    """Act at a failpoint, once."""
+    if what == "kill":
+        raise Killed
+    if what == "time out" and "t" in cluster.state.transactions:
+        cluster.state.time_out("t")
+    if what == "rival":
+        asleep, cluster.on_reached = cluster.on_reached, lambda _step, _when: None
+        with contextlib.suppress(TxnLogError):
+            cluster.run(commit_micro_batch(cluster.session(), None, plan))
+        cluster.on_reached = asleep
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    version=st.sampled_from([1, 2]),
+    faults=st.lists(st.tuples(REQUESTS, FAULTS), max_size=12),
+    places=st.dictionaries(PLACES, HAPPENINGS, max_size=4),
+)
+def test_every_batch_is_visible_exactly_once_and_in_order(version, faults, places):
+    cluster = ScriptedCluster(version)
+    for api_key, fault in faults:
+        cluster.script(api_key, fault)
+    pending = dict(places)
+    identity = None
+    restarts = 0
+    number = 0
+    while number < BATCHES:
+        plan = plan_of(number)
+
+        def reached(step, when, number=number, plan=plan):
+            what = pending.pop((number, step, when), None)
+            if what is not None:
+                happen(cluster, plan, what)
+
+        cluster.on_reached = reached
+        try:
+            identity = cluster.run(commit_micro_batch(cluster.session(), identity, plan)).identity
+            number += 1
+        except (TxnLogError, Killed):
+            identity = None
+            restarts += 1
+            assert restarts <= RESTARTS_MAX, "never done"
+    check_outcome(cluster)
+
+
+def check_outcome(cluster):
+    expected = [f"{n}.{x}".encode() for n in range(BATCHES) for x in "ab"]
+    assert cluster.state.committed_values(("out", 0)) == expected
+    expected = [f"{n}.{i}".encode() for n in range(BATCHES) for i in range(4)]
+    assert cluster.state.committed_values(("out", 1)) == expected
+    assert cluster.state.offsets["g"]["in", 0] == (BATCHES, "")
+    found = cluster.run(fetch_progress(cluster.session(), "t.progress.query-1", QUERY))
+    assert (found.next_batch_id, found.source_digest) == (BATCHES, f"digest-{BATCHES - 1}")
+    check_wire_discipline(cluster)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(version=st.sampled_from([1, 2]), fault=FAULTS, api_key=REQUESTS)
+def test_a_run_goes_on_with_its_spent_identity(version, fault, api_key):
+    """Within a run the identity is renewed by its epoch, and only a takeover refuses that."""
+    cluster = ScriptedCluster(version)
+    identity = cluster.run(commit_micro_batch(cluster.session(), None, plan_of(0))).identity
+    cluster.script(api_key, fault)
+    for number in range(1, BATCHES):
+        for _ in range(RESTARTS_MAX):
+            plan = plan_of(number)
+            try:
+                outcome = cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+            except ProducerFenced:
+                identity = None
+                continue
+            except TxnLogError:
+                identity = None if identity is None else spent(identity)
+                continue
+            identity = outcome.identity
+            break
+    check_outcome(cluster)

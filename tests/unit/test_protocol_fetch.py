@@ -1,0 +1,260 @@
+"""Reading a range and listing offsets: gaps, torn tails, moved leaders, lost data."""
+
+from __future__ import annotations
+
+import pytest
+from support.scripted_broker import ScriptedCluster
+
+from txnlog_spark.errors import (
+    CorruptData,
+    DeadlineExceeded,
+    FatalError,
+    OffsetOutOfRange,
+    RemoteProtocolError,
+    UnknownTopic,
+)
+from txnlog_spark.protocol.effects import Calls, Reply, Sleep, Unanswered
+from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
+from txnlog_spark.protocol.metadata import ClusterView, TopicView
+from txnlog_spark.protocol.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    fetch_committed,
+    list_offsets,
+)
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import Record, encode_batch
+
+FETCH = APIS[ApiKey.FETCH].response
+LIST = APIS[ApiKey.LIST_OFFSETS].response
+P = ("out", 0)
+
+
+def batch(base_offset: int, count: int = 2) -> bytes:
+    return encode_batch([Record(None, b"v", 1)] * count, base_offset=base_offset)
+
+
+def fetched(records: bytes = b"", code: int = E.NONE, aborted=(), partition: int = 0):
+    topic = FETCH.FetchableTopicResponse
+    part = topic.PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=100,
+        last_stable_offset=90,
+        log_start_offset=0,
+        aborted_transactions=[
+            topic.PartitionData.AbortedTransaction(producer_id=p, first_offset=o)
+            for p, o in aborted
+        ],
+        records=records,
+    )
+    return Reply(FETCH(responses=[topic(topic="out", partitions=[part])]), 12)
+
+
+def listed(offset: int, code: int = E.NONE):
+    topic = LIST.ListOffsetsTopicResponse
+    part = topic.ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=offset)
+    return Reply(LIST(topics=[topic(name="out", partitions=[part])]), 7)
+
+
+class Answers:
+    """A host that gives prepared outcomes; metadata always knows the leader."""
+
+    def __init__(self, *outcomes):
+        self.cluster = ScriptedCluster(2)
+        self.session = self.cluster.session()
+        self.outcomes = list(outcomes)
+        self.asked = []
+
+    def run(self, operation):
+        """Scripted outcomes for fetches and offsets, the scripted cluster's for the rest."""
+        original = self.cluster._perform
+
+        def perform(ask):
+            if isinstance(ask, Calls):
+                name = type(ask.calls[0].message).__name__
+                if name in ("FetchRequest", "ListOffsetsRequest"):
+                    self.asked.append(ask.calls[0])
+                    return (self.outcomes.pop(0),) if self.outcomes else (fetched(),)
+            return original(ask)
+
+        self.cluster._perform = perform
+        return self.cluster.run(operation)
+
+
+def cursor(start=0, end=90, read_committed=True):
+    return FetchCursor(P, start, end, read_committed, 1000)
+
+
+def test_batches_and_aborted_transactions_are_handed_on():
+    answers = Answers(fetched(batch(0) + batch(2), aborted=[(7, 0)]))
+    at = cursor()
+    got = answers.run(fetch_next(answers.session, at))
+    assert (got.next_offset, at.next_offset) == (4, 4)
+    assert got.aborted == [(7, 0)]
+    assert (got.high_watermark, got.last_stable_offset) == (100, 90)
+    request = answers.asked[0].message
+    assert (request.isolation_level, request.min_bytes) == (1, 1)
+
+
+def test_read_uncommitted_has_no_aborted_list():
+    answers = Answers(fetched(batch(0), aborted=[(7, 0)]))
+    got = answers.run(fetch_next(answers.session, cursor(read_committed=False)))
+    assert got.aborted is None
+    assert answers.asked[0].message.isolation_level == 0
+
+
+def test_a_gap_is_no_data_loss():
+    answers = Answers(fetched(batch(50)))
+    assert answers.run(fetch_next(answers.session, cursor(3))).next_offset == 52
+
+
+def test_a_torn_last_batch_is_fetched_again():
+    answers = Answers(fetched(batch(0) + batch(2)[:-5]), fetched(batch(2)))
+    at = cursor()
+    answers.run(fetch_next(answers.session, at))
+    assert at.next_offset == 2
+    answers.run(fetch_next(answers.session, at))
+    assert at.next_offset == 4
+    assert answers.asked[1].message.topics[0].partitions[0].fetch_offset == 2
+
+
+def test_bytes_without_one_whole_batch_are_refused():
+    answers = Answers(fetched(batch(0)[:-1]))
+    with pytest.raises(RemoteProtocolError, match="without one whole"):
+        answers.run(fetch_next(answers.session, cursor()))
+
+
+def test_empty_answers_are_waited_out():
+    answers = Answers(fetched(), fetched(), fetched(batch(0)))
+    assert answers.run(fetch_next(answers.session, cursor())).next_offset == 2
+
+
+def test_an_end_beyond_the_readable_end_is_a_deadline_that_names_it():
+    answers = Answers()
+    with pytest.raises(DeadlineExceeded, match="readable end is 90"):
+        answers.run(fetch_next(answers.session, cursor(95, 99)))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        fetched(code=E.NOT_LEADER_OR_FOLLOWER),
+        fetched(code=E.UNKNOWN_LEADER_EPOCH),
+        fetched(code=E.KAFKA_STORAGE_ERROR),
+        Unanswered("gone", sent=True),
+    ],
+    ids=["leader", "epoch", "storage", "unanswered"],
+)
+def test_a_passing_failure_looks_the_leader_up_again(outcome):
+    answers = Answers(outcome, fetched(batch(0)))
+    answers.run(fetch_next(answers.session, cursor()))
+    assert answers.cluster.apis().count(K.METADATA) == 2
+
+
+def test_an_offset_below_the_log_start_is_data_loss_with_the_range():
+    answers = Answers(fetched(code=E.OFFSET_OUT_OF_RANGE), listed(40), listed(100))
+    with pytest.raises(OffsetOutOfRange, match="failOnDataLoss") as caught:
+        answers.run(fetch_next(answers.session, cursor(3)))
+    error = caught.value
+    assert (error.log_start_offset, error.log_end_offset, error.start_offset) == (40, 100, 3)
+
+
+def test_an_offset_beyond_the_end_is_data_loss_too():
+    answers = Answers(fetched(code=E.OFFSET_OUT_OF_RANGE), listed(0), listed(10))
+    with pytest.raises(OffsetOutOfRange):
+        answers.run(fetch_next(answers.session, cursor(50)))
+
+
+def test_an_offset_that_is_in_range_after_all_is_asked_again():
+    """A leader that has just changed may not know its high watermark yet."""
+    answers = Answers(
+        fetched(code=E.OFFSET_OUT_OF_RANGE), listed(0), listed(100), fetched(batch(3))
+    )
+    assert answers.run(fetch_next(answers.session, cursor(3))).next_offset == 5
+
+
+def test_a_corrupt_batch_at_the_broker_is_a_clear_error():
+    answers = Answers(fetched(code=E.CORRUPT_MESSAGE))
+    with pytest.raises(CorruptData, match="log is damaged"):
+        answers.run(fetch_next(answers.session, cursor()))
+
+
+def test_a_batch_header_that_cannot_be_is_corrupt():
+    data = bytearray(batch(0))
+    data[16] = 1
+    answers = Answers(fetched(bytes(data)))
+    with pytest.raises(CorruptData, match="magic 1"):
+        answers.run(fetch_next(answers.session, cursor()))
+
+
+def test_a_refusal_is_final():
+    answers = Answers(fetched(code=E.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(FatalError):
+        answers.run(fetch_next(answers.session, cursor()))
+
+
+def test_an_answer_for_another_partition_is_refused():
+    answers = Answers(fetched(batch(0), partition=9))
+    with pytest.raises(RemoteProtocolError):
+        answers.run(fetch_next(answers.session, cursor()))
+
+
+def test_topic_ids_are_used_where_they_are_known():
+    session = ScriptedCluster(2).session()
+    deadline = session.deadline()
+    assert cursor().call(session, deadline).version_max == 12
+    session.cluster = ClusterView(topics={"out": TopicView(bytes(range(16)), {0: 1})})
+    call = cursor().call(session, deadline)
+    assert call.version_max is None
+    assert call.message.topics[0].topic_id.bytes == bytes(range(16))
+
+
+# ------------------------------------------------------------------ offsets
+
+
+def test_offsets_are_listed_and_moved_leaders_followed():
+    answers = Answers(listed(-1, E.NOT_LEADER_OR_FOLLOWER), Unanswered("x", sent=False), listed(12))
+    found = answers.run(list_offsets(answers.session, {P: LATEST_TIMESTAMP}, read_committed=True))
+    assert found[P].offset == 12
+    assert answers.asked[0].message.isolation_level == 1
+
+
+def test_listing_an_unknown_partition_names_it():
+    answers = Answers()
+    specs = {("out", 9): EARLIEST_TIMESTAMP}
+    with pytest.raises(UnknownTopic, match="no partition 9"):
+        answers.run(list_offsets(answers.session, specs, read_committed=False))
+
+
+def test_a_group_that_nobody_knows_has_no_offsets():
+    cluster = ScriptedCluster(2)
+    assert cluster.run(fetch_committed(cluster.session(), "nobody")) == {}
+
+
+def test_undecided_offsets_are_waited_for_and_never_returned_old():
+    """RELIABILITY B23."""
+    cluster = ScriptedCluster(2)
+    cluster.state.offsets["g"]["in", 0] = (5, "")
+    cluster.state.pending["t"]["g", ("in", 0)] = (9, "")
+    original = cluster._perform
+
+    def perform(ask):
+        if isinstance(ask, Sleep) and len(cluster.slept_ms) == 3:
+            cluster.state.offsets["g"]["in", 0] = (9, "")
+            cluster.state.pending.clear()
+        return original(ask)
+
+    cluster._perform = perform
+    found = cluster.run(fetch_committed(cluster.session(), "g"))
+    assert found["in", 0].committed_offset == 9
+
+
+def test_undecided_offsets_end_in_a_deadline_when_they_stay():
+    cluster = ScriptedCluster(2)
+    cluster.state.pending["t"]["g", ("in", 0)] = (9, "")
+    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
+        cluster.run(fetch_committed(cluster.session(), "g"))
+    assert max(cluster.slept_ms) <= 1_000
