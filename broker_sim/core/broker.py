@@ -70,8 +70,8 @@ class Broker:
                 self._on_timer(key, effects)
             case Disconnected(connection_id):
                 self.state.fetches.forget_connection(connection_id, effects)
-            case Start():
-                self._start(effects)
+            case Start(machine_boot_id):
+                self._start(machine_boot_id, effects)
             case Stop():
                 self._stop(effects)
         self._wake_fetches(effects)
@@ -79,9 +79,11 @@ class Broker:
 
     # ------------------------------------------------------------------ life
 
-    def _start(self, effects: Effects) -> None:
+    def _start(self, machine_boot_id: str, effects: Effects) -> None:
         check(self._state is None, "the broker was started twice")
-        self._state = startup.start(self._config, self._storage, self._rng, effects)
+        self._state = startup.start(
+            self._config, self._storage, self._rng, effects, machine_boot_id=machine_boot_id
+        )
         self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
         self._schedule(
             PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects

@@ -28,7 +28,14 @@ TimerKey = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The host is up: recover from storage, load coordinators, set timers."""
+    """The host is up: recover from storage, load coordinators, set timers.
+
+    `machine_boot_id` names the machine's present boot, "" when the host cannot tell. Another one
+    than at the last start means that what was not flushed may be gone; the same one means that a
+    killed process lost nothing, since its writes were in the machine's memory.
+    """
+
+    machine_boot_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 At start: the clean-shutdown marker is taken away, metadata is replayed, logs are recovered, then
 the coordinators are loaded, groups first, because finishing a prepared transaction writes markers
-that the group coordinator must hear of.
+that the group coordinator must hear of. Last, when the machine itself went down, transactions that
+were open are aborted: Produce is acknowledged before it is flushed (as in Kafka), so records of an
+open transaction may be gone, and no later EndTxn may commit what is left of it.
 """
 
 from __future__ import annotations
@@ -35,10 +37,19 @@ if TYPE_CHECKING:
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
 META_PROPERTIES_VERSION = "1"
+MACHINE_BOOT_FILE = "machine.boot"
+"""The machine's boot at the last start; not a file of Kafka, which leaves this to replication."""
 _SMALL_FILE_BYTES = 65536
 
 
-def start(config: BrokerConfig, storage: Storage, rng: Random, effects: Effects) -> BrokerState:
+def start(
+    config: BrokerConfig,
+    storage: Storage,
+    rng: Random,
+    effects: Effects,
+    *,
+    machine_boot_id: str = "",
+) -> BrokerState:
     """A broker with everything recovered. Raises ConfigError when the directory is not its own."""
     properties = _read_properties(config, storage)
     clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
@@ -72,9 +83,17 @@ def start(config: BrokerConfig, storage: Storage, rng: Random, effects: Effects)
     for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
         load_coordinators(state, topic, effects)
     state.groups.start(effects)
-    state.transactions.start(effects)
+    lost = not clean and _may_have_lost_unflushed(storage, machine_boot_id)
+    state.transactions.start(effects, abort_open=lost and config.boolean("flush.on.commit"))
+    # Only now: a crash before this must find the old boot, and abort again.
+    effects.storage.append(WriteFile(MACHINE_BOOT_FILE, machine_boot_id.encode()))
     effects.trace("started", broker_epoch=image.broker_epoch, clean=clean, topics=len(image.topics))
     return state
+
+
+def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
+    last = storage.read(MACHINE_BOOT_FILE, 0, _SMALL_FILE_BYTES)
+    return not machine_boot_id or last != machine_boot_id.encode()
 
 
 def stop(state: BrokerState, effects: Effects) -> None:

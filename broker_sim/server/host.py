@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from pathlib import Path
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
@@ -37,6 +38,8 @@ from broker_sim.server.connection import Connection
 from broker_sim.server.storage import FileStorage
 from txnlog_spark.wire.framing import encode_response
 
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +51,14 @@ def wall_ms() -> int:
 def monotonic_ms() -> int:
     """Milliseconds that never go back; the same clock as the event loop's."""
     return time.monotonic_ns() // 1_000_000
+
+
+def machine_boot_id() -> str:
+    """Names the machine's present boot; "" where the system does not tell, as outside Linux."""
+    try:
+        return BOOT_ID_FILE.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 class BrokerHost:
@@ -72,7 +83,7 @@ class BrokerHost:
 
     def start(self) -> None:
         """Recover and load. Raises whatever makes starting impossible."""
-        step = self._step(Start())
+        step = self._step(Start(machine_boot_id()))
         self._set_timers(step)
         self._carry_out([step])
         if self._idle_seconds_max > 0:
@@ -176,7 +187,9 @@ class BrokerHost:
             self._fired.discard(change.key)
             match change:
                 case SetTimer(key, deadline_ms):
-                    self._timers[key] = self._loop.call_at(deadline_ms / 1000, self._fire, key)
+                    # One more ms: the loop may fire early by its clock's resolution, and the core
+                    # ignores a timer whose deadline has not come.
+                    self._timers[key] = self._loop.call_at((deadline_ms + 1) / 1000, self._fire, key)
                 case CancelTimer():
                     pass
 

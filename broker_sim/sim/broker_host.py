@@ -72,6 +72,8 @@ class BrokerHost:
         self.watch: Callable[[StorageOperation], str | None] = lambda _: None
         """Called after each operation; a text is the reason to die now."""
         self.died: Callable[[str], None] = lambda _: None
+        self.machine_boots = 1
+        """Rises with each loss of power; a killed process is started again in the same boot."""
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
         self._config = config
@@ -97,7 +99,7 @@ class BrokerHost:
         self._trace.line(self.name, "start", {"incarnation": self._starts})
         rng = random.Random(f"{self._seed}/{self._starts}")
         self._broker = Broker(self._config, self.disk, rng)
-        self._step(Start())
+        self._step(Start(f"boot-{self.machine_boots}"))
 
     def stop(self) -> None:
         """A clean stop, as on SIGTERM."""

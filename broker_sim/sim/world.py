@@ -377,6 +377,7 @@ class World:
     def _on_broker_died(self, reason: str) -> None:
         self.trace.count(f"broker {reason}")
         if reason == POWER_LOSS:
+            self.host.machine_boots += 1
             lost_bytes = self.host.disk.lose_power(self._disk_rng)
             self.trace.line("disk", "lost", {"bytes": lost_bytes})
             self.oracle.rebuild()

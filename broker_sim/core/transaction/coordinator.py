@@ -11,7 +11,7 @@ order of storage operations, so a crash may leave any prefix of them; a load goe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from broker_sim.core.coordinator.runtime import (
     GROUP_TOPIC,
@@ -78,11 +78,13 @@ class TransactionCoordinator:
 
     # ---------------------------------------------------------------- life
 
-    def start(self, effects: Effects) -> None:
+    def start(self, effects: Effects, *, abort_open: bool = False) -> None:
         """Begin the periodic sweeps. Before this, DescribeTransactions and ListTransactions
-        answer COORDINATOR_NOT_AVAILABLE.
+        answer COORDINATOR_NOT_AVAILABLE. `abort_open` first aborts every ongoing transaction.
         """
         self._is_active = True
+        if abort_open:
+            self._abort_all("transaction-torn", self._manager.ongoing(), effects)
         self._schedule_abort(effects)
         self._schedule_expiration(effects)
 
@@ -241,7 +243,7 @@ class TransactionCoordinator:
         `client_transaction_version` is 2 when the client speaks version 2, else 0. One answer
         for all partitions; NONE means that they are in the transaction, durably.
         """
-        found = self._find_entry(transactional_id)
+        found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
             return found
         owned, entry = found
@@ -272,7 +274,7 @@ class TransactionCoordinator:
 
         A transition under way is not looked at: the append itself checks once more (KAFKA-14904).
         """
-        found = self._find_entry(transactional_id)
+        found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
             return dict.fromkeys(partitions, found)
         current = found[1].committed
@@ -321,7 +323,7 @@ class TransactionCoordinator:
 
         NONE means decided and durable, or the retry of what was decided so.
         """
-        found = self._find_entry(transactional_id)
+        found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
             return ProducerIdResult(found)
         owned, entry = found
@@ -470,14 +472,15 @@ class TransactionCoordinator:
         )
 
     def _abort_sweep(self, effects: Effects) -> None:
-        for owned, entry in self._manager.timed_out(effects.now_ms):
-            error = self._fence_and_abort(owned, entry, effects)
-            effects.trace(
-                "transaction-timed-out",
-                transactional_id=entry.committed.transactional_id,
-                error=error.name,
-            )
+        overdue = self._manager.timed_out(effects.now_ms)
+        self._abort_all("transaction-timed-out", overdue, effects)
         self._schedule_abort(effects)
+
+    def _abort_all(self, why: str, found: Iterable[Found], effects: Effects) -> None:
+        for owned, entry in found:
+            error = self._fence_and_abort(owned, entry, effects)
+            transactional_id = entry.committed.transactional_id
+            effects.trace(why, transactional_id=transactional_id, error=error.name)
 
     def _schedule_expiration(self, effects: Effects) -> None:
         self._timers.schedule(
@@ -490,12 +493,3 @@ class TransactionCoordinator:
     def _expiration_sweep(self, effects: Effects) -> None:
         self._manager.remove_expired(effects)
         self._schedule_expiration(effects)
-
-    def _find_entry(self, transactional_id: str) -> Found | ErrorCode:
-        if not transactional_id:
-            return _E.INVALID_REQUEST
-        owned = self._manager.find(transactional_id)
-        if isinstance(owned, ErrorCode):
-            return owned
-        entry = owned.entries.get(transactional_id)
-        return _E.INVALID_PRODUCER_ID_MAPPING if entry is None else (owned, entry)

@@ -73,6 +73,18 @@ class TransactionStateManager:
         owned = self._partitions.get(partition)
         return ErrorCode.NOT_COORDINATOR if owned is None else owned
 
+    def find_entry(
+        self, transactional_id: str
+    ) -> tuple[TransactionPartition, TransactionEntry] | ErrorCode:
+        """An id's partition and entry, or the code that all requests about it are answered with."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        owned = self.find(transactional_id)
+        if isinstance(owned, ErrorCode):
+            return owned
+        entry = owned.entries.get(transactional_id)
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if entry is None else (owned, entry)
+
     def owned(self) -> Iterator[TransactionPartition]:
         """All partitions that are loaded, in order."""
         for partition in sorted(self._partitions):
@@ -191,15 +203,21 @@ class TransactionStateManager:
             flush_logs(self._host, [(TRANSACTION_TOPIC, owned.partition)], effects)
         return coordinator_error(outcome.error)
 
-    def timed_out(self, now_ms: int) -> list[tuple[TransactionPartition, TransactionEntry]]:
-        """Ongoing transactions past their timeout with no transition under way."""
+    def ongoing(self) -> list[tuple[TransactionPartition, TransactionEntry]]:
+        """Ongoing transactions with no transition under way."""
         return [
             (owned, entry)
             for owned in self.owned()
             for _, entry in sorted(owned.entries.items())
-            if entry.pending is None
-            and entry.committed.state is TransactionState.ONGOING
-            and entry.committed.start_ms + entry.committed.timeout_ms < now_ms
+            if entry.pending is None and entry.committed.state is TransactionState.ONGOING
+        ]
+
+    def timed_out(self, now_ms: int) -> list[tuple[TransactionPartition, TransactionEntry]]:
+        """Those of the ongoing that are past their timeout."""
+        return [
+            (owned, entry)
+            for owned, entry in self.ongoing()
+            if entry.committed.start_ms + entry.committed.timeout_ms < now_ms
         ]
 
     def remove_expired(self, effects: Effects) -> None:
