@@ -1,0 +1,382 @@
+"""The client's operations on real brokers, ours and Apache Kafka, on both transaction versions."""
+
+from __future__ import annotations
+
+import pytest
+from support.commit_plans import build_plan, record_batch, staged
+from support.probe import wait_for, wait_until
+
+from txnlog_spark.client import admin
+from txnlog_spark.client.driver import Client
+from txnlog_spark.client.fetcher import fetch_range
+from txnlog_spark.errors import (
+    BatchReplanned,
+    CommitStateUnknown,
+    FatalError,
+    OffsetOutOfRange,
+    ProducerFenced,
+    ProgressMissing,
+    RecordRefused,
+    TxnLogError,
+    UnknownTopic,
+)
+from txnlog_spark.protocol.commit import STEPS, StagedPartition, commit_micro_batch, spent
+from txnlog_spark.protocol.effects import Reached
+from txnlog_spark.wire.records import decode_records, iter_batches
+
+
+@pytest.fixture
+def client(broker):
+    with Client(broker.bootstrap_servers) as each:
+        yield each
+
+
+@pytest.fixture
+def names(unique):
+    """Names of one test's topics, groups and ids."""
+    return {n: unique(n) for n in ("out", "in", "t", "g", "progress")}
+
+
+def make_topics(client, names, partitions=2):
+    admin.create_topic(client, names["out"], partitions=partitions)
+    admin.create_topic(client, names["in"], partitions=1)
+
+
+def plan_for(names, batch_id=0, parts=None, **changes):
+    """The usual five records, under this test's names."""
+    out = names["out"]
+    if parts is None:
+        parts = (
+            staged(out, 0, record_batch(f"{batch_id}.a", f"{batch_id}.b"), record_batch("c")),
+            staged(out, 1, record_batch(f"{batch_id}.d"), record_batch(f"{batch_id}.e")),
+        )
+    values = {
+        "staged": parts,
+        "transactional_id": names["t"],
+        "group_id": names["g"],
+        "progress_group_id": names["progress"],
+        "progress_partition": (out, 0),
+        "source_offsets": {(names["in"], 0): batch_id + 1},
+        "source_digest": f"digest-{batch_id}",
+    }
+    return build_plan(batch_id, **values | changes)
+
+
+def read_all(client, topic, partition, *, read_committed=True):
+    """The values that a reader of this isolation level sees now."""
+    latest = {(topic, partition): admin.LATEST}
+    end = admin.list_offsets(client, latest, read_committed=read_committed)[topic, partition].offset
+    found = []
+    for got in fetch_range(
+        client,
+        topic,
+        partition,
+        start_offset=0,
+        end_offset=end,
+        read_committed=read_committed,
+        max_bytes=200_000,
+    ):
+        found += values_of(got)
+    return found
+
+
+def values_of(got):
+    dropped = dict(got.aborted or ())
+    for header, position in iter_batches(got.data):
+        aborted = header.base_offset >= dropped.get(header.producer_id, 2**62)
+        if header.is_control:
+            dropped.pop(header.producer_id, None)
+        elif not aborted:
+            yield from (r.value for r in decode_records(got.data, position, header))
+
+
+def seen(client, names):
+    return [read_all(client, names["out"], p) for p in (0, 1)]
+
+
+def expected(*batch_ids):
+    return [
+        [v.encode() for n in batch_ids for v in (f"{n}.a", f"{n}.b", "c")],
+        [v.encode() for n in batch_ids for v in (f"{n}.d", f"{n}.e")],
+    ]
+
+
+def with_steps(operation, on_reached):
+    """The operation, calling `on_reached(step, when)` at its failpoints."""
+    ask = next(operation)
+    while True:
+        if isinstance(ask, Reached):
+            on_reached(ask.step, ask.when)
+        try:
+            outcome = yield ask
+        except Exception as error:
+            ask = operation.throw(error)
+        else:
+            try:
+                ask = operation.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+
+
+def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
+    make_topics(client, names)
+    identity = None
+    for batch_id in range(3):
+        plan = plan_for(names, batch_id)
+        outcome = admin.commit_micro_batch(client, identity, plan)
+        identity = outcome.identity
+        assert outcome.produced_records == 5
+    assert admin.commit_micro_batch(client, None, plan).skipped
+    wait_for(lambda: seen(client, names), expected(0, 1, 2))
+    assert admin.committed_offsets(client, names["g"]) == {(names["in"], 0): 3}
+    progress = admin.fetch_progress(client, names["progress"], plan.query_id)
+    assert (progress.next_batch_id, progress.source_digest) == (3, "digest-2")
+
+
+def test_version_1_brokers_get_the_same_promises(new_broker, names):
+    running = new_broker(transaction_version=1)
+    with Client(running.bootstrap_servers) as client:
+        make_topics(client, names)
+        first = admin.commit_micro_batch(client, None, plan_for(names, 0))
+        assert first.transaction_version == 1
+        second = admin.commit_micro_batch(client, first.identity, plan_for(names, 1))
+        assert second.identity.producer_epoch == first.identity.producer_epoch
+        third = admin.commit_micro_batch(client, spent(second.identity), plan_for(names, 2))
+        assert third.identity.producer_epoch == second.identity.producer_epoch + 1
+        wait_for(lambda: seen(client, names), expected(0, 1, 2))
+
+
+def test_a_second_driver_fences_the_first(broker, client, names):
+    make_topics(client, names)
+    old = admin.commit_micro_batch(client, None, plan_for(names, 0)).identity
+    with Client(broker.bootstrap_servers) as other:
+        admin.commit_micro_batch(other, None, plan_for(names, 1))
+    with pytest.raises(ProducerFenced, match="another driver"):
+        admin.commit_micro_batch(client, old, plan_for(names, 2))
+    with pytest.raises(ProducerFenced):
+        admin.commit_micro_batch(client, spent(old), plan_for(names, 2))
+    wait_for(lambda: seen(client, names), expected(0, 1))
+
+
+@pytest.mark.parametrize("step", ["S4", "S5.first", "S8", "S9"])
+def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
+    """RELIABILITY B44: the old driver goes on after a new one has done the batch."""
+    make_topics(client, names)
+    plan = plan_for(names)
+
+    def take_over(at, when):
+        if at == step and (when == "before" or "." in step):
+            with Client(broker.bootstrap_servers) as other:
+                assert not admin.commit_micro_batch(other, None, plan).skipped
+
+    operation = commit_micro_batch(client.session, None, plan)
+    with pytest.raises(ProducerFenced):
+        client.run(with_steps(operation, take_over))
+    wait_for(lambda: seen(client, names), expected(0))
+
+
+class DriverGone(TxnLogError):
+    """Stands for a SIGKILL: nothing is sent after it."""
+
+
+@pytest.mark.parametrize("step", [s for s in STEPS if s not in ("S5", "S5.middle")])
+def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
+    """RELIABILITY C.1 without Spark: the restarted driver skips or redoes, exactly once."""
+    make_topics(client, names)
+    plan = plan_for(names)
+    old = Client(broker.bootstrap_servers)
+    operation = commit_micro_batch(old.session, None, plan)
+
+    def stop_at(at, when):
+        if (at, when) == (step, "after"):
+            old.close()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        old.run(with_steps(operation, stop_at))
+    outcome = admin.commit_micro_batch(client, None, plan)
+    assert outcome.skipped == (step in ("S9", "S11"))
+    wait_for(lambda: seen(client, names), expected(0))
+
+
+@pytest.mark.parametrize("step", ["S2", "S4", "S5.first", "S8", "S9"])
+def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
+    """The batch is committed by the same driver once the broker is back."""
+    running = new_broker()
+    with Client(running.bootstrap_servers) as client:
+        make_topics(client, names)
+        operation = commit_micro_batch(client.session, None, plan_for(names))
+
+        def kill(at, when):
+            if at == step and (when == "before" or "." in step):
+                running.restart()
+
+        outcome = client.run(with_steps(operation, kill))
+        assert not outcome.skipped
+        wait_for(lambda: seen(client, names), expected(0))
+        assert admin.commit_micro_batch(client, outcome.identity, plan_for(names)).skipped
+
+
+def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(client, names):
+    make_topics(client, names)
+
+    def fail(step, when):
+        if (step, when) == ("S8", "after"):
+            raise DriverGone("no commit")
+
+    operation = commit_micro_batch(client.session, None, plan_for(names))
+    with pytest.raises(DriverGone):
+        client.run(_throwing(operation, fail))
+    admin.commit_micro_batch(client, None, plan_for(names))
+    wait_for(lambda: seen(client, names), expected(0))
+    dirty = read_all(client, names["out"], 0, read_committed=False)
+    assert dirty == expected(0)[0] * 2
+
+
+def _throwing(operation, on_reached):
+    """As `with_steps`, but what `on_reached` raises is raised inside the operation."""
+    ask = next(operation)
+    while True:
+        try:
+            if isinstance(ask, Reached):
+                on_reached(ask.step, ask.when)
+            outcome = yield ask
+        except TxnLogError as error:
+            ask = operation.throw(error)
+            continue
+        ask = operation.send(outcome)
+
+
+def test_a_large_batch_streams_through(client, names):
+    """Many requests in flight, every record once and in order."""
+    make_topics(client, names)
+    rows = 60_000
+    parts = tuple(
+        StagedPartition(
+            names["out"],
+            p,
+            lambda p=p: (
+                record_batch(*(f"{p}.{i}" + "x" * 90 for i in range(start, start + 500)))
+                for start in range(0, rows, 500)
+            ),
+            rows * 100,
+        )
+        for p in (0, 1)
+    )
+    outcome = admin.commit_micro_batch(client, None, plan_for(names, parts=parts))
+    assert outcome.produced_records == 2 * rows
+    for p in (0, 1):
+        wait_until(lambda p=p: read_all(client, names["out"], p)[:1] != [], "the commit marker")
+        found = read_all(client, names["out"], p)
+        assert found == [f"{p}.{i}".encode() + b"x" * 90 for i in range(rows)]
+
+
+def test_missing_and_replanned_progress_stop_the_query(client, names):
+    make_topics(client, names)
+    with pytest.raises(ProgressMissing):
+        admin.commit_micro_batch(client, None, plan_for(names, 4))
+    plan = plan_for(names, 4)
+    assert admin.ensure_baseline_progress(client, plan).next_batch_id == 4
+    admin.commit_micro_batch(client, None, plan)
+    with pytest.raises(BatchReplanned):
+        admin.commit_micro_batch(client, None, plan_for(names, 4, source_digest="wider"))
+    wait_for(lambda: seen(client, names), expected(4))
+
+
+def test_a_record_over_the_topics_limit_is_refused_and_nothing_is_visible(client, names):
+    admin.create_topic(client, names["out"], partitions=2, config={"max.message.bytes": "2000"})
+    admin.create_topic(client, names["in"], partitions=1)
+    parts = (
+        staged(names["out"], 1, record_batch("small")),
+        staged(names["out"], 0, record_batch("x" * 5_000)),
+    )
+    with pytest.raises(RecordRefused, match=r"MESSAGE_TOO_LARGE"):
+        admin.commit_micro_batch(client, None, plan_for(names, parts=parts))
+    admin.commit_micro_batch(client, None, plan_for(names))
+    wait_for(lambda: seen(client, names), expected(0))
+
+
+def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
+    make_topics(client, names)
+    plan = plan_for(names, transaction_timeout_ms=10**8)
+    with pytest.raises(FatalError, match=r"transaction\.max\.timeout\.ms"):
+        admin.commit_micro_batch(client, None, plan)
+
+
+def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
+    """RELIABILITY L1."""
+    make_topics(client, names)
+    plan = plan_for(names, transaction_timeout_ms=1_000)
+
+    def state():
+        found = admin.describe_transaction(client, names["t"])
+        return found.state if found else ""
+
+    def outlive(step, when):
+        if (step, when) == ("S9", "before"):
+            wait_for(state, "CompleteAbort")
+
+    operation = commit_micro_batch(client.session, None, plan)
+    with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
+        client.run(with_steps(operation, outlive))
+    assert not isinstance(caught.value, CommitStateUnknown)
+    assert not admin.commit_micro_batch(client, None, plan).skipped
+    wait_for(lambda: seen(client, names), expected(0))
+
+
+# ------------------------------------------------------------------ administration
+
+
+def test_topics_offsets_and_groups_are_administered(client, names):
+    make_topics(client, names)
+    out = names["out"]
+    assert admin.topic_partitions(client, [out]) == {out: (0, 1)}
+    assert out in admin.topic_partitions(client, None)
+    with pytest.raises(FatalError, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topic(client, out, partitions=1)
+    admin.create_topic(client, out, partitions=1, exists_ok=True)
+    admin.commit_offsets(client, names["g"], {(out, 0): 7})
+    assert admin.committed_offsets(client, names["g"]) == {(out, 0): 7}
+    assert names["g"] in admin.list_groups(client)
+    admin.delete_group(client, names["g"])
+    assert admin.committed_offsets(client, names["g"]) == {}
+    admin.delete_group(client, names["g"], missing_ok=True)
+    admin.delete_topic(client, out)
+    with pytest.raises(UnknownTopic, match=out):
+        admin.topic_partitions(client, [out])
+    admin.delete_topic(client, out, missing_ok=True)
+
+
+def test_a_topic_that_does_not_exist_is_named(client, unique):
+    missing = unique("missing")
+    with pytest.raises(UnknownTopic, match=missing):
+        admin.topic_partitions(client, [missing])
+    with pytest.raises(UnknownTopic):
+        admin.list_offsets(client, {(missing, 0): admin.LATEST}, read_committed=True)
+
+
+def test_offsets_are_found_by_timestamp(client, names):
+    make_topics(client, names)
+    admin.commit_micro_batch(client, None, plan_for(names))
+    at = (names["out"], 0)
+    wait_until(lambda: read_all(client, *at) != [], "the commit marker")
+    found = admin.list_offsets(client, {at: 1}, read_committed=True)[at]
+    assert (found.offset, found.timestamp_ms) == (0, 1)
+    assert admin.list_offsets(client, {at: 10**15}, read_committed=True)[at].offset == -1
+    assert admin.list_offsets(client, {at: admin.EARLIEST}, read_committed=True)[at].offset == 0
+
+
+def test_an_offset_that_is_gone_is_data_loss(client, names):
+    make_topics(client, names)
+    with pytest.raises(OffsetOutOfRange) as caught:
+        list(fetch_range(client, names["out"], 0, start_offset=5, end_offset=9))
+    assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 0)
+
+
+def test_transactions_are_listed_and_described(client, names):
+    make_topics(client, names)
+    assert admin.describe_transaction(client, names["t"]) is None
+    identity = admin.commit_micro_batch(client, None, plan_for(names)).identity
+    found = admin.describe_transaction(client, names["t"])
+    assert found.producer_id == identity.producer_id
+    assert names["t"] in {t.transactional_id for t in admin.list_transactions(client)}

@@ -1,0 +1,136 @@
+"""Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
+
+The numbers are those of RELIABILITY E.4.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
+from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+
+from txnlog_spark.errors import CommitStateUnknown, TxnLogError
+from txnlog_spark.protocol import batches, commit, retry, transaction
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.retry import EndTxnVerdict
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import BASE_TIMESTAMP_AT, refresh_crc
+
+
+def check_run(version, *faults, plan=None):
+    """One faulty commit, what it claims, and restarts until the batch is done."""
+    cluster = ScriptedCluster(version)
+    plan = plan or build_plan()
+    for api_key, fault in faults:
+        cluster.script(api_key, fault)
+    try:
+        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+        assert is_committed(cluster, plan), "claimed, but not visible"
+    except CommitStateUnknown:
+        pass
+    except TxnLogError:
+        assert not is_committed(cluster, plan), "visible, but reported as failed"
+    restart_until_done(cluster, plan)
+    assert is_committed(cluster, plan)
+    check_wire_discipline(cluster)
+
+
+def test_without_a_planted_bug_the_checks_pass():
+    check_run(1, (K.END_TXN, ANSWER_LOST), (K.PRODUCE, LOST))
+
+
+def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
+    monkeypatch.setattr(commit, "decide_batch", lambda *_: False)
+    with pytest.raises(AssertionError, match="doubled"):
+        check_run(2)
+
+
+def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
+    def careless(code, *, unknown_before):
+        if code == E.PRODUCER_FENCED:
+            return EndTxnVerdict.COMMITTED
+        return retry.decide_end_commit(code, unknown_before=unknown_before)
+
+    monkeypatch.setattr(transaction, "decide_end_commit", careless)
+    with pytest.raises(AssertionError, match="claimed, but not visible"):
+        check_run(2, (K.END_TXN, refused(E.PRODUCER_FENCED)))
+
+
+def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
+    def forgetful(session, attempt, transaction_):
+        attempt.commit_sent = False
+        try:
+            yield from transaction.commit_transaction(session, transaction_)
+        finally:
+            attempt.commit_sent = False
+        raise AssertionError
+
+    monkeypatch.setattr(commit, "_commit", forgetful)
+    with pytest.raises(AssertionError, match="abort after"):
+        check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
+
+
+def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
+    original = commit._group_offsets
+    monkeypatch.setattr(commit, "_group_offsets", lambda plan: original(plan)[:-1])
+    with pytest.raises(AssertionError, match="progress and records must agree"):
+        check_run(2)
+
+
+def delayed_end_txn(cluster):
+    """Version 1: batch 0's first EndTxn(commit) is delayed into the middle of batch 1."""
+    cluster.script(K.END_TXN, LOST)
+    first = cluster.run(commit_micro_batch(cluster.session(), None, build_plan(0)))
+    late = cluster.requests(K.END_TXN)[0]
+
+    def arrive(step, _when):
+        if step == "S5.first":
+            cluster.state.end("t", late.producer_id, late.producer_epoch, committed=True, v2=False)
+
+    cluster.on_reached = arrive
+    return cluster.run(commit_micro_batch(cluster.session(), first.identity, build_plan(1)))
+
+
+def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
+    """RELIABILITY B3."""
+    cluster = ScriptedCluster(1)
+    assert delayed_end_txn(cluster).attempts == 1
+    assert len(cluster.state.committed_values(("out", 0))) == 6
+
+
+def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
+    def careless(self, *, initialised):
+        return original(self, initialised=True)
+
+    original = transaction.Transaction.identity
+    monkeypatch.setattr(transaction.Transaction, "identity", careless)
+    cluster = ScriptedCluster(1)
+    with pytest.raises(TxnLogError):
+        delayed_end_txn(cluster)
+    seen = len(cluster.state.committed_values(("out", 0)))
+    assert seen > 3, "the late EndTxn made a part of batch 1 visible"
+
+
+def test_28_resetting_sequences_is_noticed(monkeypatch):
+    def resetting(self, piece, header):
+        self._transaction.sequences.clear()
+        return original(self, piece, header)
+
+    original = batches.PartitionQueue._stamp
+    monkeypatch.setattr(batches.PartitionQueue, "_stamp", resetting)
+    with pytest.raises((AssertionError, TxnLogError)):
+        check_run(2)
+
+
+def test_29_building_a_retried_batch_again_is_noticed(monkeypatch):
+    def rebuilding(self, failed):
+        for batch in failed:
+            batch.data[BASE_TIMESTAMP_AT + 7] ^= 1
+            refresh_crc(batch.data, 0, len(batch.data))
+        original(self, failed)
+
+    original = batches.PartitionQueue.put_back
+    monkeypatch.setattr(batches.PartitionQueue, "put_back", rebuilding)
+    with pytest.raises(AssertionError, match="other bytes"):
+        check_run(2, (K.PRODUCE, LOST))
