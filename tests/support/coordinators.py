@@ -164,7 +164,7 @@ class World:
     ) -> None:
         self.config, self.group_config = config, groups
         self.host = host or MemoryHost()
-        self.disk: list[StorageOperation] = disk if disk is not None else []
+        self.disk: list[StorageOperation] = disk if disk is not None else self._seeded()
         self.now_ms, self.monotonic_ms = now_ms, 0
         self.timers: dict[tuple[str, ...], int] = {}
         self.transactions = TransactionCoordinator(config, self.host)
@@ -174,6 +174,15 @@ class World:
         self.step(self.transactions.load, 0, self.host.logs["__transaction_state", 0])
         self.step(self.groups.start)
         self.step(self.transactions.start)
+
+    def _seeded(self) -> list[StorageOperation]:
+        """What the host's logs held from the beginning, as if it had been written."""
+        operations: list[StorageOperation] = []
+        for log in self.host.logs.values():
+            operations += [Append(log.path, 0, batch) for batch in log.stored]
+            operations += [Flush((log.path,))] if log.stored else []
+            log.is_dirty = False
+        return operations
 
     def step(self, call: Callable, *args, **more):
         """Run one request, timer or load to its end; what it returned."""

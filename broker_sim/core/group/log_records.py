@@ -136,6 +136,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
     leader_epoch = reader.int32() if reader.version >= 3 else NO_LEADER_EPOCH
     metadata, commit_ms = reader.string(), reader.int64()
     expire_ms = reader.int64() if reader.version == 1 else NO_TIMESTAMP
+    reader.tagged_fields()
     return OffsetValue(committed_offset, leader_epoch, metadata, commit_ms, expire_ms)
 
 
@@ -175,6 +176,7 @@ def decode_group_value(data: bytes) -> GroupValue:
     protocol, leader = reader.nullable_string(), reader.nullable_string()
     state_ms = reader.int64() if reader.version >= 2 else NO_TIMESTAMP
     members = tuple(_read_member(reader) for _ in range(reader.array_length() or 0))
+    reader.tagged_fields()
     return GroupValue(protocol_type, generation_id, protocol, leader, state_ms, members)
 
 
