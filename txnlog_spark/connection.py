@@ -14,9 +14,12 @@ from typing import Any
 
 from txnlog_spark import embedded
 from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import DeadlineExceeded
+from txnlog_spark.protocol.cluster import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
 TOPIC_WAIT_MS_MAX = 15_000
+BOOTSTRAP_TIMEOUT_MS_MAX = 30_000
 CLIENTS_MAX = 8
 """Workers are shared by all queries of a session; the client that was made first goes first."""
 
@@ -63,8 +66,24 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
         config = SessionConfig(
             request_timeout_ms=settings.request_timeout_ms,
             operation_timeout_ms=settings.api_timeout_ms,
+            bootstrap_timeout_ms=min(BOOTSTRAP_TIMEOUT_MS_MAX, settings.api_timeout_ms),
             topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
         )
         client = Client(servers, client_id=settings.client_id, config=config)
+        _reach(client, servers)
         _clients[key] = client
     return client
+
+
+def _reach(client: Client, servers: str) -> None:
+    """Ask for the cluster once, so that a wrong address is told apart from a slow request."""
+    try:
+        client.run(refresh_metadata(client.session, ()))
+    except DeadlineExceeded as error:
+        client.close()
+        raise DeadlineExceeded(
+            f"reaching a broker at kafka.bootstrap.servers={servers} (check the address, and that "
+            "the cluster runs)",
+            error.waited_ms,
+            error.last_error,
+        ) from error

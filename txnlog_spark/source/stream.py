@@ -135,18 +135,14 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, begin: Offsets) -> Offsets:
         """The end of every partition now, or the target of AvailableNow."""
-        if self._target is not None:
-            known = {p: end for p, end in self._target.items() if p in begin}
-            self._report(find_deleted(begin, known))
-            ends = {p: max(end, begin.get(p, end)) for p, end in self._target.items()}
-            return self._with_additions(begin, ends)
-        existing = self._existing(begin)
-        latest = fetch_offsets(self._settings, existing, "latest")
-        self._report(find_deleted(begin, latest))
-        suspects = find_rewound(begin, latest)
+        ends = self._target
+        if ends is None:
+            ends = fetch_offsets(self._settings, self._existing(begin), "latest")
+        self._report(find_deleted(begin, ends))
+        suspects = find_rewound(begin, ends)
         if suspects:
-            latest = self._after_rewind(begin, latest, suspects)
-        return self._with_additions(begin, latest)
+            ends = self._after_rewind(begin, ends, suspects)
+        return self._with_additions(begin, ends)
 
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
         """The partitions that exist; a topic that was deleted is left out, not an error yet."""
@@ -161,16 +157,16 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             return tuple(sorted(p for p in begin if p.topic not in error.topics))
 
-    def _after_rewind(self, begin: Offsets, latest: Offsets, suspects: list[Loss]) -> Offsets:
+    def _after_rewind(self, begin: Offsets, ends: Offsets, suspects: list[Loss]) -> Offsets:
         """Ends for partitions that seem to have lost their tail.
 
         The last stable offset lies before the position also when the query read uncommitted
         records before: the position then holds until the transactions there are decided.
         """
         names = [loss.topic_partition for loss in suspects]
-        ends = fetch_offsets(self._settings, names, "latest", read_committed=False)
-        self._report(find_rewound(begin, ends))
-        return latest | {p: begin[p] if ends[p] >= begin[p] else latest[p] for p in names}
+        latest = fetch_offsets(self._settings, names, "latest", read_committed=False)
+        self._report(find_rewound(begin, latest))
+        return ends | {p: begin[p] if latest[p] >= begin[p] else ends[p] for p in names}
 
     def _with_additions(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Check partitions that appeared since the last batch: they are read from the earliest."""

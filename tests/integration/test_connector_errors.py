@@ -1,0 +1,190 @@
+"""Wrong input: every case is one line of ours in what Spark shows, and it says what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.connector import Pipe, error_of, finish
+from support.librdkafka import committed_offsets, create_topic
+from support.probe import free_ports
+
+FAST = {"kafka.default.api.timeout.ms": 8000, "kafka.request.timeout.ms": 2000}
+
+
+def write_error(pipe: Pipe, select: str, **options: object) -> str:
+    rows = pipe.stream().selectExpr(*select.split(";"))
+    query = pipe.write(rows, **options).trigger(availableNow=True)
+    return error_of(lambda: finish(query.start()))
+
+
+def nothing_written(pipe: Pipe) -> bool:
+    offsets = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
+    return not pipe.output_values("read_uncommitted") and not offsets
+
+
+def test_an_unreachable_cluster_is_named_within_the_time_limit(pipe: Pipe) -> None:
+    nowhere = {"kafka.bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}", **FAST}
+    started = time.monotonic()
+    line = error_of(lambda: pipe.read(**nowhere).count())
+    assert "DeadlineExceeded" in line
+    assert str(nowhere["kafka.bootstrap.servers"]) in line
+    assert "kafka.bootstrap.servers" in line
+    assert time.monotonic() - started < 60
+    assert "DeadlineExceeded" in pipe.copy_error(source=nowhere)
+    assert "DeadlineExceeded" in pipe.copy_error(sink=nowhere)
+
+
+def test_an_unknown_input_topic_is_named_and_not_created(pipe: Pipe) -> None:
+    unknown = {"subscribe": "no-such-topic", **FAST}
+    for line in (
+        error_of(lambda: pipe.read(**unknown).count()),
+        pipe.copy_error(source=unknown),
+        error_of(lambda: pipe.read(**unknown).count()),
+    ):
+        assert "UnknownTopic" in line
+        assert "no-such-topic" in line
+
+
+def test_an_output_topic_that_cannot_be_is_named(pipe: Pipe) -> None:
+    pipe.feed(range(3))
+    line = pipe.copy_error(sink={"topic": "not a topic", **FAST})
+    assert "not a topic" in line
+    assert nothing_written(pipe)
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"subscribe": None}, "option subscribe=None: set it"),
+        ({"assign": '{"a":[0]}'}, "only one of them"),
+        ({"fetchOffset.numRetries": 3}, "it is not there yet"),
+        ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
+        ({"maxOffsetsPerTriger": 5}, "did you mean maxOffsetsPerTrigger?"),
+        ({"maxOffsetsPerTrigger": "lots"}, "an integer of at least 1"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "TLS and SASL are not there yet"),
+        ({"startingOffsets": "yesterday"}, "earliest, latest, committed or JSON"),
+        ({"checkpointLocation": "/x"}, "only for writeStream"),
+        ({"assign": '{"INPUT":[7]}', "subscribe": None}, "the topic has fewer"),
+        ({"startingOffsets": '{"INPUT":{"0":0}}'}, "it must name exactly the partitions"),
+        ({"startingOffsets": '{"INPUT":{"0":9,"1":0,"2":0}}'}, "asks for offset 9"),
+    ],
+)
+def test_a_wrong_source_option_is_named_with_what_is_allowed(
+    pipe: Pipe, source: dict[str, object], named: str
+) -> None:
+    chosen = {name: _for(pipe, value) for name, value in source.items()}
+    assert named in pipe.copy_error(source=chosen)
+
+
+@pytest.mark.parametrize(
+    ("sink", "named"),
+    [
+        ({"topic": None}, "option topic=None: set it to the output topic"),
+        ({"kafka.acks": "1"}, "all or -1"),
+        ({"kafka.linger.ms": "5"}, "it is not there yet"),
+        ({"subscribe": "x"}, "only for readStream and read"),
+        ({"kafka.transaction.timeout.ms": "100000000"}, "INVALID_TRANSACTION_TIMEOUT"),
+    ],
+)
+def test_a_wrong_sink_option_is_named_and_nothing_is_written(
+    pipe: Pipe, sink: dict[str, object], named: str
+) -> None:
+    pipe.feed(range(3))
+    rows = pipe.stream().select("key", "value")
+    query = pipe.write(rows, **sink).trigger(availableNow=True)
+    assert named in error_of(lambda: finish(query.start()))
+    assert nothing_written(pipe)
+
+
+def test_a_checkpoint_from_the_sessions_configuration_is_refused_and_told_why(
+    pipe: Pipe, tmp_path: Path
+) -> None:
+    pipe.feed(range(3))
+    name = "spark.sql.streaming.checkpointLocation"
+    pipe.spark.conf.set(name, str(tmp_path / "session"))
+    try:
+        line = pipe.copy_error(sink={"checkpointLocation": None})
+    finally:
+        pipe.spark.conf.unset(name)
+    assert 'writeStream.option("checkpointLocation", ...)' in line
+    assert nothing_written(pipe)
+
+
+@pytest.mark.parametrize(
+    ("select", "named"),
+    [
+        ("value as v", "column value"),
+        ("partition as value", "column value='int': string or binary: cast it"),
+        ("value;offset as key", "column key='bigint'"),
+        ("value;offset as partition", "column partition='bigint': int"),
+        ("value;array(key) as headers", "column headers"),
+        ("value;cast(9 as int) as partition", "column partition=9: 0 to 2"),
+    ],
+)
+def test_a_wrong_column_is_named_and_nothing_is_written(
+    pipe: Pipe, select: str, named: str
+) -> None:
+    pipe.feed(range(3))
+    assert named in write_error(pipe, select)
+    assert nothing_written(pipe)
+
+
+def test_a_null_topic_is_an_error_and_nothing_is_written(pipe: Pipe) -> None:
+    pipe.feed(range(3))
+    select = f"value;case when cast(value as string) <> '1' then '{pipe.output}' end as topic"
+    assert "1 rows have a null topic" in write_error(pipe, select, topic=None)
+    assert nothing_written(pipe)
+
+
+def test_an_oversized_record_is_named_by_its_key_and_nothing_is_written(pipe: Pipe) -> None:
+    pipe.feed(range(3))
+    select = "key;if(cast(value as string) = '1', repeat('x', 2000000), 'small') as value"
+    line = write_error(pipe, select)
+    assert "MESSAGE_TOO_LARGE" in line
+    assert "b'1'" in line
+    assert nothing_written(pipe)
+
+
+def test_a_record_over_the_topics_own_limit_is_refused_and_nothing_is_seen(
+    pipe: Pipe, unique: Callable[[str], str]
+) -> None:
+    pipe.feed(range(3))
+    small = create_topic(pipe.bootstrap, unique("small"), 1, {"max.message.bytes": "1000"})
+    line = write_error(pipe, "key;repeat('x', 5000) as value", topic=small)
+    assert "MESSAGE_TOO_LARGE" in line
+    assert small in line
+    assert pipe.read(small).count() == 0
+    assert not committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
+
+
+def test_a_corrupt_batch_on_disk_is_named_and_never_read_as_data(pipe: Pipe) -> None:
+    pipe.feed(["good" * 50], partition=0)
+    (log,) = pipe.broker.data_dir.rglob(f"{pipe.input}-0/*.log")
+    data = bytearray(log.read_bytes())
+    at = data.index(b"goodgood")
+    with log.open("r+b") as file:
+        file.seek(at + 4)
+        file.write(b"evil")
+    line = pipe.copy_error()
+    assert "TXNLOG_DATA_LOSS.CORRUPT" in line
+    assert f"{pipe.input}-0" in line
+    assert nothing_written(pipe)
+
+
+def test_overwriting_a_log_is_refused(pipe: Pipe) -> None:
+    options = {"kafka.bootstrap.servers": pipe.bootstrap, "topic": pipe.output}
+    writer = pipe.rows(["x"]).write.format("txnlog").options(**options).mode("overwrite")
+    assert "append: a log cannot be overwritten" in error_of(writer.save)
+
+
+def test_a_schema_of_ones_own_is_refused(pipe: Pipe) -> None:
+    reader = pipe.spark.read.format("txnlog").schema("a int")
+    options = {"kafka.bootstrap.servers": pipe.bootstrap, "subscribe": pipe.input}
+    assert "leave it out" in error_of(lambda: reader.options(**options).load().count())
+
+
+def _for(pipe: Pipe, value: object) -> object:
+    return value.replace("INPUT", pipe.input) if isinstance(value, str) else value
