@@ -38,6 +38,7 @@ class Model:
     previous_pid: int = -1
     state: str = "none"
     blocked: bool = False
+    prepared: tuple[int, int] = (-1, -1)
     started_ms: int = 0
     partitions: frozenset = frozenset()
 
@@ -73,9 +74,11 @@ class Model:
 
     def end_v1(self, pid: int, epoch: int, commit: bool) -> tuple[ErrorCode, str]:
         """EndTxn below version 5."""
-        if self.state == "none" or pid != self.pid:
+        # Version 1 looks at the identity first, and that is still the one of PREPARE.
+        stored_pid, stored_epoch = self.prepared if self.blocked else (self.pid, self.epoch)
+        if self.state == "none" or pid != stored_pid:
             return E.INVALID_PRODUCER_ID_MAPPING, ""
-        if epoch != self.epoch:
+        if epoch != stored_epoch:
             return E.PRODUCER_FENCED, ""
         if self.blocked:
             return E.CONCURRENT_TRANSACTIONS, ""
@@ -113,6 +116,7 @@ class Model:
             self.last_epoch, self.pid, self.epoch = self.epoch, rotated_pid, 0
         elif bump:
             self.last_epoch, self.epoch = self.epoch, self.epoch + 1
+        self.prepared = (previous, LAST + 1) if rotated_pid is not None else (self.pid, self.epoch)
         self.previous_pid = previous
         self.blocked = blocked
         name = "Commit" if commit else "Abort"
