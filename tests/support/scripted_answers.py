@@ -204,11 +204,17 @@ def _produced(message, code_of):
 
 
 def _offset_fetch(cluster, message, version):
-    group_id = message.groups[0].group_id if version >= 8 else message.group_id
-    undecided = any(g == group_id for p in cluster.state.pending.values() for g, _ in p)
-    if undecided and message.require_stable:
-        return _fetched(group_id, {("out", 0): (-1, "")}, E.UNSTABLE_OFFSET_COMMIT, version)
-    return _fetched(group_id, cluster.state.offsets[group_id], E.NONE, version)
+    """As Kafka: a whole group's answer is silent about a first offset that is undecided."""
+    group = message.groups[0] if version >= 8 else message
+    offsets = cluster.state.offsets[group.group_id]
+    named = {(t.name, p) for t in group.topics or () for p in t.partition_indexes}
+    asked = named or set(offsets)
+    pending = {p for v in cluster.state.pending.values() for g, p in v if g == group.group_id}
+    if asked & pending and message.require_stable:
+        undecided = dict.fromkeys(sorted(asked & pending), (-1, ""))
+        return _fetched(group.group_id, undecided, E.UNSTABLE_OFFSET_COMMIT, version)
+    found = {p: offsets.get(p, (-1, "")) for p in sorted(asked)}
+    return _fetched(group.group_id, found, E.NONE, version)
 
 
 def _fetched(group_id, offsets, code, version):

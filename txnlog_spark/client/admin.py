@@ -50,11 +50,21 @@ def list_offsets(
 
 
 def committed_offsets(
-    client: Client, group_id: str, *, require_stable: bool = True
+    client: Client,
+    group_id: str,
+    *,
+    partitions: Iterable[Partition] = (),
+    require_stable: bool = True,
 ) -> dict[Partition, int]:
-    """All committed offsets of a group; empty for an unknown one."""
+    """All committed offsets of a group; empty for an unknown one.
+
+    Name the `partitions` that matter: Kafka does not report a partition whose first offset ever is
+    still undecided, unless it is asked for by name.
+    """
     found = client.run(
-        offsets.fetch_committed(client.session, group_id, require_stable=require_stable)
+        offsets.fetch_committed(
+            client.session, group_id, partitions=partitions, require_stable=require_stable
+        )
     )
     return {partition: c.committed_offset for partition, c in found.items()}
 

@@ -131,10 +131,15 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
     plan = attempt.plan
     identity = yield from _initialise(session, attempt)
     yield Reached("S3", "before", plan.batch_id)
-    found = yield from fetch_progress(session, plan.progress_group_id, plan.query_id)
+    partitions = {plan.progress_partition, identity.progress_partition or plan.progress_partition}
+    found = yield from fetch_progress(
+        session, plan.progress_group_id, plan.query_id, partitions=partitions
+    )
     group_offsets = None
     if plan.group_id is not None and needs_group_offsets(plan, found):
-        committed = yield from fetch_committed(session, plan.group_id)
+        committed = yield from fetch_committed(
+            session, plan.group_id, partitions=plan.source_offsets
+        )
         group_offsets = {p: c.committed_offset for p, c in committed.items()}
     skip = decide_batch(plan, found, group_offsets)
     yield Reached("S3", "after", plan.batch_id)
@@ -234,7 +239,7 @@ def _commit(
     yield Reached("S9", "after", plan.batch_id)
     yield Reached("S11", "before", plan.batch_id)
     outcome = CommitOutcome(
-        identity=identity,
+        identity=replace(identity, progress_partition=plan.progress_partition),
         skipped=False,
         progress=progress_after(plan),
         produced_records=attempt.produced.records,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog_spark.errors import FatalError, RemoteProtocolError
@@ -141,21 +141,32 @@ def _take_listed(
 
 
 def fetch_committed(
-    session: Session, group_id: str, *, require_stable: bool = True
+    session: Session,
+    group_id: str,
+    *,
+    partitions: Iterable[Partition] = (),
+    require_stable: bool = True,
 ) -> Operation[dict[Partition, CommittedOffset]]:
     """All committed offsets of a group; {} for a group that does not exist.
 
     With `require_stable` it waits while a transaction's offsets are undecided
-    (UNSTABLE_OFFSET_COMMIT, KIP-447) and refuses brokers that cannot tell. Raises FatalError,
-    DeadlineExceeded.
+    (UNSTABLE_OFFSET_COMMIT, KIP-447) and refuses brokers that cannot tell. Kafka's answer for a
+    whole group says nothing of a partition whose *first* offset is undecided
+    (`OffsetMetadataManager.fetchAllOffsets` walks the committed ones), so `partitions`, those that
+    matter, are asked for by name as well. Raises FatalError, DeadlineExceeded.
     """
-    group_type = _FETCH.OffsetFetchRequestGroup
-    message = _FETCH(
-        group_id=group_id,
-        topics=None,
-        groups=[group_type(group_id=group_id, topics=None)],
-        require_stable=require_stable,
-    )
+    found: dict[Partition, CommittedOffset] = {}
+    named = sorted(set(partitions))
+    if named and require_stable:
+        found.update((yield from _fetch_offsets(session, group_id, named, require_stable)))
+    whole = yield from _fetch_offsets(session, group_id, None, require_stable)
+    return {**found, **whole}
+
+
+def _fetch_offsets(
+    session: Session, group_id: str, named: list[Partition] | None, require_stable: bool
+) -> Operation[dict[Partition, CommittedOffset]]:
+    message = _fetch_request(group_id, named, require_stable)
     request = CoordinatorRequest(
         GROUP, group_id, message, f"reading the offsets of group {group_id!r}", _fetch_codes
     )
@@ -173,6 +184,23 @@ def fetch_committed(
         for p in topic.partitions
         if p.committed_offset >= 0
     }
+
+
+def _fetch_request(group_id: str, named: list[Partition] | None, require_stable: bool) -> Message:
+    """For the named partitions, or for all; in the shape up to v7 and in that from v8 on."""
+    group_type = _FETCH.OffsetFetchRequestGroup
+    if named is None:
+        old, new = None, None
+    else:
+        topics = by_topic(named).items()
+        old = [_FETCH.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in topics]
+        new = [group_type.OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in topics]
+    return _FETCH(
+        group_id=group_id,
+        topics=old,
+        groups=[group_type(group_id=group_id, topics=new)],
+        require_stable=require_stable,
+    )
 
 
 def _fetched_group(reply: Reply) -> Message:

@@ -66,10 +66,18 @@ def progress_offset(progress: Progress) -> CommittedOffset:
 
 
 def fetch_progress(
-    session: Session, progress_group_id: str, query_id: str
+    session: Session,
+    progress_group_id: str,
+    query_id: str,
+    *,
+    partitions: Iterable[Partition] = (),
 ) -> Operation[Progress | None]:
-    """The query's stable progress; waits while a transaction on the group is undecided."""
-    committed = yield from fetch_committed(session, progress_group_id)
+    """The query's stable progress; waits while a transaction on the group is undecided.
+
+    To be relied on after InitProducerId, which returns when the last transaction is complete with
+    all of its markers; otherwise name the `partitions` that its progress may be undecided on.
+    """
+    committed = yield from fetch_committed(session, progress_group_id, partitions=partitions)
     return newest_progress(query_id, committed.values())
 
 
@@ -79,7 +87,9 @@ def ensure_baseline_progress(session: Session, plan: CommitPlan) -> Operation[Pr
     To be called once, before a query's first transaction and before anything durable says that the
     query has written: from then on progress must exist.
     """
-    found = yield from fetch_progress(session, plan.progress_group_id, plan.query_id)
+    found = yield from fetch_progress(
+        session, plan.progress_group_id, plan.query_id, partitions=[plan.progress_partition]
+    )
     if found is not None:
         return found
     baseline = Progress(plan.query_id, plan.batch_id)

@@ -23,6 +23,8 @@ class ProducerIdentity:
     InitProducerId comes first and carries this producer id and epoch (KIP-360: PRODUCER_FENCED if
     another driver took over). `sequences` holds the next base sequence per partition in this epoch;
     it matters on transaction version 1 only, where an epoch outlives a transaction.
+    `progress_partition` is where the last commit put the progress, which may be undecided until
+    its marker is written.
     """
 
     transactional_id: str
@@ -30,6 +32,7 @@ class ProducerIdentity:
     producer_epoch: int
     initialised: bool = False
     sequences: Mapping[Partition, int] = field(default_factory=dict)
+    progress_partition: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)

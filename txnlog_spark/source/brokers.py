@@ -59,17 +59,25 @@ def fetch_offsets(
     return _list_offsets(settings, specs, read_committed=read_committed)
 
 
-def fetch_committed(settings: SourceSettings) -> dict[TopicPartition, int]:
+def fetch_committed(
+    settings: SourceSettings, partitions: Iterable[TopicPartition] = ()
+) -> dict[TopicPartition, int]:
     """The group's stable committed offsets; empty without a group.
 
-    Waits while a transaction holds offsets pending, longer than other requests may take.
+    Waits while a transaction holds offsets pending, longer than other requests may take. Kafka
+    reports a partition whose first offset ever is pending only when it is among `partitions`.
     """
     if settings.group_id is None:
         return {}
     connection = settings.connection
     api_timeout_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
     client = client_for(replace(connection, api_timeout_ms=api_timeout_ms))
-    committed = admin.committed_offsets(client, settings.group_id, require_stable=True)
+    committed = admin.committed_offsets(
+        client,
+        settings.group_id,
+        partitions=[(topic, number) for topic, number in partitions],
+        require_stable=True,
+    )
     return {TopicPartition(*name): position for name, position in committed.items()}
 
 
@@ -88,7 +96,7 @@ def fetch_positions(
         earliest=fetch_offsets(settings, partitions, "earliest"),
         latest=fetch_offsets(settings, partitions, "latest"),
         by_timestamp=_list_offsets(settings, timestamps_wanted(request, partitions)),
-        committed=fetch_committed(settings) if request.word == COMMITTED else {},
+        committed=fetch_committed(settings, partitions) if request.word == COMMITTED else {},
     )
     positions = resolve_positions(request, partitions, bounds)
     if not named:

@@ -93,7 +93,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first and begin == self._initial and not is_repeatable(self._settings.starting):
                 return start
             if first:
-                capped = cap_at_committed(begin, available, fetch_committed(self._settings))
+                committed = fetch_committed(self._settings, available)
+                capped = cap_at_committed(begin, available, committed)
                 available = available if capped is None else capped
             end = self._limited(begin, available, limit)
             reached("S0", "before", ANY_BATCH)
