@@ -74,6 +74,8 @@ class BrokerHost:
         self.died: Callable[[str], None] = lambda _: None
         self.machine_boots = 1
         """Rises with each loss of power; a killed process is started again in the same boot."""
+        self.knows_boots = True
+        """False is a planted bug: a loss of power looks like a killed process."""
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
         self._config = config
@@ -99,7 +101,8 @@ class BrokerHost:
         self._trace.line(self.name, "start", {"incarnation": self._starts})
         rng = random.Random(f"{self._seed}/{self._starts}")
         self._broker = Broker(self._config, self.disk, rng)
-        self._step(Start(f"boot-{self.machine_boots}"))
+        boot = self.machine_boots if self.knows_boots else 0
+        self._step(Start(f"boot-{boot}"))
 
     def stop(self) -> None:
         """A clean stop, as on SIGTERM."""
