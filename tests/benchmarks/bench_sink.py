@@ -122,7 +122,8 @@ def measure(spark: SparkSession, broker: str, folder: Path, rows: int, rounds: i
     folders = {"input": folder / "input", "checkpoints": folder}
     found: dict[str, list[float]] = {f"{k} {s}": [] for k in ("write", "read") for s in SINKS}
     with running_broker(broker, folder) as servers:
-        for number in range(rounds):
+        # Round 0 warms both up and is not counted.
+        for number in range(rounds + 1):
             # Who goes first changes, so that neither always meets the colder machine.
             for sink in SINKS if number % 2 else reversed(SINKS):
                 topic = f"bench-{sink}-{number}"
@@ -135,7 +136,7 @@ def measure(spark: SparkSession, broker: str, folder: Path, rows: int, rounds: i
                 rate = read_once(spark, source, servers, topic, rows // FILES * FILES)
                 found[f"read {source}"].append(rate)
                 print(f"{broker}: round {number}: read {source}: {rate:,.0f} rows/s", flush=True)
-    return found
+    return {work: rates[1:] for work, rates in found.items()}
 
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
