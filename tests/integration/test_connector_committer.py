@@ -1,0 +1,266 @@
+"""The committer against real brokers, without Spark: what drivers, runs and workers may do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.librdkafka import create_topic, read_topic
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import client_for
+from txnlog_spark.errors import (
+    BatchReplanned,
+    ProducerFenced,
+    ProgressBehind,
+    ProgressMissing,
+    StagedBatchesInvalid,
+    TxnLogError,
+)
+from txnlog_spark.sink import committer
+from txnlog_spark.sink.checkpoint import read_identity
+from txnlog_spark.sink.committer import abort_staged, commit_streaming
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
+from txnlog_spark.wire.records import Record, encode_batch
+
+
+class Query:
+    """A query's checkpoint, made by hand, and its runs: `commit` is what Spark's driver calls."""
+
+    def __init__(self, broker, folder: Path, names: Callable[[str], str], **options: str) -> None:
+        self.bootstrap = broker.bootstrap_servers
+        self.input = create_topic(self.bootstrap, names("in"), 1)
+        self.output = create_topic(self.bootstrap, names("out"), 2)
+        self.group = names("group")
+        self.checkpoint = folder
+        (folder / "offsets").mkdir(parents=True)
+        self.query_id = names("query")
+        (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+        base = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "checkpointLocation": str(folder),
+            "kafka.group.id": self.group,
+        }
+        self.settings = read_sink_settings(base | options, streaming=True)
+
+    def log(self, batch_id: int, end: int) -> None:
+        """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
+        source = json.dumps({self.input: {"0": end}})
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
+
+    def stage(self, batch_id: int, values: list[str], run: str, attempt: int = 0) -> StagedBatches:
+        """One task attempt: a record a value, all staged in a file."""
+        root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
+        staging = StagingWriter(root, f"0-{attempt}", inline_bytes_max=0)
+        for value in values:
+            staging.append(
+                self.output, len(value) % 2, [encode_batch([Record(None, value.encode())])]
+            )
+        chunks, inline, path = staging.finish()
+        counts = {self.output: 2}
+        return StagedBatches(
+            self.query_id, run, batch_id, attempt, chunks, counts, inline, path, len(values)
+        )
+
+    def commit(self, batch_id: int, values: list[str], run: str = "run-1") -> None:
+        """Log, stage and commit one batch of one task; the batch ends at 10 * (batch_id + 1)."""
+        self.log(batch_id, 10 * (batch_id + 1))
+        commit_streaming(self.settings, [self.stage(batch_id, values, run)], batch_id)
+
+    def values(self, isolation: str = "read_committed") -> list[str]:
+        """What is in the output."""
+        seen = read_topic(self.bootstrap, self.output, isolation=isolation)
+        return sorted((each.value or b"").decode() for each in seen)
+
+    def epoch(self) -> tuple[int, int]:
+        """(producer id, epoch) as recorded."""
+        recorded = read_identity(self.checkpoint)
+        assert recorded is not None
+        return recorded.producer_id, recorded.producer_epoch
+
+    @property
+    def progress_group(self) -> str:
+        """Where the progress is."""
+        return self.settings.progress_group_of(self.query_id)
+
+    def new_worker(self) -> None:
+        """The committer's process is gone; the next one knows nothing."""
+        committer._held.clear()
+
+
+@pytest.fixture
+def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    return Query(broker, tmp_path / "checkpoint", unique)
+
+
+def test_batches_are_committed_with_offsets_and_progress(query: Query) -> None:
+    query.commit(0, ["a", "bb"])
+    query.commit(1, ["c"])
+    client = client_for(query.settings.connection)
+    assert query.values() == ["a", "bb", "c"]
+    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+    progress = admin.fetch_progress(client, query.progress_group, query.query_id)
+    assert progress is not None
+    assert progress.next_batch_id == 2
+
+
+def test_a_committed_batch_is_skipped_by_a_new_run_and_its_staged_files_removed(
+    query: Query,
+) -> None:
+    query.commit(0, ["a"])
+    query.commit(0, ["a"], run="run-2")
+    assert query.values("read_uncommitted") == ["a"]
+    assert not list((query.checkpoint / "txnlog" / "staging").rglob("*.staged"))
+
+
+def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
+    query.commit(0, [])
+    query.log(1, 20)
+    commit_streaming(query.settings, [], 1)
+    client = client_for(query.settings.connection)
+    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+    query.commit(2, ["a"])
+    assert query.values() == ["a"]
+
+
+def test_of_two_attempts_of_a_task_only_the_one_spark_chose_is_written(query: Query) -> None:
+    query.log(0, 10)
+    loser = query.stage(0, ["a", "b"], "run-1", attempt=0)
+    winner = query.stage(0, ["a", "b"], "run-1", attempt=1)
+    commit_streaming(query.settings, [winner], 0)
+    assert query.values("read_uncommitted") == ["a", "b"]
+    assert not Path(loser.path or "").exists()
+
+
+def test_a_task_without_a_message_stops_the_commit(query: Query) -> None:
+    query.log(0, 10)
+    with pytest.raises(TxnLogError, match="1 of 2 tasks gave no commit message"):
+        commit_streaming(query.settings, [query.stage(0, ["a"], "r"), None], 0)
+    assert query.values("read_uncommitted") == []
+
+
+def test_a_torn_staged_file_aborts_the_batch_and_its_replay_commits_it(query: Query) -> None:
+    query.log(0, 10)
+    message = query.stage(0, ["a", "bb"], "run-1")
+    path = Path(message.path or "")
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(StagedBatchesInvalid):
+        commit_streaming(query.settings, [message], 0)
+    abort_staged([message])
+    query.commit(0, ["a", "bb"], run="run-2")
+    assert query.values() == ["a", "bb"]
+
+
+def test_a_worker_that_vanished_is_replaced_within_the_run(query: Query) -> None:
+    query.commit(0, ["a"])
+    before = query.epoch()
+    query.new_worker()
+    query.commit(1, ["b"])
+    assert query.epoch() > before
+    assert query.values() == ["a", "b"]
+
+
+def test_an_overtaken_driver_is_fenced_whether_its_worker_lives_or_not(query: Query) -> None:
+    query.commit(0, ["a"], run="old")
+    held_by_old = dict(committer._held)
+    query.new_worker()
+    query.commit(1, ["b"], run="new")
+    held_by_new = dict(committer._held)
+    identity_of_new = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
+    committer._held.clear()
+    committer._held.update(held_by_old)
+    with pytest.raises(ProducerFenced):
+        query.commit(2, ["zombie"], run="old")
+    (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity_of_new)
+    committer._held.update(held_by_new)
+    query.commit(2, ["c"], run="new")
+    assert query.values("read_committed") == ["a", "b", "c"]
+
+
+def test_two_queries_with_one_transactional_id_fence_each_other(
+    broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    shared = {"kafka.transactional.id": unique("shared")}
+    first = Query(broker, tmp_path / "1", lambda name: unique(f"{name}-1"), **shared)
+    second = Query(broker, tmp_path / "2", lambda name: unique(f"{name}-2"), **shared)
+    first.commit(0, ["a"], run="run-of-first")
+    second.commit(0, ["x"], run="run-of-second")
+    with pytest.raises(ProducerFenced) as caught:
+        first.commit(1, ["b"], run="run-of-first")
+    assert shared["kafka.transactional.id"] in str(caught.value)
+    second.commit(1, ["y"], run="run-of-second")
+    first.commit(1, ["b"], run="next-run-of-first")
+    assert (first.values(), second.values()) == (["a", "b"], ["x", "y"])
+
+
+def test_expired_progress_stops_the_query_and_says_so(query: Query) -> None:
+    query.commit(0, ["a"])
+    admin.delete_group(client_for(query.settings.connection), query.progress_group)
+    with pytest.raises(ProgressMissing, match="expired") as caught:
+        query.commit(1, ["b"], run="run-2")
+    assert "\n" not in str(caught.value)
+    assert query.values("read_uncommitted") == ["a"]
+
+
+def test_progress_must_exist_even_before_the_first_batch_was_committed(query: Query) -> None:
+    query.log(0, 10)
+    message = query.stage(0, ["a"], "run-1")
+    Path(message.path or "").unlink()
+    with pytest.raises(StagedBatchesInvalid):
+        commit_streaming(query.settings, [message], 0)
+    client = client_for(query.settings.connection)
+    progress = admin.fetch_progress(client, query.progress_group, query.query_id)
+    assert progress is not None
+    assert progress.next_batch_id == 0
+    query.commit(0, ["a"], run="run-2")
+    assert query.values() == ["a"]
+
+
+def test_a_checkpoint_ahead_of_the_brokers_stops_the_query(query: Query) -> None:
+    query.commit(0, ["a"])
+    with pytest.raises(ProgressBehind):
+        query.commit(2, ["c"], run="run-2")
+    assert query.values("read_uncommitted") == ["a"]
+
+
+def test_a_batch_that_comes_back_with_other_offsets_stops_the_query(query: Query) -> None:
+    query.commit(0, ["a"])
+    query.log(0, 15)
+    with pytest.raises(BatchReplanned):
+        commit_streaming(query.settings, [query.stage(0, ["a", "b"], "run-2")], 0)
+    assert query.values("read_uncommitted") == ["a"]
+
+
+def test_a_lost_identity_file_loses_nothing(query: Query) -> None:
+    query.commit(0, ["a"])
+    (query.checkpoint / "txnlog" / "identity.json").unlink()
+    query.new_worker()
+    query.commit(0, ["a"], run="run-2")
+    query.commit(1, ["b"], run="run-2")
+    assert query.values("read_uncommitted") == ["a", "b"]
+
+
+def test_a_sink_that_is_added_to_an_old_checkpoint_begins_where_it_is(query: Query) -> None:
+    query.commit(7, ["a"])
+    query.commit(8, ["b"])
+    assert query.values() == ["a", "b"]
+
+
+def test_tasks_that_saw_different_partition_counts_stop_the_commit(query: Query) -> None:
+    query.log(0, 10)
+    messages = [query.stage(0, ["a"], "r"), query.stage(0, ["b"], "r")]
+    messages[1].partition_counts[query.output] = 3
+    with pytest.raises(TxnLogError, match="partitions were added"):
+        commit_streaming(query.settings, messages, 0)
+    assert query.values("read_uncommitted") == []
+
+
+def test_tasks_of_another_query_stop_the_commit(query: Query) -> None:
+    query.log(0, 10)
+    message = query.stage(0, ["a"], "r")
+    (query.checkpoint / "metadata").write_text('{"id": "someone-else"}')
+    with pytest.raises(TxnLogError, match="this query's own checkpoint"):
+        commit_streaming(query.settings, [message], 0)
