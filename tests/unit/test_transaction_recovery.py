@@ -118,7 +118,6 @@ def test_the_order_on_disk_is_data_decision_markers_completion(config, version) 
         "marker __consumer_offsets-0", "marker a-0", "marker b-0",
         f"flush {everything}",
         "CompleteCommit",
-        "flush __transaction_state-0",
     ]  # fmt: skip
 
 

@@ -147,6 +147,6 @@ class MarkerManager:
         check(target is not None, "a decided transaction has its COMPLETE prepared")
         if target is None:
             return
-        error = self._manager.append(owned, target, effects, keep_pending=True)
+        error = self._manager.append(owned, target, effects, keep_pending=True, flush=False)
         if error is ErrorCode.NONE:
             del self._waiting[target.transactional_id]

@@ -2,8 +2,9 @@
 
 Every change is: prepare (in `TransactionEntry`) -> append its record -> replay. `replay` is also
 what a load does with each record, so live and recovered state are the same by construction.
-Durability: an append here is flushed before anything after it, since the answer, the markers and
-COMPLETE all rest on it (DESIGN section 5, one replica).
+Durability: an append here is flushed before anything after it, since the answer and the markers
+rest on it (DESIGN section 5, one replica). Only COMPLETE is not: a lost one is written again after
+markers that change nothing, and every later record of the id is behind it in the same file.
 
 No decision about a request is taken here (source: Kafka's `TransactionStateManager`).
 """
@@ -165,18 +166,20 @@ class TransactionStateManager:
         effects: Effects,
         *,
         keep_pending: bool = False,
+        flush: bool = True,
     ) -> ErrorCode:
         """Append a prepared value and replay it; the coordinator's error code otherwise.
 
         On an error the pending value is dropped, so that the id is not blocked for ever, unless
-        `keep_pending` (the COMPLETE of a decided transaction is tried again).
+        `keep_pending` (the COMPLETE of a decided transaction is tried again). `flush`: something
+        that comes after rests on this record.
         """
         record = Record(
             encode_key(target.transactional_id),
             encode_value(target, self._config.transaction_version),
             effects.now_ms,
         )
-        error = self._append_records(owned, [record], effects)
+        error = self._append_records(owned, [record], effects, flush=flush)
         if error is ErrorCode.NONE:
             self._replay(owned, target.transactional_id, target)
         elif not keep_pending:
@@ -194,12 +197,17 @@ class TransactionStateManager:
         return error
 
     def _append_records(
-        self, owned: TransactionPartition, records: list[Record], effects: Effects
+        self,
+        owned: TransactionPartition,
+        records: list[Record],
+        effects: Effects,
+        *,
+        flush: bool = True,
     ) -> ErrorCode:
         outcome = self._host.append(
             TRANSACTION_TOPIC, owned.partition, encode_batch(records), effects
         )
-        if outcome.error is ErrorCode.NONE and self._config.flush_on_commit:
+        if outcome.error is ErrorCode.NONE and flush and self._config.flush_on_commit:
             flush_logs(self._host, [(TRANSACTION_TOPIC, owned.partition)], effects)
         return coordinator_error(outcome.error)
 
