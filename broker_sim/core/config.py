@@ -144,7 +144,24 @@ _TOPICS = (
     _long("log.retention.ms", 604_800_000, "Topic default of retention.ms; -1 keeps all.", -1),
     _long("log.retention.bytes", -1, "Topic default of retention.bytes; -1 keeps all.", -1),
     _long("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 1),
-    _long("log.flush.interval.messages", INT64_MAX, "Topic default of flush.messages.", 1),
+    _long(
+        "log.message.timestamp.before.max.ms",
+        INT64_MAX,
+        "Topic default of message.timestamp.before.max.ms.",
+        0,
+    ),
+    _long(
+        "log.message.timestamp.after.max.ms",
+        3_600_000,
+        "Topic default of message.timestamp.after.max.ms.",
+        0,
+    ),
+    _text(
+        "compression.type",
+        "producer",
+        "Topic default of compression.type. Batches stay as the producer made them.",
+        ("producer",),
+    ),
 )
 
 _PRODUCERS = (
@@ -226,13 +243,23 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
     topic.key.name: topic
     for topic in (
         _topic("cleanup.policy", "log.cleanup.policy", "delete or compact old segments."),
-        _topic("flush.messages", "log.flush.interval.messages", "fsync every so many records."),
+        _topic("compression.type", "compression.type", "Batches stay as the producer made them."),
         _topic("index.interval.bytes", "log.index.interval.bytes", "Bytes between index entries."),
         _topic("max.message.bytes", "message.max.bytes", "The largest record batch."),
         _topic(
             "message.timestamp.type",
             "log.message.timestamp.type",
             "CreateTime keeps the producer's timestamps, LogAppendTime sets the broker's.",
+        ),
+        _topic(
+            "message.timestamp.before.max.ms",
+            "log.message.timestamp.before.max.ms",
+            "How far a producer's timestamp may lie before the broker's clock.",
+        ),
+        _topic(
+            "message.timestamp.after.max.ms",
+            "log.message.timestamp.after.max.ms",
+            "How far a producer's timestamp may lie after the broker's clock.",
         ),
         _topic("min.insync.replicas", "min.insync.replicas", "Replicas an acks=all write needs."),
         _topic("retention.bytes", "log.retention.bytes", "Old segments over this are removed."),

@@ -45,6 +45,8 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
         index_interval_bytes=int(value("index.interval.bytes")),
         max_message_bytes=int(value("max.message.bytes")),
         message_timestamp_type=str(value("message.timestamp.type")),
+        message_timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
+        message_timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         retention_ms=int(value("retention.ms")),
         retention_bytes=int(value("retention.bytes")),
         cleanup_policy=str(value("cleanup.policy")),

@@ -189,7 +189,9 @@ class BrokerHost:
                 case SetTimer(key, deadline_ms):
                     # One more ms: the loop may fire early by its clock's resolution, and the core
                     # ignores a timer whose deadline has not come.
-                    self._timers[key] = self._loop.call_at((deadline_ms + 1) / 1000, self._fire, key)
+                    self._timers[key] = self._loop.call_at(
+                        (deadline_ms + 1) / 1000, self._fire, key
+                    )
                 case CancelTimer():
                     pass
 

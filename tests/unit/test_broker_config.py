@@ -1,0 +1,111 @@
+"""The configuration table: Kafka's names, typed values, errors that name what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_sim.core.config import (
+    BROKER_CONFIG,
+    TOPIC_CONFIG,
+    BrokerConfig,
+    ConfigError,
+    format_value,
+    parse_properties,
+    parse_topic_config,
+    topic_config_value,
+)
+from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
+
+
+@pytest.mark.parametrize("name", BROKER_CONFIG)
+def test_every_default_is_allowed_by_its_own_validator(name):
+    key = BROKER_CONFIG[name]
+    assert key.parse(format_value(key.default)) == key.default
+    assert key.doc
+
+
+@pytest.mark.parametrize("name", TOPIC_CONFIG)
+def test_every_topic_option_has_the_default_of_its_broker_option(name):
+    entry = TOPIC_CONFIG[name]
+    assert entry.key.default == BROKER_CONFIG[entry.synonym].default
+
+
+def test_kafkas_defaults_are_ours():
+    config = BrokerConfig()
+    assert config.integer("transaction.max.timeout.ms") == 900_000
+    assert config.integer("offset.metadata.max.bytes") == 4096
+    assert config.integer("message.max.bytes") == 1_048_588
+    assert config.integer("transactional.id.expiration.ms") == 7 * 24 * 3600 * 1000
+    assert config.boolean("auto.create.topics.enable") is True
+    assert config.text("log.message.timestamp.type") == "CreateTime"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("num.partitons", "3", "did you mean num.partitions"),
+        ("num.partitions", "none", "whole number"),
+        ("num.partitions", "0", "between 1 and"),
+        ("num.partitions", str(2**31), "between 1 and"),
+        ("auto.create.topics.enable", "yes", "true or false"),
+        ("log.cleanup.policy", "keep", "one of delete"),
+        ("transaction.version", "3", "between 0 and 2"),
+    ],
+)
+def test_a_wrong_option_is_refused_and_named(name, value, says):
+    with pytest.raises(ConfigError, match=name) as caught:
+        BrokerConfig({name: value})
+    assert says in str(caught.value)
+
+
+def test_values_are_parsed_from_text_and_told_apart_from_defaults():
+    config = BrokerConfig({"num.partitions": " 6 ", "auto.create.topics.enable": "FALSE"})
+    assert config.integer("num.partitions") == 6
+    assert config.boolean("auto.create.topics.enable") is False
+    assert config.is_given("num.partitions")
+    assert not config.is_given("node.id")
+
+
+def test_a_topic_value_wins_over_the_brokers():
+    config = BrokerConfig({"message.max.bytes": "5000"})
+    assert topic_config_value("max.message.bytes", {}, config) == 5000
+    assert topic_config_value("max.message.bytes", {"max.message.bytes": 7}, config) == 7
+
+
+def test_an_unknown_topic_option_is_named():
+    with pytest.raises(ConfigError, match=r"retention\.mss.*did you mean retention\.ms"):
+        parse_topic_config("retention.mss", "1")
+
+
+def test_properties_have_comments_continuations_and_spaces():
+    text = "# one\n! two\n\n a = 1 \nb=x\\\n  y\nc=d=e\n"
+    assert parse_properties(text) == {"a": "1", "b": "xy", "c": "d=e"}
+
+
+def test_a_line_without_a_value_is_named_by_its_number():
+    with pytest.raises(ConfigError, match="line 2"):
+        parse_properties("a=1\nnonsense\n")
+
+
+def test_listeners_are_parsed_and_told_to_clients():
+    config = BrokerConfig({"listeners": "PLAINTEXT://[::1]:0"})
+    assert listener(config) == Endpoint("::1", 0)
+    assert str(Endpoint("::1", 9)) == "[::1]:9"
+    told = BrokerConfig({"advertised.listeners": "PLAINTEXT://kafka.example:19092"})
+    assert advertised_endpoint(told) == Endpoint("kafka.example", 19092)
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:9092", "SSL://127.0.0.1:9092", "PLAINTEXT://h:70000", "PLAINTEXT://h"]
+)
+def test_a_wrong_listener_is_refused(text):
+    with pytest.raises(ConfigError, match="listeners"):
+        listener(BrokerConfig({"listeners": text}))
+
+
+def test_the_sample_file_is_valid_and_holds_defaults():
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "conf" / "broker.properties"
+    config = BrokerConfig(parse_properties(path.read_text()))
+    assert all(config.value(name) == BrokerConfig().value(name) for name in BROKER_CONFIG)

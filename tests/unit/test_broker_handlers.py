@@ -1,0 +1,188 @@
+"""Every API: it is in the table, answers every version, and says what Kafka says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.broker_build import BrokerOnDisk, request, struct
+from support.message_build import fill
+
+from broker_sim.core.handlers import HANDLERS
+from broker_sim.core.handlers.api_versions import NOT_SPOKEN, unsupported_version_response
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+PAIRS = [
+    (key, version)
+    for key in HANDLERS
+    for version in range(APIS[key].version_min, APIS[key].version_max + 1)
+]
+
+
+def test_every_declared_api_has_a_handler_or_is_not_advertised():
+    assert set(HANDLERS) == set(APIS) - NOT_SPOKEN
+
+
+@pytest.mark.parametrize(("key", "version"), PAIRS, ids=lambda value: getattr(value, "name", value))
+def test_every_version_is_answered_and_the_answer_can_be_read(key, version):
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    rng = random.Random(f"{key.name}/{version}")
+    for number in range(5):
+        broker.send(fill(APIS[key].request, version, rng), version, connection_id=number)
+    broker.advance(100_000)
+    traces = [t for step in broker.steps for t in step.traces if t.kind == "request-failed"]
+    assert traces == []
+    refused = [r for r in broker.asked.closed.values() if "acks=0" not in r]
+    assert refused == []
+
+
+def advertised(answer) -> dict[int, tuple[int, int]]:
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+
+
+def test_api_versions_advertises_what_is_spoken_and_produce_from_0_for_librdkafka():
+    answer = BrokerOnDisk().ask(request(ApiKey.API_VERSIONS), 3)
+    table = advertised(answer)
+    assert table[ApiKey.PRODUCE] == (0, APIS[ApiKey.PRODUCE].version_max)
+    assert ApiKey.DELETE_RECORDS not in table
+    assert set(table) == set(HANDLERS)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_finalized_transaction_version_is_the_configured_one(level):
+    answer = BrokerOnDisk({"transaction.version": level}).ask(request(ApiKey.API_VERSIONS), 3)
+    finalized = {f.name: f.max_version_level for f in answer.finalized_features}
+    assert finalized == ({"transaction.version": level} if level else {})
+
+
+def test_an_api_versions_request_of_the_future_is_told_the_ranges():
+    answer = unsupported_version_response()
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert ApiKey.API_VERSIONS in advertised(answer)
+
+
+def test_find_coordinator_answers_this_broker_for_groups_and_transactions():
+    broker = BrokerOnDisk({"listeners": "PLAINTEXT://127.0.0.1:1234"})
+    for key_type in (0, 1):
+        message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["a", "b"])
+        found = broker.ask(message, 4).coordinators
+        assert [(c.key, c.node_id, c.port, c.error_code) for c in found] == [
+            ("a", 0, 1234, 0),
+            ("b", 0, 1234, 0),
+        ]
+    message = request(ApiKey.FIND_COORDINATOR, key_type=2, coordinator_keys=["a"])
+    assert broker.ask(message, 6).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def list_offsets(broker, timestamp: int, *, committed: bool = False, epoch: int = -1):
+    message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed))
+    partition = struct(
+        message,
+        "ListOffsetsPartition",
+        partition_index=0,
+        current_leader_epoch=epoch,
+        timestamp=timestamp,
+    )
+    message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=[partition])]
+    return broker.ask(message, 9).topics[0].partitions[0]
+
+
+def test_list_offsets_knows_the_special_timestamps():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert list_offsets(broker, -3).offset == -1
+    broker.produce("orders", "a", "b")
+    broker.now_ms += 1000
+    broker.produce("orders", "c")
+    assert list_offsets(broker, -1).offset == 3
+    assert list_offsets(broker, -2).offset == 0
+    assert list_offsets(broker, -3).offset == 2
+    assert list_offsets(broker, -4).offset == 0
+    assert list_offsets(broker, -5).offset == -1
+    assert list_offsets(broker, -6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    found = list_offsets(broker, broker.now_ms - 1)
+    assert (found.offset, found.timestamp) == (2, broker.now_ms)
+    assert list_offsets(broker, broker.now_ms + 1).offset == -1
+
+
+def test_a_stale_or_future_leader_epoch_is_refused():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    broker.kill()
+    assert list_offsets(broker, -1, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert list_offsets(broker, -1, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert list_offsets(broker, -1, epoch=1).error_code == 0
+    assert broker.fetch("orders", leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def incremental(broker, operation: int, name: str, value: str | None, resource_type: int = 2):
+    message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, validate_only=False)
+    change = struct(message, "AlterableConfig", name=name, config_operation=operation, value=value)
+    message.resources = [
+        struct(
+            message,
+            "AlterConfigsResource",
+            resource_type=resource_type,
+            resource_name="orders",
+            configs=[change],
+        )
+    ]
+    return broker.ask(message, 1).responses[0].error_code
+
+
+def test_configs_change_at_once_and_survive():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert incremental(broker, 0, "max.message.bytes", "100") == 0
+    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    broker.kill()
+    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert incremental(broker, 1, "max.message.bytes", None) == 0
+    assert broker.produce("orders", "x" * 200).error_code == 0
+    assert incremental(broker, 2, "cleanup.policy", "compact") == 0
+    assert broker.broker.state.image.topics["orders"].configs == {
+        "cleanup.policy": "delete,compact"
+    }
+    assert incremental(broker, 0, "no.such", "1") == ErrorCode.INVALID_CONFIG
+    assert incremental(broker, 0, "num.partitions", "1", 4) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_grows_and_does_not_shrink():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders", 2)
+
+    def grow(count: int) -> int:
+        message = request(ApiKey.CREATE_PARTITIONS, timeout_ms=1, validate_only=False)
+        entry = struct(
+            message, "CreatePartitionsTopic", name="orders", count=count, assignments=None
+        )
+        message.topics = [entry]
+        return broker.ask(message, 3).results[0].error_code
+
+    assert grow(4) == 0
+    assert broker.produce("orders", "a", partition=3).error_code == 0
+    assert grow(4) == ErrorCode.INVALID_PARTITIONS
+    assert grow(1) == ErrorCode.INVALID_PARTITIONS
+    broker.kill()
+    assert broker.fetch("orders").error_code == 0
+    assert broker.broker.state.image.partition_count("orders") == 4
+
+
+def test_topic_partitions_are_described_in_pages():
+    broker = BrokerOnDisk()
+    broker.create_topic("a", 3)
+    broker.create_topic("b", 2)
+    seen, cursor = [], None
+    for _ in range(10):
+        message = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=2)
+        message.cursor = cursor and struct(
+            message, "Cursor", topic_name=cursor.topic_name, partition_index=cursor.partition_index
+        )
+        answer = broker.ask(message, 0)
+        seen += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        cursor = answer.next_cursor
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]

@@ -1,0 +1,207 @@
+"""Topics and their durable log: what survives which crash, what is refused."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from support.broker_build import BrokerOnDisk, request, struct
+
+from broker_sim.core.config import ConfigError
+from broker_sim.core.effects import InvariantViolation
+from broker_sim.core.metadata.image import ClusterImage
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
+from broker_sim.sim.disk import SimDisk
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+
+
+def names(broker: BrokerOnDisk) -> set[str]:
+    return set(broker.broker.state.image.topics)
+
+
+def delete_topic(broker: BrokerOnDisk, name: str):
+    message = request(ApiKey.DELETE_TOPICS, topic_names=[name], timeout_ms=1)
+    return broker.ask(message, 5).responses[0]
+
+
+def metadata(broker: BrokerOnDisk, version: int = 12, **fields):
+    return broker.ask(request(ApiKey.METADATA, **fields), version)
+
+
+def wanted(name: str | None, topic_id=None):
+    message = request(ApiKey.METADATA)
+    return [struct(message, "MetadataRequestTopic", name=name, topic_id=topic_id)]
+
+
+def test_topics_partitions_and_configs_survive_a_kill():
+    broker = BrokerOnDisk()
+    created = broker.create_topic("orders", 3, retention_ms="5000")
+    cluster_id = broker.broker.state.image.cluster_id
+    broker.kill()
+    image = broker.broker.state.image
+    topic = image.topics["orders"]
+    assert (topic.partition_count, dict(topic.configs)) == (3, {"retention.ms": 5000})
+    assert topic.topic_id == created.topic_id
+    assert image.cluster_id == cluster_id
+    assert image.broker_epoch == 1
+
+
+def test_a_leader_epoch_rises_with_each_start():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    broker.produce("orders", "a")
+    broker.kill()
+    broker.produce("orders", "b")
+    log = broker.broker.state.partitions.get("orders", 0)
+    assert log.leader_epoch == 1
+    assert log.end_offset_for_epoch(0) == (0, 1)
+    assert log.end_offset_for_epoch(1) == (1, 2)
+
+
+@pytest.mark.parametrize("crash_after", range(1, 12))
+def test_a_crash_at_any_operation_of_a_creation_leaves_all_of_a_topic_or_nothing(crash_after):
+    broker = BrokerOnDisk()
+    disk, performed = broker.disk, 0
+    original = disk.apply
+
+    def apply(operation) -> None:
+        nonlocal performed
+        performed += 1
+        if performed <= crash_after:
+            original(operation)
+
+    disk.apply = apply
+    broker.create_topic("orders", 2)
+    disk.apply = original
+    broker.kill()
+    logs = [broker.broker.state.partitions.get("orders", p) for p in range(2)]
+    assert all(log is not None for log in logs) == ("orders" in names(broker))
+    if "orders" not in names(broker):
+        assert broker.create_topic("orders", 2).error_code == 0
+    assert broker.produce("orders", "a", partition=1).error_code == 0
+
+
+@pytest.mark.parametrize("crash_after", range(1, 7))
+def test_a_crash_at_any_operation_of_a_deletion_leaves_no_half_of_it(crash_after):
+    broker = BrokerOnDisk()
+    broker.create_topic("orders", 2)
+    broker.produce("orders", "old")
+    original, performed = broker.disk.apply, 0
+
+    def apply(operation) -> None:
+        nonlocal performed
+        performed += 1
+        if performed <= crash_after:
+            original(operation)
+
+    broker.disk.apply = apply
+    delete_topic(broker, "orders")
+    broker.disk.apply = original
+    broker.kill()
+    if "orders" in names(broker):
+        assert broker.fetch("orders").high_watermark == 1
+    else:
+        assert not [n for n in broker.disk.list("") if n.startswith("orders")]
+
+
+def test_a_topic_created_again_has_nothing_of_the_old_one():
+    broker = BrokerOnDisk()
+    old = broker.create_topic("orders")
+    broker.produce("orders", "old")
+    assert delete_topic(broker, "orders").error_code == 0
+    new = broker.create_topic("orders")
+    assert new.topic_id != old.topic_id
+    assert broker.fetch("orders").high_watermark == 0
+    by_id = metadata(broker, topics=wanted(None, old.topic_id)).topics[0]
+    assert by_id.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_all_topics_are_listed_and_unknown_ones_are_created_only_when_allowed():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert [t.name for t in metadata(broker, topics=None).topics] == ["orders"]
+    asked = metadata(broker, topics=wanted("fresh"), allow_auto_topic_creation=False)
+    assert asked.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked = metadata(broker, topics=wanted("fresh"), allow_auto_topic_creation=True)
+    assert (asked.topics[0].error_code, len(asked.topics[0].partitions)) == (0, 1)
+    closed = BrokerOnDisk({"auto.create.topics.enable": False})
+    asked = metadata(closed, topics=wanted("fresh"), allow_auto_topic_creation=True)
+    assert asked.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_version_0_means_all_topics_by_an_empty_list_and_later_ones_none():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert len(metadata(broker, version=0, topics=[]).topics) == 1
+    assert metadata(broker, version=1, topics=[]).topics == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ä", "a\x00"])
+def test_illegal_names_are_refused(name):
+    with pytest.raises(TopicRefused) as caught:
+        check_topic_name(name)
+    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "configs", "error"),
+    [
+        ("orders", 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("a_b", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("new", 0, {}, ErrorCode.INVALID_PARTITIONS),
+        ("new", 10_001, {}, ErrorCode.INVALID_PARTITIONS),
+        ("new", 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        ("new", 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_a_creation_that_cannot_be_is_refused_and_leaves_nothing(name, partitions, configs, error):
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    broker.create_topic("a.b")
+    result = broker.create_topic(name, partitions, **configs)
+    assert result.error_code == error
+    assert result.error_message
+    assert names(broker) == {"orders", "a.b"}
+
+
+def test_producer_ids_are_never_given_twice_though_the_broker_dies():
+    broker = BrokerOnDisk()
+    given = []
+    for _ in range(3):
+        message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)
+        given.append(broker.ask(message, 4).producer_id)
+        broker.kill()
+    assert len(set(given)) == 3
+
+
+def test_the_directory_of_another_broker_is_refused():
+    broker = BrokerOnDisk()
+    with pytest.raises(ConfigError, match=r"node\.id=0"):
+        BrokerOnDisk({"node.id": 1}, disk=broker.disk)
+
+
+def test_a_directory_whose_metadata_was_removed_is_refused():
+    broker = BrokerOnDisk()
+    disk = SimDisk()
+    disk._files = {
+        name: file for name, file in broker.disk._files.items() if "__cluster" not in name
+    }
+    with pytest.raises(ConfigError, match="metadata log"):
+        BrokerOnDisk(disk=disk)
+
+
+def test_a_record_of_an_unknown_type_is_an_error_and_not_skipped():
+    with pytest.raises(InvariantViolation, match="unknown type"):
+        ClusterImage().replay({"type": "of the future"})
+
+
+def test_internal_topics_keep_their_partition_count_when_the_configuration_changes():
+    broker = BrokerOnDisk()
+    find = request(ApiKey.FIND_COORDINATOR, key="g", key_type=0)
+    broker.ask(find, 3)
+    changed = BrokerOnDisk({"offsets.topic.num.partitions": 7}, disk=broker.disk)
+    assert changed.broker.state.image.partition_count("__consumer_offsets") == 2
+    topic_id = changed.broker.state.image.topics["__consumer_offsets"].topic_id
+    assert isinstance(topic_id, uuid.UUID)

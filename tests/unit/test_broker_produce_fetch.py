@@ -1,0 +1,286 @@
+"""Produce and Fetch through the handlers: refusals in Kafka's words, long polls, limits."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import (
+    BrokerOnDisk,
+    fetch_request,
+    produce_request,
+    request,
+)
+
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import Record, encode_batch, iter_batches
+
+
+@pytest.fixture
+def broker() -> BrokerOnDisk:
+    made = BrokerOnDisk()
+    made.create_topic("orders", 2)
+    return made
+
+
+def batch(*values: str, **producer) -> bytes:
+    return encode_batch([Record(None, v.encode(), 1) for v in values], **producer)
+
+
+def transactional(ids, *values: str, sequence: int = 0) -> bytes:
+    return batch(
+        *values,
+        producer_id=ids[0],
+        producer_epoch=ids[1],
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def init(broker: BrokerOnDisk, transactional_id: str | None = "t", version: int = 4):
+    broker.ask(request(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"]), 4)
+    message = request(
+        ApiKey.INIT_PRODUCER_ID,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    answer = broker.ask(message, version)
+    assert answer.error_code == 0
+    return answer.producer_id, answer.producer_epoch
+
+
+def end(broker: BrokerOnDisk, ids, *, commit: bool, version: int = 4):
+    message = request(
+        ApiKey.END_TXN,
+        transactional_id="t",
+        producer_id=ids[0],
+        producer_epoch=ids[1],
+        committed=commit,
+    )
+    return broker.ask(message, version)
+
+
+# --------------------------------------------------------------------------- produce
+
+
+def refusals() -> dict[str, tuple[bytes | None, ErrorCode]]:
+    good = batch("a", "b")
+    control = batch("a", producer_id=1, producer_epoch=0, base_sequence=0, control=True)
+    flipped = good[:-1] + bytes([good[-1] ^ 1])
+    return {
+        "no records": (None, ErrorCode.INVALID_RECORD),
+        "empty": (b"", ErrorCode.INVALID_RECORD),
+        "old magic": (good[:16] + b"\x01" + good[17:], ErrorCode.INVALID_RECORD),
+        "header only in part": (good[:40], ErrorCode.CORRUPT_MESSAGE),
+        "cut": (good[:-1], ErrorCode.CORRUPT_MESSAGE),
+        "bit flipped": (flipped, ErrorCode.CORRUPT_MESSAGE),
+        "two batches": (good + good, ErrorCode.INVALID_RECORD),
+        "control": (control, ErrorCode.INVALID_RECORD),
+        "transactional without id of a producer": (
+            batch("a", transactional=True),
+            ErrorCode.INVALID_RECORD,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_a_wrong_batch_is_refused_and_the_next_one_gets_its_offset(broker, name):
+    data, error = refusals()[name]
+    results = broker.produce_bytes({("orders", 0): data}, transactional_id="t")
+    assert results[0].error_code == error
+    assert results[0].base_offset == -1
+    assert broker.produce("orders", "next").base_offset == 0
+
+
+def test_one_refused_partition_does_not_stop_the_others(broker):
+    results = broker.produce_bytes(
+        {("orders", 0): batch("a")[:-1], ("orders", 1): batch("b"), ("no-such", 0): batch("c")}
+    )
+    assert [r.error_code for r in results] == [
+        ErrorCode.CORRUPT_MESSAGE,
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_acks_other_than_all_one_and_none_are_refused(broker):
+    result = broker.produce_bytes({("orders", 0): batch("a")}, acks=2)[0]
+    assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_without_acks_there_is_no_answer_and_an_error_closes_the_connection(broker):
+    key = broker.send(produce_request({("orders", 0): batch("a")}, 0), 11)
+    assert key in broker.asked.unanswered
+    assert broker.asked.closed == {}
+    assert broker.fetch("orders").high_watermark == 1
+    broker.send(produce_request({("no-such", 0): batch("a")}, 0), 11, connection_id=2)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in broker.asked.closed[2]
+
+
+def test_clients_cannot_write_to_internal_topics(broker):
+    init(broker)
+    result = broker.produce_bytes({("__transaction_state", 0): batch("a")})[0]
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_more_replicas_than_there_are_brokers_cannot_be_in_sync():
+    broker = BrokerOnDisk({"min.insync.replicas": 2})
+    broker.create_topic("orders")
+    assert broker.produce("orders", "a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    result = broker.produce_bytes({("orders", 0): batch("a")}, acks=1)[0]
+    assert result.error_code == 0
+
+
+def test_a_transactional_batch_without_transactional_id_refuses_the_whole_request(broker):
+    ids = init(broker)
+    results = broker.produce_bytes(
+        {("orders", 0): transactional(ids, "a"), ("orders", 1): batch("b")}
+    )
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert [r.error_code for r in results] == [code, code]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+def test_a_partition_that_was_not_added_is_refused_by_verification(broker, version, error):
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a")}
+    result = broker.produce_bytes(data, transactional_id="t", version=version)[0]
+    assert result.error_code == error
+    assert broker.fetch("orders").high_watermark == 0
+
+
+def test_without_verification_it_is_appended_as_before_kip_890():
+    broker = BrokerOnDisk({"transaction.partition.verification.enable": False})
+    broker.create_topic("orders")
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a")}
+    assert broker.produce_bytes(data, transactional_id="t")[0].error_code == 0
+
+
+def test_version_12_adds_the_partition_itself_and_end_txn_5_gives_the_next_epoch(broker):
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a"), ("orders", 1): transactional(ids, "b")}
+    results = broker.produce_bytes(data, transactional_id="t", version=12)
+    assert [r.error_code for r in results] == [0, 0]
+    assert broker.fetch("orders", committed=True).last_stable_offset == 0
+    ended = end(broker, ids, commit=True, version=5)
+    assert (ended.producer_id, ended.producer_epoch) == (ids[0], ids[1] + 1)
+    assert broker.fetch("orders", committed=True).last_stable_offset == 2
+    late = broker.produce_bytes(data, transactional_id="t", version=12)
+    assert {r.error_code for r in late} == {ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+def test_version_12_does_not_add_when_the_cluster_is_at_transaction_version_1():
+    broker = BrokerOnDisk({"transaction.version": 1})
+    broker.create_topic("orders")
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a")}
+    result = broker.produce_bytes(data, transactional_id="t", version=12)[0]
+    assert result.error_code == ErrorCode.TRANSACTION_ABORTABLE
+
+
+def test_a_fenced_producer_is_told_so_by_the_partition(broker):
+    old = init(broker)
+    broker.produce_bytes({("orders", 0): transactional(old, "a")}, transactional_id="t", version=12)
+    message = request(
+        ApiKey.INIT_PRODUCER_ID,
+        transactional_id="t",
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    assert broker.ask(message, 4).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert broker.ask(message, 4).error_code == 0
+    data = {("orders", 0): transactional(old, "b", sequence=1)}
+    result = broker.produce_bytes(data, transactional_id="t", version=12)[0]
+    assert result.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+# --------------------------------------------------------------------------- fetch
+
+
+def values_of(partition) -> list[int]:
+    return [header.base_offset for header, _ in iter_batches(bytes(partition.records or b""))]
+
+
+def test_a_fetch_with_enough_bytes_is_answered_at_once(broker):
+    broker.produce("orders", "a")
+    assert values_of(broker.fetch("orders", max_wait_ms=500)) == [0]
+
+
+def test_a_long_poll_is_answered_by_the_append(broker):
+    key = broker.send(fetch_request("orders"), 12)
+    assert key not in broker.asked.answers
+    broker.produce("orders", "a", partition=1)
+    assert key not in broker.asked.answers
+    broker.produce("orders", "a")
+    assert values_of(broker.asked.answers[key].responses[0].partitions[0]) == [0]
+    assert len(broker.broker.state.fetches) == 0
+    assert not [timer for timer in broker.timers if timer[0] == "fetch"]
+
+
+def test_a_long_poll_waits_for_min_bytes_and_is_answered_empty_at_its_deadline(broker):
+    key = broker.send(fetch_request("orders", min_bytes=10_000, max_wait_ms=300), 12)
+    broker.produce("orders", "a")
+    assert key not in broker.asked.answers
+    broker.advance(299)
+    assert key not in broker.asked.answers
+    broker.advance(1)
+    assert values_of(broker.asked.answers[key].responses[0].partitions[0]) == [0]
+
+
+def test_a_long_poll_under_read_committed_is_answered_by_the_marker_with_the_aborted_list(broker):
+    ids = init(broker)
+    broker.produce_bytes({("orders", 0): transactional(ids, "a")}, transactional_id="t", version=12)
+    key = broker.send(fetch_request("orders", committed=True), 12)
+    assert key not in broker.asked.answers
+    end(broker, ids, commit=False, version=5)
+    partition = broker.asked.answers[key].responses[0].partitions[0]
+    aborted = [(a.producer_id, a.first_offset) for a in partition.aborted_transactions]
+    assert aborted == [(ids[0], 0)]
+    assert values_of(partition) == [0, 1]
+
+
+def test_a_disconnected_long_poll_is_forgotten(broker):
+    broker.send(fetch_request("orders"), 12, connection_id=7)
+    broker.disconnect(7)
+    assert len(broker.broker.state.fetches) == 0
+    broker.produce("orders", "a")
+    assert not broker.asked.answers.get((7, 1))
+
+
+def test_a_deleted_topic_answers_its_long_polls(broker):
+    key = broker.send(fetch_request("orders"), 12)
+    broker.ask(request(ApiKey.DELETE_TOPICS, topic_names=["orders"], timeout_ms=1), 5)
+    partition = broker.asked.answers[key].responses[0].partitions[0]
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 10**12])
+def test_an_offset_outside_of_the_log_is_refused_at_once(broker, offset):
+    broker.produce("orders", "a")
+    partition = broker.fetch("orders", offset, max_wait_ms=10_000)
+    assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_byte_limit_holds_but_the_first_batch_always_comes(broker):
+    for _ in range(3):
+        broker.produce("orders", "x" * 100)
+    assert values_of(broker.fetch("orders", max_bytes=1)) == [0]
+    assert values_of(broker.fetch("orders", max_bytes=400)) == [0, 1]
+
+
+def test_sessions_are_not_kept_and_a_stale_one_is_refused(broker):
+    answer = broker.ask(fetch_request("orders", session_epoch=0, max_wait_ms=0), 12)
+    assert (answer.session_id, answer.error_code) == (0, 0)
+    answer = broker.ask(fetch_request("orders", session_id=5, session_epoch=3), 12)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_log_append_time_is_told_to_the_producer(broker):
+    broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime")
+    assert broker.produce("stamped", "a").log_append_time_ms == broker.now_ms

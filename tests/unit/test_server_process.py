@@ -1,0 +1,139 @@
+"""The broker as a process: READY, clean errors, locks, kill and restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from support.raw import Connection
+
+from broker_sim import ClusterError, LocalCluster
+from broker_sim.__main__ import EXIT_CANNOT_START, main
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+
+def start_arguments(tmp_path, *more: str) -> list[str]:
+    return ["start", "--data-dir", str(tmp_path), "--port", "0", *more]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with LocalCluster(tmp_path / "data") as made:
+        yield made
+
+
+def port_of(cluster: LocalCluster) -> int:
+    return int(cluster.bootstrap_servers.rpartition(":")[2])
+
+
+def cluster_id(cluster: LocalCluster) -> str:
+    message = APIS[ApiKey.DESCRIBE_CLUSTER].request(
+        include_cluster_authorized_operations=False, endpoint_type=1
+    )
+    with Connection(port_of(cluster)) as connection:
+        return connection.ask(message, 1).cluster_id
+
+
+def test_a_cluster_keeps_its_port_and_its_data_over_kill_and_restart(cluster):
+    servers, identity = cluster.bootstrap_servers, cluster_id(cluster)
+    cluster.kill()
+    assert not cluster.is_running()
+    cluster.restart()
+    assert cluster.bootstrap_servers == servers
+    assert cluster_id(cluster) == identity
+    cluster.restart()
+    assert cluster_id(cluster) == identity
+
+
+def test_a_clean_stop_leaves_the_marker_and_a_kill_does_not(cluster):
+    marker = cluster.broker_dir() / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    cluster.stop()
+    assert marker.exists()
+    cluster.start()
+    assert not marker.exists()
+    cluster.kill()
+    assert not marker.exists()
+
+
+def test_two_brokers_on_one_directory_are_refused(cluster, capsys):
+    code = main(start_arguments(cluster.data_dir))
+    assert code == EXIT_CANNOT_START
+    assert "another broker is running on" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code = main(["start", "--data-dir", str(tmp_path), "--port", str(port)])
+    assert code == EXIT_CANNOT_START
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "num.partitons=1"], "did you mean num.partitions"),
+        (["--set", "num.partitions"], "--set takes KEY=VALUE"),
+        (["--brokers", "3"], "not there yet"),
+        (["--port", "70000"], "--port 70000"),
+        (["--config", "/no/such.properties"], "cannot read"),
+        (["--set", "advertised.listeners=SSL://h:1"], "SSL is not there yet"),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line(tmp_path, capsys, arguments, says):
+    assert main(start_arguments(tmp_path, *arguments)) == EXIT_CANNOT_START
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_in_the_place_of_the_directory_is_named(tmp_path, capsys):
+    path = tmp_path / "file"
+    path.write_text("")
+    assert main(["start", "--data-dir", str(path), "--port", "0"]) == EXIT_CANNOT_START
+    assert "cannot use the data directory" in capsys.readouterr().err
+
+
+def test_a_broker_that_cannot_start_is_an_error_with_its_reason(tmp_path):
+    cluster = LocalCluster(tmp_path, config={"num.partitions": 0})
+    with pytest.raises(ClusterError, match=r"num\.partitions must be between"):
+        cluster.start()
+
+
+def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path):
+    wanted = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-m", "broker_sim", *start_arguments(tmp_path)]
+    broker = subprocess.Popen(
+        [*command, "--exit-with-pid", str(wanted.pid)], stdout=subprocess.PIPE, text=True
+    )
+    assert broker.stdout.readline().startswith("READY bootstrap.servers=127.0.0.1:")
+    os.kill(wanted.pid, signal.SIGKILL)
+    wanted.communicate()
+    assert broker.wait(20) == 0
+    broker.stdout.close()
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path):
+    config = {"connections.max.idle.ms": 1000}
+    with LocalCluster(tmp_path, config=config) as cluster, Connection(port_of(cluster)) as idle:
+        assert idle.closed_by_peer()
+
+
+def test_connections_over_the_limit_are_closed_at_once(tmp_path):
+    message = APIS[ApiKey.API_VERSIONS].request(
+        client_software_name="a", client_software_version="1"
+    )
+    with (
+        LocalCluster(tmp_path, config={"max.connections": 1}) as cluster,
+        Connection(port_of(cluster)) as first,
+        Connection(port_of(cluster)) as second,
+    ):
+        assert second.closed_by_peer()
+        assert first.ask(message, 3).error_code == 0
