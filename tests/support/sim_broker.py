@@ -28,9 +28,6 @@ class SimBroker:
         transaction_version: int = 2,
     ) -> None:
         self.folder = folder
-        self._cluster_dir = folder / "data"
-        self.data_dir = self._cluster_dir / "broker-0"
-        """Where the partitions are, as in `ApacheKafka`."""
         folder.mkdir(parents=True, exist_ok=True)
         settings = SMALL_BROKER | (config or {})
         if transaction_version != 2:
