@@ -1,0 +1,151 @@
+"""Tasks that fail and come again, batches of every size, queries that meet: each record once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+from support.connector import Pipe, error_of, finish
+from support.librdkafka import committed_offsets
+from support.probe import wait_until
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import ConnectionSettings, client_for
+
+WORKER_BYTES_MAX = 400 * 1024 * 1024
+BIG_BATCH_BYTES = 512 * 1024 * 1024
+VALUE_BYTES = 8 * 1024
+
+
+def fail_first_attempts(rows: DataFrame) -> DataFrame:
+    """Rows as they are, but every task's first attempt dies after its last row."""
+
+    def dying(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        yield from batches
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() == 0:
+            raise RuntimeError("this attempt dies")
+
+    return rows.select("key", "value").mapInArrow(dying, "key binary, value binary")
+
+
+def test_a_task_that_dies_and_is_tried_again_writes_once(pipe: Pipe) -> None:
+    pipe.feed(range(60))
+    pipe.copy(transform=fail_first_attempts)
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(60)))
+
+
+def test_a_task_that_always_dies_fails_the_query_and_its_restart_writes_once(pipe: Pipe) -> None:
+    from pyspark.errors import PySparkException
+
+    pipe.feed(range(20))
+    broken = "if(cast(value as string) = '7', raise_error('poison'), value) as value"
+    with pytest.raises(PySparkException, match="poison"):
+        pipe.copy(transform=lambda rows: rows.selectExpr("key", broken))
+    assert pipe.output_values("read_uncommitted") == []
+    pipe.copy()
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(20)))
+
+
+def test_a_batch_without_rows_commits_its_source_offsets(pipe: Pipe) -> None:
+    pipe.feed(range(20))
+    pipe.copy(transform=lambda rows: rows.select("key", "value").where("value is null"))
+    assert pipe.output_values("read_uncommitted") == []
+    assert sum(committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3).values()) == 20
+    pipe.feed(["one row"])
+    pipe.copy()
+    assert pipe.output_values("read_uncommitted") == ["one row"]
+
+
+def test_progress_that_expired_while_the_query_was_stopped_stops_it_and_says_so(
+    pipe: Pipe,
+) -> None:
+    pipe.feed(range(10))
+    pipe.copy()
+    client = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    admin.delete_group(client, f"{pipe.group}.progress.{pipe.query_id}")
+    pipe.feed(range(10, 20))
+    line = pipe.copy_error()
+    assert "ProgressMissing" in line
+    assert "expired" in line
+    assert "startingOffsets=committed" in line
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
+
+
+def test_two_queries_that_share_a_transactional_id_by_mistake_fence_and_double_nothing(
+    pipe: Pipe, tmp_path: Path
+) -> None:
+    shared = {"kafka.transactional.id": f"shared-{pipe.group}"}
+    pipe.feed(range(10))
+    rows = pipe.stream().select("key", "value")
+    first = pipe.write(rows, **shared).trigger(processingTime="200 milliseconds").start()
+    try:
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first query", timeout_s=90)
+        elsewhere = {"checkpointLocation": tmp_path / "second", "kafka.group.id": None, **shared}
+        only_odd = rows.where("cast(value as string) in ('1', '3')")
+        finish(pipe.write(only_odd, **elsewhere).trigger(availableNow=True).start())
+        pipe.feed(range(10, 20))
+        line = error_of(lambda: finish(first))
+    finally:
+        first.stop()
+    assert "ProducerFenced" in line
+    assert shared["kafka.transactional.id"] in line
+    assert pipe.output_values() == sorted([*map(str, range(10)), "1", "3"])
+    pipe.copy(sink=shared)
+    assert pipe.output_values() == sorted([*map(str, range(20)), "1", "3"])
+
+
+@contextmanager
+def watched_workers(limit_bytes: int) -> Iterator[dict[int, int]]:
+    """The largest resident size of each Python descendant of this process, by pid."""
+    peaks: dict[int, int] = {}
+    done = threading.Event()
+
+    def watch() -> None:
+        me = psutil.Process(os.getpid())
+        while not done.wait(0.05):
+            for child in me.children(recursive=True):
+                try:
+                    if "python" in child.name():
+                        peaks[child.pid] = max(peaks.get(child.pid, 0), child.memory_info().rss)
+                except psutil.Error:
+                    continue
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peaks
+    finally:
+        done.set()
+        watcher.join()
+    assert peaks
+    assert max(peaks.values()) < limit_bytes, peaks
+
+
+@pytest.mark.slow
+def test_a_batch_of_512_mib_keeps_every_python_worker_small(pipe: Pipe) -> None:
+    count = BIG_BATCH_BYTES // VALUE_BYTES
+    rows = (
+        pipe.spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=str(count), numPartitions="2")
+        .load()
+        .selectExpr(f"rpad(cast(value as string), {VALUE_BYTES}, 'x') as value")
+    )
+    options = {"kafka.transaction.timeout.ms": 300_000}
+    with watched_workers(WORKER_BYTES_MAX) as peaks:
+        query = pipe.write(rows, **options).trigger(once=True).start()
+        if not query.awaitTermination(280):
+            raise AssertionError(f"the query hangs: {query.status}")
+        counted = pipe.read(pipe.output).where(f"length(value) = {VALUE_BYTES}").count()
+    assert counted == count
+    print({pid: f"{size >> 20} MiB" for pid, size in sorted(peaks.items())})
+    assert not list((pipe.checkpoint / "txnlog").rglob("*.staged"))
