@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker_sim.core.config import ConfigError, ConfigValue, parse_properties
-from broker_sim.core.effects import InvariantViolation
 
 EXIT_CANNOT_START = 2
 EXIT_CRASHED = 70
@@ -63,7 +62,7 @@ def _start(arguments: argparse.Namespace) -> int:
     except (ConfigError, CannotStart) as error:
         print(f"broker_sim: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CANNOT_START
-    except (InvariantViolation, OSError):
+    except Exception:  # noqa: BLE001 the process ends here, whatever it was
         traceback.print_exc()
         return EXIT_CRASHED
     return 0

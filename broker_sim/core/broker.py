@@ -28,6 +28,7 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
+from broker_sim.core.log.timestamps import Decompress
 from broker_sim.core.parked import TIMER as FETCH_TIMER
 from broker_sim.core.state import BrokerState, respond
 
@@ -41,10 +42,21 @@ PRODUCER_EXPIRATION_TIMER = ("producer-id-expiration",)
 class Broker:
     """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
 
-    def __init__(self, config: BrokerConfig, storage: Storage, rng: Random) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        rng: Random,
+        *,
+        decompress: Decompress | None = None,
+    ) -> None:
+        """`rng` is all the entropy there is. `decompress` makes ListOffsets by time exact in
+        compressed batches, where it is otherwise up to one batch early.
+        """
         self._config = config
         self._storage = storage
         self._rng = rng
+        self._decompress = decompress
         self._state: BrokerState | None = None
 
     @property
@@ -84,6 +96,7 @@ class Broker:
         self._state = startup.start(
             self._config, self._storage, self._rng, effects, machine_boot_id=machine_boot_id
         )
+        self._state.decompress = self._decompress
         self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
         self._schedule(
             PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects

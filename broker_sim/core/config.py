@@ -22,6 +22,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; the text names the option and what is allowed."""
 
 
+class DataDirectoryError(ConfigError):
+    """A data directory that cannot be used as it is; the text says what is wrong with it."""
+
+
 class ConfigKind(enum.IntEnum):
     """Value types, numbered as in `DescribeConfigs` answers (Kafka's `ConfigType`)."""
 

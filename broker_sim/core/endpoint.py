@@ -11,6 +11,8 @@ _LISTENER = re.compile(
     r"(?P<protocol>[A-Z_]+)://(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(?P<port>\d+)"
 )
 
+_ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -43,7 +45,12 @@ def listener(config: BrokerConfig) -> Endpoint:
 
 
 def advertised_endpoint(config: BrokerConfig) -> Endpoint:
-    """What clients are told: `advertised.listeners`, else the listener."""
+    """What clients are told: `advertised.listeners`, else the listener. Raises ConfigError."""
     text = config.text("advertised.listeners")
     endpoint = parse_endpoint("advertised.listeners", text) if text else listener(config)
-    return Endpoint(endpoint.host or "127.0.0.1", endpoint.port)
+    if endpoint.host in _ALL_INTERFACES:
+        raise ConfigError(
+            "clients cannot connect to all interfaces: set advertised.listeners to an address of "
+            "this machine that they can reach"
+        )
+    return endpoint

@@ -11,12 +11,13 @@ import re
 import uuid
 from collections.abc import Iterable
 
-from broker_sim.core.config import BrokerConfig, ConfigValue, topic_config_value
+from broker_sim.core.config import BrokerConfig, ConfigValue, DataDirectoryError, topic_config_value
 from broker_sim.core.effects import Delete, Effects, Flush, Storage
 from broker_sim.core.log import (
     DELETED_SUFFIX,
     AppendOrigin,
     AppendResult,
+    InconsistentTopicId,
     LogConfig,
     PartitionLog,
 )
@@ -169,15 +170,18 @@ class PartitionTable:
     def _open(
         self, topic: Topic, partition: int, *, clean_shutdown: bool, effects: Effects
     ) -> PartitionLog:
-        return PartitionLog.load(
-            topic=topic.name,
-            partition=partition,
-            topic_id=topic.topic_id.bytes,
-            config=log_config(topic, self._config),
-            storage=self._storage,
-            clean_shutdown=clean_shutdown,
-            effects=effects,
-        )
+        try:
+            return PartitionLog.load(
+                topic=topic.name,
+                partition=partition,
+                topic_id=topic.topic_id.bytes,
+                config=log_config(topic, self._config),
+                storage=self._storage,
+                clean_shutdown=clean_shutdown,
+                effects=effects,
+            )
+        except InconsistentTopicId as error:
+            raise DataDirectoryError(str(error)) from error
 
     def _create(self, topic: Topic, partition: int, effects: Effects) -> PartitionLog:
         return PartitionLog.create(

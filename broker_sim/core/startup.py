@@ -13,7 +13,7 @@ import base64
 import functools
 from typing import TYPE_CHECKING
 
-from broker_sim.core.config import BrokerConfig, ConfigError, parse_properties
+from broker_sim.core.config import BrokerConfig, DataDirectoryError, parse_properties
 from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
 from broker_sim.core.endpoint import advertised_endpoint
@@ -30,6 +30,7 @@ from broker_sim.core.partitions import PartitionTable
 from broker_sim.core.state import BrokerState
 from broker_sim.core.topic_admin import TopicAdmin
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
+from txnlog_spark.wire.records import CorruptBatch
 
 if TYPE_CHECKING:
     from random import Random
@@ -50,14 +51,17 @@ def start(
     *,
     machine_boot_id: str = "",
 ) -> BrokerState:
-    """A broker with everything recovered. Raises ConfigError when the directory is not its own."""
+    """A broker with everything recovered. Raises DataDirectoryError when it is not its own."""
     properties = _read_properties(config, storage)
     clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
     if clean:
         effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
     partitions = PartitionTable(config, storage)
     metadata = MetadataLog(partitions.open_metadata_log(clean_shutdown=clean, effects=effects))
-    metadata.load()
+    try:
+        metadata.load()
+    except CorruptBatch as error:
+        raise DataDirectoryError(f"the metadata log is damaged: {error}") from error
     image = metadata.image
     _check_cluster(properties, image)
     if not image.cluster_id:
@@ -176,10 +180,10 @@ def _read_properties(config: BrokerConfig, storage: Storage) -> dict[str, str]:
         return {}
     version = properties.get("version")
     if version != META_PROPERTIES_VERSION:
-        raise ConfigError(f"{META_PROPERTIES_FILE} has version {version}, we know only 1")
+        raise DataDirectoryError(f"{META_PROPERTIES_FILE} has version {version}, we know only 1")
     node_id = str(config.integer("node.id"))
     if properties.get("node.id") != node_id:
-        raise ConfigError(
+        raise DataDirectoryError(
             f"the data directory belongs to node.id={properties.get('node.id')}, "
             f"this broker has node.id={node_id}"
         )
@@ -189,7 +193,7 @@ def _read_properties(config: BrokerConfig, storage: Storage) -> dict[str, str]:
 def _check_cluster(properties: dict[str, str], image: ClusterImage) -> None:
     written = properties.get("cluster.id")
     if written is not None and written != image.cluster_id:
-        raise ConfigError(
+        raise DataDirectoryError(
             f"{META_PROPERTIES_FILE} says cluster.id={written}, the metadata log says "
             f"{image.cluster_id or 'nothing'}: files of two clusters are mixed, or the metadata "
             "log was removed"

@@ -143,11 +143,11 @@ class Connection(asyncio.Protocol):
                 self._fill(response.correlation_id, response)
         self._send_ready()
 
-    def close(self, reason: str) -> None:
-        """Send what is ready, then close."""
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Send what was written, then close; `level` is the log's for this reason."""
         if self._closing or self._transport is None:
             return
-        _log.warning("closing connection %d from %s: %s", self.connection_id, self.peer, reason)
+        _log.log(level, "closing connection %d from %s: %s", self.connection_id, self.peer, reason)
         self._closing = True
         self._transport.close()
 

@@ -97,7 +97,7 @@ class BrokerHost:
             handle.cancel()
         self._timers.clear()
         for connection in list(self._connections.values()):
-            connection.close("the broker stops")
+            connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
 
     def accept(self) -> Connection:
@@ -213,5 +213,5 @@ class BrokerHost:
         limit = self._loop.time() - self._idle_seconds_max
         for connection in list(self._connections.values()):
             if connection.is_idle and connection.last_active < limit:
-                connection.close("idle for connections.max.idle.ms")
+                connection.close("idle for connections.max.idle.ms", level=logging.INFO)
         self._loop.call_later(self._idle_check_seconds(), self._close_idle)

@@ -13,6 +13,7 @@ on disk (the pages may be marked clean), so the process must end and recover.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 from collections import OrderedDict
@@ -171,7 +172,7 @@ class FileStorage:
 
     def _flush(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.fdatasync(self._open(path, create=False))
+            sync(self._open(path, create=False))
         folder = _folder(path)
         while folder in self._new_entries:
             self._new_entries.discard(folder)
@@ -198,7 +199,7 @@ class FileStorage:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
+            sync(descriptor)
         finally:
             os.close(descriptor)
         self._forget(path)
@@ -224,6 +225,16 @@ class FileStorage:
         below = path + "/"
         for name in [n for n in self._descriptors if n == path or n.startswith(below)]:
             os.close(self._descriptors.pop(name))
+
+
+def sync(descriptor: int) -> None:
+    """Return when the file's bytes and its size are on the medium."""
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync stops at the drive's cache
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
 
 
 def _folder(path: str) -> str:

@@ -95,6 +95,15 @@ def test_listeners_are_parsed_and_told_to_clients():
     assert advertised_endpoint(told) == Endpoint("kafka.example", 19092)
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_all_interfaces_need_an_address_that_clients_can_reach(host):
+    config = {"listeners": f"PLAINTEXT://{host}:9092"}
+    with pytest.raises(ConfigError, match=r"set advertised\.listeners"):
+        advertised_endpoint(BrokerConfig(config))
+    config["advertised.listeners"] = "PLAINTEXT://10.0.0.1:9092"
+    assert advertised_endpoint(BrokerConfig(config)) == Endpoint("10.0.0.1", 9092)
+
+
 @pytest.mark.parametrize(
     "text", ["127.0.0.1:9092", "SSL://127.0.0.1:9092", "PLAINTEXT://h:70000", "PLAINTEXT://h"]
 )

@@ -26,18 +26,18 @@ def calls(monkeypatch, tmp_path):
     def name_of(descriptor: int) -> str:
         return os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path)
 
-    real_pwrite, real_sync = os.pwrite, os.fdatasync
+    real_pwrite, real_sync = os.pwrite, storage_module.sync
 
     def pwrite(descriptor: int, data, position: int) -> int:
         seen.append(f"write {name_of(descriptor)}")
         return real_pwrite(descriptor, data, position)
 
-    def fdatasync(descriptor: int) -> None:
+    def sync(descriptor: int) -> None:
         seen.append(f"sync {name_of(descriptor)}")
         real_sync(descriptor)
 
     monkeypatch.setattr(storage_module.os, "pwrite", pwrite)
-    monkeypatch.setattr(storage_module.os, "fdatasync", fdatasync)
+    monkeypatch.setattr(storage_module, "sync", sync)
     return seen
 
 
@@ -93,7 +93,7 @@ def test_another_file_waits_until_the_flush_before_it_is_done(storage, calls):
 )
 def test_every_other_operation_waits_for_flushes_before_it(storage, calls, operation):
     storage.perform([Append("f", 0, b"a"), Flush(("f",)), operation])
-    assert calls == ["write f", "sync f"]
+    assert calls[:2] == ["write f", "sync f"]
 
 
 def test_a_flush_of_a_file_that_is_gone_is_nothing(storage):
@@ -121,7 +121,7 @@ def test_a_failing_disk_is_not_retried(storage, monkeypatch):
         raise OSError(5, "Input/output error")
 
     storage.perform([Append("f", 0, b"a"), Flush(("f",))])
-    monkeypatch.setattr(storage_module.os, "fdatasync", fails)
+    monkeypatch.setattr(storage_module, "sync", fails)
     with pytest.raises(OSError, match="Input/output"):
         storage.barrier()
     monkeypatch.undo()

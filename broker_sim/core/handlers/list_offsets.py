@@ -8,6 +8,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import check_leader_epoch, find_log
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.log.timestamps import Decompress
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -46,14 +47,16 @@ def _partition(state: BrokerState, topic: str, entry: Any, committed: bool) -> A
     if entry.timestamp < LATEST_TIERED:
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     try:
-        found = _find(log, entry.timestamp, committed)
+        found = _find(log, entry.timestamp, committed, state.decompress)
     except CorruptBatch:
         return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
     epoch = -1 if found == NOTHING else log.leader_epoch
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
 
 
-def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
+def _find(
+    log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress | None
+) -> tuple[int, int]:
     """(timestamp, offset); `NOTHING` when no record is that late."""
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
@@ -63,9 +66,9 @@ def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
+        found = log.max_timestamp_offset(decompress)
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = log.offset_for_timestamp(timestamp, decompress)
     return found if found is not None and found[1] < end else NOTHING
 
 
