@@ -1,0 +1,144 @@
+"""Batch reads and writes, and the embedded broker that needs no cluster at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from support.connector import Pipe, error_of
+from support.librdkafka import producer, transactional
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import ConnectionSettings, client_for
+
+
+def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None:
+    pipe = both_pipe
+    rows = pipe.spark.sql(
+        """select cast('k' as binary) key, 'v' value, 1 partition,
+                  array(named_struct('key', 'h', 'value', cast('x' as binary))) headers,
+                  timestamp'2013-01-01 10:15:00.123' at
+           union all select null, null, 2, null, null"""
+    )
+    pipe.save(rows, timestampColumn="at")
+    read = pipe.read(pipe.output, includeHeaders="true").orderBy("partition").collect()
+    assert [(r.key, r.value, r.topic, r.partition, r.offset) for r in read] == [
+        (bytearray(b"k"), bytearray(b"v"), pipe.output, 1, 0),
+        (None, None, pipe.output, 2, 0),
+    ]
+    assert read[0].timestamp.isoformat() == "2013-01-01T10:15:00.123000"
+    assert [(h.key, bytes(h.value)) for h in read[0].headers] == [("h", b"x")]
+    assert read[1].headers in ([], None)
+    assert read[1].timestampType == 0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: str) -> None:
+    values = [f"{codec}-{n}" * 20 for n in range(50)]
+    pipe.save(pipe.rows(values), **{"kafka.compression.type": codec})
+    assert pipe.output_values() == sorted(values)
+    read = pipe.read(pipe.output).selectExpr("cast(value as string) v").collect()
+    assert sorted(row.v for row in read) == sorted(values)
+
+
+def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
+    both_pipe: Pipe, unique: Callable[[str], str]
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(3), partition=0)
+    aborted = transactional(pipe.bootstrap, unique("aborted"))
+    aborted.begin_transaction()
+    aborted.produce(pipe.input, b"aborted", partition=0)
+    aborted.flush(30)
+    aborted.abort_transaction(30)
+    pipe.feed(range(3, 6), partition=0)
+    still_open = transactional(pipe.bootstrap, unique("open"))
+    still_open.begin_transaction()
+    still_open.produce(pipe.input, b"open", partition=0)
+    still_open.flush(30)
+    pipe.feed(range(6, 8), partition=0)
+    values = sf.expr("cast(value as string) v")
+    committed = [row.v for row in pipe.read().select(values).collect()]
+    everything = pipe.read(**{"kafka.isolation.level": "read_uncommitted"}).select(values)
+    assert committed == [str(n) for n in range(6)]
+    assert sorted(r.v for r in everything.collect()) == sorted(
+        [*map(str, range(8)), "aborted", "open"]
+    )
+    still_open.abort_transaction(30)
+
+
+def test_offsets_and_timestamps_bound_a_read(pipe: Pipe) -> None:
+    made = producer(pipe.bootstrap)
+    for n in range(10):
+        made.produce(pipe.input, str(n).encode(), partition=0, timestamp=1000 * (n + 1))
+    assert made.flush(30) == 0
+
+    def values(**options: object) -> list[int]:
+        rows = pipe.read(**options).selectExpr("cast(cast(value as string) as int) v").collect()
+        return sorted(row.v for row in rows)
+
+    def of_input(offset: int) -> str:
+        return json.dumps({pipe.input: {"0": offset, "1": -2, "2": -2}})
+
+    ends = json.dumps({pipe.input: {"0": 7, "1": -1, "2": -1}})
+    assert values(startingOffsets=of_input(3), endingOffsets=ends) == [3, 4, 5, 6]
+    latest = "latest"
+    by_time = {"startingTimestamp": 5000, "startingOffsetsByTimestampStrategy": latest}
+    assert values(**by_time, endingTimestamp=9000) == [4, 5, 6, 7]
+    assert "no record" in error_of(lambda: values(startingTimestamp=5000))
+
+
+def test_a_read_of_empty_topics_is_empty(pipe: Pipe) -> None:
+    assert pipe.read().count() == 0
+
+
+def test_a_batch_write_is_one_transaction_and_leaves_no_group_behind(pipe: Pipe) -> None:
+    pipe.save(pipe.rows(range(500)).repartition(4))
+    assert pipe.output_values() == sorted(map(str, range(500)))
+    groups = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    assert not [g for g in admin.list_groups(groups) if "write-" in str(g)]
+
+
+def test_a_batch_write_that_fails_writes_nothing(pipe: Pipe) -> None:
+    broken = pipe.rows(range(100)).repartition(2).selectExpr(
+        "if(value = '57', repeat('x', 2000000), value) as value"
+    )  # fmt: skip
+    assert "MESSAGE_TOO_LARGE" in error_of(lambda: pipe.save(broken))
+    assert pipe.output_values("read_uncommitted") == []
+
+
+def test_a_batch_read_may_feed_a_write_to_topics_named_by_a_column(
+    pipe: Pipe, unique: Callable[[str], str]
+) -> None:
+    pipe.feed(range(20))
+    named = f"if(cast(value as string) < '5', '{pipe.output}', '{unique('auto')}') as topic"
+    pipe.save(pipe.read().selectExpr("key", "value", named), topic=None)
+    both = pipe.read(f"{pipe.output},{unique('auto')}").groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in both} == {pipe.output: 15, unique("auto"): 5}
+
+
+def test_without_a_cluster_an_embedded_broker_is_started_found_and_restarted(
+    connector_spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "embedded")
+    rows = connector_spark.createDataFrame([("a",), ("b",)], "value string")
+    rows.write.format("txnlog").mode("append").option("topic", "t").save(path)
+    first = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
+    reader = connector_spark.read.format("txnlog").option("subscribe", "t")
+    try:
+        assert reader.load(path).count() == 2
+        again = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
+        assert again == first
+        os.kill(first["pid"], signal.SIGKILL)
+        assert reader.load(path).count() == 2
+        second = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
+        assert second["pid"] != first["pid"]
+    finally:
+        running = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
+        os.kill(running["pid"], signal.SIGTERM)
