@@ -101,7 +101,7 @@ def format_offsets(offsets: SourceOffset) -> str:
 
 
 def by_plain_names(offsets: SourceOffset) -> dict[tuple[str, int], int]:
-    """The same offsets under plain (topic, partition) tuples, as the protocol's values type them."""
+    """The same offsets under plain (topic, partition) tuples, as the protocol types them."""
     return {(name.topic, name.partition): position for name, position in offsets.items()}
 
 

@@ -36,6 +36,7 @@ from txnlog_spark.sink.staging import (
     abandon_message,
     default_root,
     plan_staged,
+    remove_all,
     remove_batches,
 )
 
@@ -111,7 +112,7 @@ def commit_batch_write(
     plan = replace(plan, group_id=None, must_exist=False)
     plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
     outcome = admin.commit_micro_batch(client, None, plan)
-    abort_staged(staged)
+    remove_all(default_root(None, settings.staging_location), write_id)
     admin.delete_group(client, plan.progress_group_id, missing_ok=True)
     return outcome
 

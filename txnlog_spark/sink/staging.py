@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import BinaryIO
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.files import flush_directory
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches
@@ -75,6 +76,18 @@ def batch_directory(root: Path, query_id: str, batch_id: int) -> Path:
     return root / query_id / str(batch_id)
 
 
+@contextmanager
+def _disk_errors(directory: Path) -> Iterator[None]:
+    """A full disk or a missing permission as an error that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise TxnLogError(
+            f"staging under {directory} failed ({error.strerror}): nothing was committed; make "
+            "room or grant access there, or set stagingLocation to another shared directory"
+        ) from error
+
+
 class StagingWriter:
     """Takes a task attempt's record batches; `finish` makes them readable, `discard` forgets."""
 
@@ -89,19 +102,21 @@ class StagingWriter:
 
     def append(self, topic: str, partition: int, batches: Sequence[bytes | bytearray]) -> None:
         """Add record batches of one partition, behind all that were added before."""
-        for batch in batches:
-            self._write(batch)
-            self._extend_chunk(topic, partition, len(batch))
+        with _disk_errors(self._directory):
+            for batch in batches:
+                self._write(batch)
+                self._extend_chunk(topic, partition, len(batch))
 
     def finish(self) -> tuple[tuple[StagedChunk, ...], bytes | None, str | None]:
         """(chunks, inline bytes, path of the complete and flushed file)."""
         if self._file is None:
             return tuple(self._chunks), bytes(self._memory) if self._chunks else None, None
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._unfinished.replace(self._path)
-        flush_directory(self._directory)
+        with _disk_errors(self._directory):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._unfinished.replace(self._path)
+            flush_directory(self._directory)
         return tuple(self._chunks), None, str(self._path)
 
     def discard(self) -> None:
@@ -239,6 +254,11 @@ def abandon_message(message: StagedBatches | None) -> None:
     """Remove the file that a message points to, if there is one."""
     if message is not None and message.path is not None:
         Path(message.path).unlink(missing_ok=True)
+
+
+def remove_all(root: Path, query_id: str) -> None:
+    """Remove everything that a query or a batch write has staged."""
+    shutil.rmtree(root / query_id, ignore_errors=True)
 
 
 def remove_batches(root: Path, query_id: str, batch_id: int) -> None:

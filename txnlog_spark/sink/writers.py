@@ -31,6 +31,7 @@ from txnlog_spark.sink.staging import (
     StagingWriter,
     batch_directory,
     default_root,
+    remove_all,
 )
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.surface import readable_errors
@@ -178,3 +179,4 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
         abort_staged(messages)  # type: ignore[arg-type]
+        remove_all(default_root(None, self._settings.staging_location), self._write_id)

@@ -18,6 +18,7 @@ Three rules keep batches repeatable:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -49,6 +50,9 @@ from txnlog_spark.surface import readable_errors
 
 logger = logging.getLogger(__name__)
 
+DISCOVERY_SECONDS = 1.0
+"""An idle query asks for its end a hundred times a second; for new partitions once a second."""
+
 ANY_BATCH = -1
 """Spark does not tell a source which batch it plans; a failpoint here cannot name one."""
 
@@ -64,6 +68,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._discovered: tuple[TopicPartition, ...] | None = None
+        self._discovered_at = 0.0
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -147,8 +153,13 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
         """The partitions that exist; a topic that was deleted is left out, not an error yet."""
+        fresh = time.monotonic() < self._discovered_at + DISCOVERY_SECONDS
+        if fresh and self._discovered is not None:
+            return self._discovered
         try:
-            return discover(self._settings)
+            self._discovered = discover(self._settings)
+            self._discovered_at = time.monotonic()
+            return self._discovered
         except UnknownTopic as error:
             known = {p.topic for p in begin}
             if not set(error.topics) <= known or not error.topics:

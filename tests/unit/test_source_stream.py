@@ -1,0 +1,174 @@
+"""The stream reader against a cluster that is a dictionary: what it answers Spark, call by call."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from txnlog_spark.errors import DataLoss, UnknownTopic
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.source import brokers, stream
+from txnlog_spark.source.settings import read_source_settings
+from txnlog_spark.source.stream import TxnLogStreamReader
+from txnlog_spark.wire.errors import ErrorCode
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = ReadAllAvailable()
+
+
+class Cluster:
+    """Offsets per partition; `high` differs from `end` while a transaction is open."""
+
+    def __init__(self) -> None:
+        self.earliest = {P0: 0, P1: 0}
+        self.end = {P0: 100, P1: 50}
+        self.high: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self.deleted: tuple[str, ...] = ()
+
+    def discover(self, _settings) -> tuple[TopicPartition, ...]:
+        if self.deleted:
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=self.deleted)
+        return tuple(sorted(self.end))
+
+    def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
+        read_committed = settings.read_committed if read_committed is None else read_committed
+        ends = self.end if read_committed else self.end | self.high
+        return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
+
+    def fetch_committed(self, _settings, _partitions=()) -> dict[TopicPartition, int]:
+        return dict(self.committed)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    for module in (stream, brokers):
+        monkeypatch.setattr(module, "discover", made.discover)
+        monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
+        monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
+    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
+    return made
+
+
+def reader(**options: str) -> TxnLogStreamReader:
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
+    return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
+
+
+def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
+    return {"t": {"0": first} | ({} if second is None else {"1": second})}
+
+
+def test_a_batch_ends_where_the_log_ends(cluster: Cluster) -> None:
+    source = reader()
+    assert source.initialOffset() == at(0, 0)
+    assert source.reportLatestOffset() is None
+    assert source.latestOffset(at(0, 0), ALL) == at(100, 50)
+    assert source.reportLatestOffset() == at(100, 50)
+    assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
+
+
+def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) -> None:
+    source = reader(maxOffsetsPerTrigger="30")
+    assert source.getDefaultReadLimit() == ReadMaxRows(30)
+    assert source.latestOffset(at(0, 0), ReadMaxRows(30)) == at(20, 10)
+    assert source.reportLatestOffset() == at(100, 50)
+
+
+def test_available_now_does_not_go_past_what_was_there(cluster: Cluster) -> None:
+    source = reader()
+    source.prepareForTriggerAvailableNow()
+    cluster.end = {P0: 900, P1: 900, TopicPartition("t", 2): 9}
+    assert source.latestOffset(at(0, 0), ALL) == at(100, 50)
+    assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
+
+
+def test_the_initial_offset_of_a_run_is_always_the_same(cluster: Cluster) -> None:
+    source = reader(startingOffsets="latest")
+    assert source.initialOffset() == at(100, 50)
+    cluster.end = {P0: 200, P1: 200}
+    assert source.initialOffset() == at(100, 50)
+
+
+def test_a_moving_start_is_logged_as_the_end_of_an_empty_first_batch(cluster: Cluster) -> None:
+    source = reader(startingOffsets="latest")
+    start = source.initialOffset()
+    cluster.end = {P0: 130, P1: 50}
+    assert source.latestOffset(start, ALL) == start
+    assert source.partitions(start, start) == []
+    assert source.latestOffset(start, ALL) == at(130, 50)
+
+
+def test_a_replayed_first_batch_of_a_moving_start_is_empty_again(cluster: Cluster) -> None:
+    source = reader(startingOffsets="latest")
+    later_start = source.initialOffset()
+    assert source.partitions(later_start, at(60, 40)) == []
+
+
+def test_a_first_batch_from_the_earliest_is_replayed_whole(cluster: Cluster) -> None:
+    source = reader()
+    shares = source.partitions(source.initialOffset(), at(60, 40))
+    assert [share.offset_range.offset_count for share in shares] == [60, 40]
+
+
+def test_the_first_batch_of_a_run_ends_where_the_group_was_committed(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20}
+    source = reader(**{"kafka.group.id": "g"})
+    assert source.latestOffset(at(60, 20), ALL) == at(70, 20)
+    assert source.latestOffset(at(70, 20), ALL) == at(100, 50)
+
+
+def test_new_partitions_are_read_from_their_start(cluster: Cluster) -> None:
+    cluster.end = {P0: 100, P1: 50}
+    source = reader()
+    assert source.latestOffset(at(100), ALL) == at(100, 50)
+    (share,) = source.partitions(at(100), at(100, 50))
+    assert (share.offset_range.topic_partition, share.offset_range.start_offset) == (P1, 0)
+
+
+def test_a_new_partition_that_lost_its_first_records_is_loss(cluster: Cluster) -> None:
+    cluster.earliest[P1] = 7
+    with pytest.raises(DataLoss, match="t-1: a new partition starts at offset 7"):
+        reader().latestOffset(at(100), ALL)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_log_that_ends_before_the_position_is_loss(cluster: Cluster, available_now: bool) -> None:
+    source, lenient = reader(), reader(failOnDataLoss="false")
+    for each in (source, lenient):
+        if available_now:
+            each.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="failOnDataLoss=false"):
+        source.latestOffset(at(101, 50), ALL)
+    assert lenient.latestOffset(at(101, 50), ALL) == at(100, 50)
+    assert lenient.partitions(at(101, 50), at(100, 50)) == []
+
+
+def test_a_position_between_the_stable_offset_and_the_high_watermark_waits(
+    cluster: Cluster,
+) -> None:
+    cluster.high = {P0: 120}
+    assert reader().latestOffset(at(110, 50), ALL) == at(110, 50)
+
+
+def test_a_deleted_topic_is_loss_or_is_left_out(cluster: Cluster) -> None:
+    source, lenient = reader(), reader(failOnDataLoss="false")
+    cluster.deleted = ("t",)
+    with pytest.raises(DataLoss, match="its topic was deleted"):
+        source.latestOffset(at(1, 1), ALL)
+    assert lenient.latestOffset(at(1, 1), ALL) == {}
+
+
+def test_a_topic_that_never_was_is_unknown_and_not_lost(cluster: Cluster) -> None:
+    cluster.deleted = ("other",)
+    with pytest.raises(UnknownTopic):
+        reader(failOnDataLoss="false").latestOffset(at(1, 1), ALL)
+
+
+def test_a_reader_is_pickled_to_the_tasks_at_any_time(cluster: Cluster) -> None:
+    source = reader()
+    source.latestOffset(source.initialOffset(), ALL)
+    assert pickle.loads(pickle.dumps(source)).reportLatestOffset() == at(100, 50)
