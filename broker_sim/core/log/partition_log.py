@@ -332,12 +332,9 @@ class PartitionLog:
 
         Only below the high watermark, oldest first. An active segment that is due is rolled first.
         """
-        count = retention.due_count(
-            self._segments,
-            self.config,
-            high_watermark=self.high_watermark,
-            now_ms=effects.now_ms,
-        )
+        due = retention.due_count
+        hw, now_ms = self.high_watermark, effects.now_ms
+        count = due(self._segments, self.config, high_watermark=hw, now_ms=now_ms)
         if count == 0:
             return 0
         if count == len(self._segments):
