@@ -47,9 +47,15 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
 
 
 @pytest.fixture(params=BOTH_BROKERS)
-def broker(request, shared_brokers):
+def broker_name(request) -> str:
+    """The name of each kind of broker in turn."""
+    return request.param
+
+
+@pytest.fixture
+def broker(broker_name, shared_brokers):
     """A running broker, ours and Apache Kafka in turn. Whoever kills it restarts it."""
-    return shared_brokers(request.param)
+    return shared_brokers(broker_name)
 
 
 @pytest.fixture(params=BOTH_BROKERS)
@@ -74,3 +80,9 @@ def unique() -> Callable[[str], str]:
     """`unique("orders")` is a name that no other test uses, such as "orders-3f9a2c71"."""
     suffix = uuid.uuid4().hex[:8]
     return lambda name: f"{name}-{suffix}"
+
+
+@pytest.fixture(scope="session")
+def unique_names() -> Callable[[str], str]:
+    """The same for what several tests share: each call gives another name."""
+    return lambda name: f"{name}-{uuid.uuid4().hex[:8]}"

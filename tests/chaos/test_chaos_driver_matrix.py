@@ -1,0 +1,68 @@
+"""Every failpoint, before and after, killed and killed while sending: generated from the steps.
+
+The representative rows run in `make test` (`test_exactly_once_driver_kills.py`); this is all of
+them, once on each broker and once with the transactions of Kafka 3 (transaction version 1).
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.audit import check_audit
+from support.driver_rows import KILL, ON_SEND, Row, Story
+from support.spark_copy import CopyQuery
+
+from txnlog_spark.protocol.commit import STEPS
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
+
+ONCE_A_RUN = ("S2",)
+"""Steps that only the first commit of a run reaches: the recovery, when there is one."""
+UNREACHED = {("S5.first", "before"), ("S5.middle", "before"), ("S5.last", "before")}
+SENDING = {"S2", "S3", "S5", "S8", "S9"}
+"""Steps whose "before" is followed by a request on both transaction versions."""
+
+
+def matrix() -> tuple[Row, ...]:
+    """One row for each place and way to die, with what its attempt leaves behind."""
+    rows = [Row(f"{KILL} {place}", f"{place}:{KILL}") for place in ("S0:before", "S0:after")]
+    for step in ("S6", *STEPS, "S14", "S15"):
+        for when in ("before", "after"):
+            if (step, when) in UNREACHED or (step in ("S14", "S15") and when == "after"):
+                continue
+            actions = (KILL, ON_SEND) if when == "before" and step in SENDING else (KILL,)
+            rows += [expected(step, when, action) for action in actions]
+    return tuple(rows)
+
+
+def expected(step: str, when: str, action: str) -> Row:
+    """A row with the copies and the decision that its place in the protocol allows."""
+    name, failpoint = f"{action} {step}:{when}", f"{step}:{when}:{action}"
+    pending = step in (*ONCE_A_RUN, "S15")
+    if step == "S9" and when == "before" and action == ON_SEND:
+        return Row(name, failpoint, 1, 1, None)
+    if (step, when) == ("S9", "after") or step in ("S11", "S14"):
+        return Row(name, failpoint, 1, 1, True)
+    if step in ("S5.first", "S5.middle") or (step == "S5" and action == ON_SEND):
+        return Row(name, failpoint, 0, 1)
+    if step in ("S5.last", "S7", "S8", "S9") or (step, when) == ("S5", "after"):
+        return Row(name, failpoint, 1, 1)
+    return Row(name, failpoint, pending=pending)
+
+
+def play(query: CopyQuery) -> None:
+    """All rows in one life, then the proof."""
+    story = Story(query)
+    story.play(matrix())
+    assert story.failures == {}
+    query.check_exactly_once()
+    story.check_copies()
+    check_audit(query)
+
+
+def test_every_step_killed(broker, tmp_path, unique):
+    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")))
+
+
+def test_every_step_killed_with_transaction_version_1(new_broker, tmp_path, unique):
+    broker = new_broker(transaction_version=1)
+    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")))

@@ -1,0 +1,62 @@
+"""RELIABILITY C.1: the Spark driver is killed at each step of the commit, on both brokers.
+
+One query lives through all rows (`support.driver_rows`), then each row is judged. What is killed is
+the whole Spark application: the JVM, its Python workers and the driver program.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.audit import check_audit
+from support.driver_rows import DRIVER_ROWS, Story
+from support.spark_copy import KILLED, CopyQuery
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def stories(shared_brokers, tmp_path_factory, unique_names):
+    """The story told on a broker, by the broker's name; told when first asked for."""
+    told: dict[str, Story] = {}
+
+    def story_of(name: str) -> Story:
+        if name not in told:
+            broker = shared_brokers(name)
+            folder = tmp_path_factory.mktemp(f"driver-rows-{name}")
+            story = Story(CopyQuery(folder, broker.bootstrap_servers, unique_names("rows")))
+            story.play(DRIVER_ROWS)
+            told[name] = story
+        return told[name]
+
+    return story_of
+
+
+@pytest.fixture
+def story(broker_name, stories) -> Story:
+    """The story on one of the two brokers."""
+    return stories(broker_name)
+
+
+@pytest.mark.parametrize("row", DRIVER_ROWS, ids=lambda row: row.name)
+def test_the_driver_was_killed_there(story, row):
+    (run,) = (run for each, _, run in story.runs if each == row)
+    assert row.name not in story.failures, story.failures[row.name]
+    assert run.code == KILLED
+    assert len(run.fired) == 1
+
+
+def test_the_restart_after_the_last_kill_came_to_the_end(story):
+    assert "the last run" not in story.failures, story.failures.get("the last run")
+    assert story.query.logged("offsets") == story.query.logged("commits")
+
+
+def test_each_input_record_is_in_the_output_exactly_once(story):
+    story.query.check_exactly_once()
+
+
+def test_no_recovery_produced_a_batch_that_was_committed(story):
+    story.check_copies()
+
+
+def test_the_audit_finds_nothing(story):
+    check_audit(story.query)

@@ -1,0 +1,122 @@
+"""RELIABILITY C.1 beyond the plain kill: lost requests and answers, errors inside the commit, a
+driver that wakes up after another took over, brokers killed inside the transaction, and a commit
+log that was torn. Real Spark applications, looked at from outside.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from support.audit import check_audit
+from support.probe import wait_until
+from support.spark_copy import CopyQuery
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def query(broker, tmp_path, unique) -> CopyQuery:
+    """A query with three batches to do."""
+    made = CopyQuery(tmp_path, broker.bootstrap_servers, unique("query"))
+    made.feed(90)
+    return made
+
+
+def finish(query: CopyQuery) -> None:
+    """Run to the end of the input, then prove."""
+    run = query.run()
+    assert run.code == 0, run.stderr[-3000:]
+    query.check_exactly_once()
+    check_audit(query)
+
+
+def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query):
+    # D13, D17 and the same for what comes before EndTxn: in each batch something else is lost.
+    query.feed(31)
+    lost = (
+        "S2:before:drop-response@0;S5:before:drop-response@0;S9:before:drop-response@1;"
+        "S9:before:drop-request@2;S8:before:drop-response@3;S3:before:drop-response@4"
+    )
+    for _ in range(4):
+        run = query.run(lost)
+        if run.code == 0:
+            break
+        assert run.last_error, run.stderr[-3000:]
+    assert len(run.fired) == 6 or run.code == 0
+    finish(query)
+    # The last batch has one row only.
+    assert len(query.records_of_batch(query.next_batch() - 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "copies"),
+    [
+        pytest.param("S5.first:after:raise@1", None, id="D22-abort-inside-the-transaction"),
+        pytest.param("S9:after:raise@1", 1, id="D23-abort-after-EndTxn-was-sent"),
+    ],
+)
+def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_once(
+    query, failpoint, copies
+):
+    run = query.run(failpoint)
+    assert run.code == 1
+    assert run.fired == (failpoint,)
+    finish(query)
+    if copies is not None:
+        counts = query.output("read_uncommitted")
+        assert {counts[place] for place in query.records_of_batch(1)} == {copies}
+
+
+@pytest.mark.parametrize("step", ["S5.first:after", "S8:after", "S9:before", "S9:after"])
+def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query, step):
+    # D9 and the SIGSTOP half of the matrix; both have the same transactional id.
+    failpoint = f"{step}:stop-driver@1"
+    old = query.start(failpoint)
+    try:
+        old.wait_fired(failpoint)
+        heir = query.run()
+        assert heir.code == 0, heir.stderr[-3000:]
+        old.resume()
+        ended = old.wait()
+    finally:
+        old.kill()
+    assert ended.code != 0
+    query.check_exactly_once()
+    check_audit(query)
+
+
+@pytest.mark.parametrize("step", ["S5.middle:after", "S8:after", "S9:after"])
+def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
+    # After EndTxn was answered: D16, the markers of a prepared transaction (on broker_sim).
+    hook = query.folder / "hook"
+    failpoint = f"{step}:hook:{hook}@1"
+    job = query.start(failpoint)
+    try:
+        wait_until(hook.with_suffix(".reached").exists, "the hook", timeout_s=120)
+        broker.restart()
+        hook.with_suffix(".go").touch()
+        job.wait()
+    finally:
+        job.kill()
+    finish(query)
+
+
+def test_a_torn_commit_log_is_repaired_or_refused_but_doubles_nothing(query):
+    # D19: what a crash can leave of Spark's own commits/N.
+    assert query.run().code == 0
+    entry = query.checkpoint / "commits" / "2"
+    saved = query.folder / "saved"
+    shutil.copy(entry, saved)
+    checksum = entry.with_name(".2.crc")
+    for torn in (b"", b"v1", b'v1\n{"nextBatch'):
+        checksum.unlink(missing_ok=True)
+        entry.write_bytes(torn)
+        query.run()
+        query.check_exactly_once()
+    checksum.unlink(missing_ok=True)
+    shutil.copy(saved, entry)
+    # The rename never happened: only the temporary file is there.
+    entry.rename(entry.with_name(".2.0000.tmp"))
+    query.feed(10)
+    finish(query)

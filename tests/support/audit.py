@@ -1,0 +1,15 @@
+"""The audit of `jobs/audit.py`, the one that people run, over a test's topics."""
+
+from __future__ import annotations
+
+from jobs.audit import audit
+from support.spark_copy import CopyQuery
+from txnlog_spark.client.driver import Client
+
+
+def check_audit(query: CopyQuery) -> None:
+    """Fail when the audit finds an anomaly, or found nothing to audit."""
+    with Client(query.bootstrap, client_id="audit") as client:
+        findings = audit(client, query.source, query.target, query.group)
+    assert findings.anomalies == []
+    assert findings.input_records == findings.output_committed == query.produced
