@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from txnlog_spark.codec.decode import HEADERS_TYPE
 from txnlog_spark.errors import OptionError, RecordRefused
+from txnlog_spark.sink import task
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, plan_staged
@@ -140,6 +141,29 @@ def test_many_small_arrow_batches_become_one_record_batch(tmp_path: Path) -> Non
     found, encoder = encode(tmp_path, {"key": [b"k"], "value": ["v"]}, batches=100)
     assert encoder.record_count == 100
     assert [len(records) for records in found.values()] == [100]
+
+
+@pytest.mark.parametrize("limit", [1, 50, 1000])
+def test_large_arrow_batches_are_taken_in_slices_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    headers = [[{"key": f"h{n}", "value": b"x" * n}] for n in range(40)]
+    columns = {
+        "key": [None if n % 3 == 0 else b"key-%d" % (n % 7) for n in range(40)],
+        "value": [str(n) for n in range(40)],
+        "headers": headers,
+        "partition": [None if n % 5 else n % 4 for n in range(40)],
+    }
+    monkeypatch.setattr(task, "GATHER_BYTES_MAX", limit)
+    found, encoder = encode(tmp_path, columns)
+    records = {r.value: r for part in found.values() for r in part}
+    assert encoder.record_count == len(records) == 40
+    for n in range(40):
+        record = records[str(n).encode()]
+        assert record.key == columns["key"][n]
+        assert record.headers == ((f"h{n}", b"x" * n),)
+    keyed = [[int(r.value or b"") for r in part if r.key == b"key-1"] for part in found.values()]
+    assert all(numbers == sorted(numbers) for numbers in keyed)
 
 
 def test_no_rows_stage_nothing(tmp_path: Path) -> None:

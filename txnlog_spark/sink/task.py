@@ -65,21 +65,22 @@ class TaskEncoder:
         for batch in batches:
             gathered.append(batch)
             row_count += batch.num_rows
-            size_bytes += batch.get_total_buffer_size()
+            size_bytes += batch.nbytes
             if row_count >= GATHER_ROWS_MAX or size_bytes >= GATHER_BYTES_MAX:
                 self._encode(gathered)
                 gathered, row_count, size_bytes = [], 0, 0
         self._encode(gathered)
 
     def _encode(self, gathered: list[Any]) -> None:
-        row_count = sum(batch.num_rows for batch in gathered)
-        if row_count == 0:
-            return
-        rows = pa.Table.from_batches(gathered).combine_chunks()
-        for topic, selected in self._by_topic(rows):
-            self._encode_topic(topic, selected)
-        self.record_count += row_count
-        self._sticky += 1
+        if len(gathered) == 1:
+            blocks = _slices(gathered[0])
+        else:
+            blocks = iter([pa.Table.from_batches(gathered).combine_chunks()] if gathered else [])
+        for rows in blocks:
+            for topic, selected in self._by_topic(rows):
+                self._encode_topic(topic, selected)
+            self.record_count += rows.num_rows
+            self._sticky += 1
 
     def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if not self._columns.topic:
@@ -168,6 +169,14 @@ class TaskEncoder:
             f"kafka.max.request.size={error.record_batch_bytes_max}: leave the row out, or raise "
             "kafka.max.request.size and the topic's max.message.bytes",
         )
+
+
+def _slices(batch: Any) -> Iterator[pa.Table]:
+    """Views of a batch of near GATHER_BYTES_MAX: Spark sends 10,000 rows at once, of any size."""
+    piece_count = max(1, -(-batch.nbytes // GATHER_BYTES_MAX))
+    rows_each = max(1, -(-batch.num_rows // piece_count))
+    for start in range(0, batch.num_rows, rows_each):
+        yield pa.Table.from_batches([batch.slice(start, rows_each)])
 
 
 def lookup_counts(snapshot: Mapping[str, int], fetch: PartitionCounts) -> PartitionCounts:
