@@ -70,6 +70,12 @@ def start(
         effects.storage.append(WriteFile(META_PROPERTIES_FILE, _properties(config, image)))
     metadata.commit([broker_start_record(image.broker_epoch + 1)], effects)
     partitions.open_all(image, clean_shutdown=clean, effects=effects)
+    if not clean and config.boolean("flush.on.commit"):
+        # What a killed process left unflushed was recovered: coordinators answer from it, without
+        # another append, so it must be durable before they do.
+        internal = (TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)
+        logs = [log for (topic, _), log in partitions.items() if topic in internal]
+        partitions.flush(logs, effects)
     host = LocalHost(metadata, partitions, rng)
     state = BrokerState(
         config=config,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.commit import commit_micro_batch, spent
 from txnlog_spark.protocol.effects import Operation, Reached, Sleep
-from txnlog_spark.protocol.progress import ensure_baseline_progress
+from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import (
     CommitOutcome,
@@ -77,6 +77,7 @@ class Source:
     rows: int
     rows_per_batch: int
     output_partitions: int
+    empty_batches: float
 
     def key(self, partition: int, position: int) -> bytes:
         """The row's key; order per key is part of exactly-once."""
@@ -87,11 +88,12 @@ class Source:
         return zlib.crc32(key) % self.output_partitions
 
     def plan_ends(self, before: dict[int, int], rng: random.Random) -> dict[int, int]:
-        """The next batch's end offsets; sometimes an empty batch."""
-        if rng.random() < 0.1:
+        """The next batch's end offsets; a share of `empty_batches` has no rows."""
+        if rng.random() < self.empty_batches:
             return {p: before.get(p, 0) for p in range(self.partitions)}
+        rows_min = 0 if self.empty_batches else (self.rows_per_batch + 1) // 2
         return {
-            p: min(self.rows, before.get(p, 0) + rng.randint(0, self.rows_per_batch))
+            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, self.rows_per_batch))
             for p in range(self.partitions)
         }
 
@@ -107,6 +109,7 @@ class DriverHistory:
     committed: list[tuple[str, int]] = field(default_factory=list)
     """(run id, batch id) whose commit returned."""
     skipped: list[tuple[str, int]] = field(default_factory=list)
+    """(run id, batch id) that was found committed at the first try: nothing may be produced."""
 
 
 @dataclass(slots=True)
@@ -130,7 +133,7 @@ class Driver:
                 return
             plan = self._commit_plan(batch_id, ends)
             if not self.checkpoint.has_identity:
-                yield from ensure_baseline_progress(self.session, plan)
+                identity = yield from self._commit_baseline(identity, plan)
                 self.checkpoint.has_identity = True
             outcome = yield from commit_micro_batch(self.session, identity, plan)
             identity = outcome.identity
@@ -139,6 +142,25 @@ class Driver:
             self.checkpoint.write_commit(batch_id)
             yield Reached("S14", "after", batch_id)
             yield Sleep(TRIGGER_MS)
+
+    def _commit_baseline(
+        self, identity: ProducerIdentity | None, plan: CommitPlan
+    ) -> Operation[ProducerIdentity | None]:
+        """As the sink does it: in a transaction, so that an overtaken driver cannot set it back."""
+        found = yield from fetch_progress(self.session, PROGRESS_GROUP_ID, QUERY_ID)
+        if found is not None:
+            return identity
+        baseline = replace(
+            plan,
+            batch_id=plan.batch_id - 1,
+            staged=(),
+            group_id=None,
+            source_offsets={},
+            source_digest="",
+            must_exist=False,
+        )
+        outcome = yield from commit_micro_batch(self.session, identity, baseline)
+        return spent(outcome.identity)
 
     def _plan(self) -> Operation[tuple[int, dict[int, int]]]:
         last = max(self.checkpoint.offsets, default=-1)
@@ -154,8 +176,10 @@ class Driver:
         return batch_id, ends
 
     def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
-        where = self.history.skipped if outcome.skipped else self.history.committed
-        where.append((self.run_id, batch_id))
+        if not outcome.skipped:
+            self.history.committed.append((self.run_id, batch_id))
+        elif outcome.attempts == 1:
+            self.history.skipped.append((self.run_id, batch_id))
 
     def _commit_plan(self, batch_id: int, ends: dict[int, int]) -> CommitPlan:
         return CommitPlan(

@@ -64,6 +64,8 @@ class Scenario:
     rows_per_batch: int = 12
     source_partitions: int = 2
     output_partitions: int = 3
+    empty_batches: float = 0.0
+    """The share of batches without rows; with 0 every batch has some."""
     transaction_version: int | None = None
     transaction_timeout_ms: int = 15_000
     chaos_ms: int = 60_000
@@ -101,6 +103,7 @@ def draw_random(seed: int) -> Scenario:
         rows_per_batch=rng.choice((1, 5, 20, 60)),
         source_partitions=rng.randint(1, 3),
         output_partitions=rng.randint(1, 4),
+        empty_batches=0.1,
         transaction_timeout_ms=rng.choice((3_000, 15_000, 60_000)),
         broker_crash=some(0.0005, 0.02),
         power_loss=rng.choice((0.0, 0.5, 1.0)),

@@ -119,6 +119,7 @@ class World:
             rows=scenario.batches * scenario.rows_per_batch // 2 + 1,
             rows_per_batch=scenario.rows_per_batch,
             output_partitions=scenario.output_partitions,
+            empty_batches=scenario.empty_batches,
         )
         self._planned = [_Planned(fault) for fault in scenario.faults]
         self._faults = self._rng("faults")
@@ -353,8 +354,9 @@ class World:
 
     def _on_storage(self, operation: StorageOperation) -> str | None:
         labels = self.oracle.watch(operation)
-        for planned in self._planned:
-            reason = self._planned_death(planned, labels)
+        # Every planned fault counts every operation, also the one that another dies of.
+        reasons = [self._planned_death(planned, labels) for planned in self._planned]
+        for reason in reasons:
             if reason is not None:
                 return reason
         if self._chaos and self._faults.random() < self.scenario.broker_crash:

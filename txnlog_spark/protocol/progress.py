@@ -138,6 +138,8 @@ def _check_same_sources(
     Spark's offset log can be lost with its commit log; the batch is then planned anew and may
     reach further than the committed one (the second variant of paimon#9666).
     """
+    if not plan.source_offsets and not plan.source_digest:
+        return  # a baseline: another driver committed it, or more, first
     if found.next_batch_id == plan.batch_id + 1:
         if found.source_digest == plan.source_digest:
             return
