@@ -66,7 +66,7 @@ bench: java $(READY)  ## side by side with Spark's own Kafka sink: JSON and a ta
 	$(BIN)/python -u tests/benchmarks/bench_sink.py
 
 chaos: java $(READY)  ## the long fault runs
-	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) tests/chaos
+	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_WORLD)
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) .cache build demo-data artifacts spark-warehouse *.egg-info

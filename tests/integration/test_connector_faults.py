@@ -38,10 +38,10 @@ def fail_first_attempts(rows: DataFrame) -> DataFrame:
     return rows.select("key", "value").mapInArrow(dying, "key binary, value binary")
 
 
-def test_a_task_that_dies_and_is_tried_again_writes_once(pipe: Pipe) -> None:
-    pipe.feed(range(60))
-    pipe.copy(transform=fail_first_attempts)
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(60)))
+def test_a_task_that_dies_and_is_tried_again_writes_once(both_pipe: Pipe) -> None:
+    both_pipe.feed(range(60))
+    both_pipe.copy(transform=fail_first_attempts)
+    assert both_pipe.output_values("read_uncommitted") == sorted(map(str, range(60)))
 
 
 def test_a_task_that_always_dies_fails_the_query_and_its_restart_writes_once(pipe: Pipe) -> None:
