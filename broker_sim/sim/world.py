@@ -55,9 +55,11 @@ BROKER_OPTIONS: dict[str, int | str | bool] = {
     "transaction.state.log.num.partitions": 2,
     "offsets.topic.num.partitions": 2,
     "auto.create.topics.enable": False,
+    "log.retention.ms": -1,
     "listeners": "PLAINTEXT://127.0.0.1:9092",
 }
-"""Few internal partitions, so that a start is cheap; the rest are the broker's defaults."""
+"""Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
+timestamps; the rest are the broker's defaults."""
 
 
 @dataclass(frozen=True, slots=True)
