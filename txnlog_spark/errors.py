@@ -9,7 +9,8 @@
     │                              └─ FatalError       asking again cannot help
     │                                 ├─ ProducerFenced, UnknownTopic, RecordTooLarge
     ├─ CommitStateUnknown          EndTxn sent and no answer: ask the coordinator, never guess
-    ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  └─ BatchReplanned
+    ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
+    │                              └─ CommittedOffsetsMoved
     ├─ DataLoss                    └─ OffsetOutOfRange
     └─ DeadlineExceeded            how long, doing what, last error
 
@@ -173,6 +174,12 @@ class BatchReplanned(ProgressError):
     """A committed batch came back with other source offsets: skipping or writing it is wrong."""
 
     condition = "TXNLOG_PROGRESS.BATCH_REPLANNED"
+
+
+class CommittedOffsetsMoved(ProgressError):
+    """The group went on between a start from its committed offsets and the first commit."""
+
+    condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
 
 
 class StagedBatchesInvalid(TxnLogError):

@@ -4,7 +4,9 @@ One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per par
 Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
 `endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
 own Kafka source writes the same, so a checkpoint can be read whoever wrote it (Spark's `JsonUtils`
-and `KafkaSourceOffset`). Pure: text and mappings in, values out.
+and `KafkaSourceOffset`). Only the first offset of a query that starts from a group's committed
+offsets holds more, beside its topics: a `CommittedStart`, under a key that no topic can have.
+Pure: text and mappings in, values out.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ EARLIEST_OFFSET = -2
 """In `startingOffsets`: the log start offset of the partition (Spark's `KafkaOffsetRangeLimit`)."""
 LATEST_OFFSET = -1
 """In `startingOffsets` and `endingOffsets`: the end of the partition."""
+
+
+COMMITTED_START_KEY = "startingOffsets/committed"
+"""Beside the topics of an offset JSON; a topic's name has no slash (Kafka's `Topic.validate`)."""
 
 
 class TopicPartition(NamedTuple):
@@ -33,6 +39,16 @@ SourceOffset = Mapping[TopicPartition, int]
 """Next offset to read per partition: inclusive as a start, exclusive as an end."""
 
 
+class CommittedStart(NamedTuple):
+    """Where a query's first offset comes from: a group, and what it had committed at that moment.
+
+    `committed` lacks the partitions of the offset that the group had no position in.
+    """
+
+    group_id: str
+    committed: dict[TopicPartition, int]
+
+
 class OffsetFormatError(ValueError):
     """Text or a value that is no offset JSON; the message says where."""
 
@@ -46,11 +62,14 @@ def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
 
 
 def from_json_value(value: Any) -> dict[TopicPartition, int]:
-    """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong."""
+    """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong.
+
+    A `CommittedStart` beside the topics is left out: `committed_start_of` gives it.
+    """
     if not isinstance(value, Mapping):
         raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
     offsets: dict[TopicPartition, int] = {}
-    for topic, partitions in value.items():
+    for topic, partitions in plain_offset(value).items():
         if not isinstance(partitions, Mapping):
             raise OffsetFormatError(
                 f"topic {topic!r}: expected an object of partitions, got {_shown(partitions)}"
@@ -61,6 +80,30 @@ def from_json_value(value: Any) -> dict[TopicPartition, int]:
                 raise OffsetFormatError(f"{name}: offset {_shown(position)} is not an integer")
             offsets[name] = position
     return offsets
+
+
+def with_committed_start(offsets: SourceOffset, start: CommittedStart) -> dict[str, Any]:
+    """The JSON value of `offsets` with `start` beside the topics."""
+    note = {"group.id": start.group_id, "committed": to_json_value(start.committed)}
+    return {**to_json_value(offsets), COMMITTED_START_KEY: note}
+
+
+def committed_start_of(value: Any) -> CommittedStart | None:
+    """The `CommittedStart` in a JSON value, None without one. Raises OffsetFormatError."""
+    if not isinstance(value, Mapping) or COMMITTED_START_KEY not in value:
+        return None
+    note = value[COMMITTED_START_KEY]
+    group_id = note.get("group.id") if isinstance(note, Mapping) else None
+    if not isinstance(group_id, str):
+        raise OffsetFormatError(f"{COMMITTED_START_KEY}: expected a group.id, got {_shown(note)}")
+    return CommittedStart(group_id, from_json_value(note.get("committed")))
+
+
+def plain_offset(value: Any) -> Any:
+    """The JSON value without its `CommittedStart`; any other value as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: part for key, part in value.items() if key != COMMITTED_START_KEY}
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
@@ -114,7 +157,7 @@ def is_source_offset(value: Any) -> bool:
         offsets = from_json_value(value)
     except OffsetFormatError:
         return False
-    return bool(offsets) or value == {}
+    return bool(offsets) or plain_offset(value) == {}
 
 
 def _json_of(text: str) -> Any:

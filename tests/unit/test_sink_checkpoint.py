@@ -9,6 +9,7 @@ import pytest
 
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.protocol.values import ExpectedOffsets
 from txnlog_spark.sink.checkpoint import (
     RecordedIdentity,
     merge_source_offsets,
@@ -63,6 +64,29 @@ def test_the_digest_tells_plans_apart_and_not_their_spelling(tmp_path: Path) -> 
         digests.append(read_batch_offsets(tmp_path, 4).digest)
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
+
+
+STARTED = '{"in":{"0":3,"1":7},"startingOffsets/committed":{"group.id":"g","committed":%s}}'
+
+
+def test_a_start_from_a_group_expects_its_offsets_and_has_the_digest_of_a_plain_one(
+    tmp_path: Path,
+) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}")
+    plain = read_batch_offsets(tmp_path, 4)
+    line = STARTED % '{"in":{"0":2}}'
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{line}")
+    started = read_batch_offsets(tmp_path, 4)
+    expected = {TopicPartition("in", 0): 2, TopicPartition("in", 1): None}
+    assert started.expected == (ExpectedOffsets("g", expected),)
+    assert (started.source_offsets, started.digest) == (plain.source_offsets, plain.digest)
+    assert plain.expected == ()
+
+
+def test_a_damaged_start_from_a_group_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{STARTED % '[]'}")
+    with pytest.raises(ProgressError, match="offsets/4"):
+        read_batch_offsets(tmp_path, 4)
 
 
 @pytest.mark.parametrize("text", [None, "", "v1", "v1\n{}", "v3\n{}\n{}", 'v1\n{}\n{"in": {"0"'])

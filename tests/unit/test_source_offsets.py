@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnlog_spark.offsets import (
+    COMMITTED_START_KEY,
+    CommittedStart,
     OffsetFormatError,
     TopicPartition,
+    committed_start_of,
     format_offsets,
     from_json_value,
     is_source_offset,
     parse_offsets,
     parse_partitions,
+    plain_offset,
     to_json_value,
+    with_committed_start,
 )
 
 PARTITIONS = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 300))
@@ -39,6 +44,25 @@ def test_any_other_json_is_refused_and_not_a_crash(value: object) -> None:
     assert not is_source_offset(value)
     with pytest.raises(OffsetFormatError):
         parse_offsets(json.dumps(value))
+
+
+@given(OFFSETS, OFFSETS, st.text())
+def test_a_committed_start_survives_beside_the_topics_and_is_no_topic(
+    offsets: dict[TopicPartition, int], committed: dict[TopicPartition, int], group_id: str
+) -> None:
+    start = CommittedStart(group_id, committed)
+    value = json.loads(json.dumps(with_committed_start(offsets, start)))
+    assert from_json_value(value) == offsets
+    assert is_source_offset(value)
+    assert committed_start_of(value) == start
+    assert plain_offset(value) == to_json_value(offsets)
+    assert committed_start_of(to_json_value(offsets)) is None
+
+
+@pytest.mark.parametrize("note", [True, {}, {"group.id": 1}, {"group.id": "g"}])
+def test_a_malformed_committed_start_is_refused(note: object) -> None:
+    with pytest.raises(OffsetFormatError):
+        committed_start_of({"t": {"0": 1}, COMMITTED_START_KEY: note})
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,13 @@ def test_a_committed_batch_that_the_checkpoint_lost_is_planned_with_its_own_end(
     assert cap_at_committed(start, available, {P0: 50}) == {P0: 50, P1: 20}
 
 
+def test_a_lost_batch_that_discovered_a_partition_is_planned_as_it_was_committed() -> None:
+    committed = {P0: 10, P1: 5}
+    assert cap_at_committed({P0: 0}, {P0: 20, P1: 7}, committed) == committed
+    assert cap_at_committed({P0: 10}, {P0: 20, P1: 7}, committed) == committed
+    assert cap_at_committed({P0: 10}, {P0: 20, P1: 7}, {P0: 10}) is None
+
+
 @pytest.mark.parametrize("committed", [{}, {P0: 10, P1: 20}, {P0: 3}, {P2: 99}])
 def test_a_group_that_is_not_ahead_caps_nothing(committed: dict[TopicPartition, int]) -> None:
     assert cap_at_committed({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is None
@@ -162,12 +169,25 @@ def test_a_position_outside_the_log_is_loss_or_is_moved_into_it() -> None:
     assert moved == {P0: 5, P1: 60}
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_position_between_the_stable_offset_and_the_high_watermark_is_kept(
+    fail_on_data_loss: bool,
+) -> None:
+    bounds = Bounds(earliest={P0: 0}, latest={P0: 100}, high_watermark={P0: 150})
+    checked = [
+        check_in_log({P0: p}, bounds, fail_on_data_loss=fail_on_data_loss, option="startingOffsets")
+        for p in (99, 120, 150)
+    ]
+    assert checked == [{P0: 99}, {P0: 120}, {P0: 150}]
+
+
 @pytest.mark.parametrize(
     ("request_", "repeatable"),
     [
         (PositionRequest(word="latest"), False),
         (PositionRequest(word="earliest"), True),
-        (PositionRequest(word="committed"), True),
+        (PositionRequest(word="committed"), False),
+        (PositionRequest(word="committed", timestamp_ms=1), True),
         (PositionRequest(offsets={P0: 1}), True),
         (PositionRequest(offsets={P0: LATEST_OFFSET}), False),
         (PositionRequest(word="latest", timestamp_ms=1), True),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from txnlog_spark.errors import DataLoss, UnknownTopic
-from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.offsets import (
+    CommittedStart,
+    TopicPartition,
+    committed_start_of,
+    from_json_value,
+)
 from txnlog_spark.source import brokers, stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
@@ -119,6 +125,80 @@ def test_the_first_batch_of_a_run_ends_where_the_group_was_committed(cluster: Cl
     source = reader(**{"kafka.group.id": "g"})
     assert source.latestOffset(at(60, 20), ALL) == at(70, 20)
     assert source.latestOffset(at(70, 20), ALL) == at(100, 50)
+
+
+def test_a_lost_batch_is_planned_whole_though_the_limit_was_lowered(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20}
+    source = reader(**{"kafka.group.id": "g", "maxOffsetsPerTrigger": "3"})
+    assert source.latestOffset(at(60, 20), ReadMaxRows(3)) == at(70, 20)
+    assert source.latestOffset(at(70, 20), ReadMaxRows(3)) == at(71, 22)
+
+
+def from_committed(**options: str) -> TxnLogStreamReader:
+    return reader(**{"kafka.group.id": "g", "startingOffsets": "committed"} | options)
+
+
+def as_spark_logs(offset: dict) -> dict:
+    return json.loads(json.dumps(offset))
+
+
+def test_a_start_from_the_group_is_an_empty_batch_that_says_what_was_committed(
+    cluster: Cluster,
+) -> None:
+    cluster.committed = {P0: 70, TopicPartition("other", 0): 3}
+    cluster.earliest[P1] = 4
+    source = from_committed()
+    start = source.initialOffset()
+    assert start == at(70, 4)
+    cluster.committed = {P0: 90, P1: 9}
+    first = as_spark_logs(source.latestOffset(start, ALL))
+    assert from_json_value(first) == {P0: 70, P1: 4}
+    assert committed_start_of(first) == CommittedStart("g", {P0: 70})
+    assert source.partitions(start, first) == []
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_after_a_start_from_the_group_offsets_are_plain_and_not_held_at_the_group(
+    cluster: Cluster, available_now: bool
+) -> None:
+    cluster.committed = {P0: 70, P1: 20}
+    source = from_committed()
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
+    cluster.committed = {P0: 80, P1: 20}
+    second = source.latestOffset(first, ALL)
+    assert second == at(100, 50)
+    assert [s.offset_range.offset_count for s in source.partitions(first, second)] == [30, 30]
+
+
+def test_a_replayed_start_from_the_group_stays_empty_and_is_gone_on_from(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20}
+    source = from_committed()
+    first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
+    for committed in ({P0: 70, P1: 20}, {P0: 10, P1: 20}):
+        cluster.committed = committed
+        replay = from_committed()
+        assert replay.partitions(replay.initialOffset(), first) == []
+        assert replay.latestOffset(first, ALL) == at(100, 50)
+
+
+def test_a_committed_batch_after_a_start_from_the_group_is_found_again(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20}
+    source = from_committed()
+    first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
+    cluster.committed = {P0: 85, P1: 20}
+    assert from_committed().latestOffset(first, ALL) == at(85, 20)
+
+
+def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster: Cluster) -> None:
+    cluster.committed, cluster.high = {P0: 110, P1: 20}, {P0: 120}
+    for lossy in ("true", "false"):
+        source = from_committed(failOnDataLoss=lossy)
+        start = source.initialOffset()
+        assert start == at(110, 20)
+        first = source.latestOffset(start, ALL)
+        assert source.latestOffset(first, ALL) == at(110, 50)
 
 
 def test_new_partitions_are_read_from_their_start(cluster: Cluster) -> None:

@@ -4,7 +4,8 @@ Theory of operation, with the steps' names of the failpoints:
 
     S1  find the transaction coordinator
     S2  InitProducerId, unless the identity is still good: fences, and ends what was open
-    S3  read the query's progress with require_stable; if it has this batch, stop here: skipped
+    S3  read the query's progress with require_stable; if it has this batch, stop here: skipped;
+        a start from a group's committed offsets must still be where the group is
     S4  AddPartitionsToTxn (transaction version 1; implicit on version 2)
     S5  Produce the staged batches, pipelined; S5.first, S5.middle, S5.last are inside it
     S7  AddOffsetsToTxn (version 1; implicit on version 2)
@@ -31,6 +32,7 @@ from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.produce import Produced, produce_staged
 from txnlog_spark.protocol.progress import (
+    check_expected,
     decide_batch,
     fetch_progress,
     needs_group_offsets,
@@ -142,6 +144,8 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
         )
         group_offsets = {p: c.committed_offset for p, c in committed.items()}
     skip = decide_batch(plan, found, group_offsets)
+    if not skip:
+        yield from _check_start(session, plan)
     yield Reached("S3", "after", plan.batch_id)
     if skip:
         check(found is not None, "a skipped batch has progress")
@@ -149,6 +153,15 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
     transaction = yield from _begin(session, attempt, identity)
     yield from _write(session, attempt, transaction)
     return (yield from _commit(session, attempt, transaction))
+
+
+def _check_start(session: Session, plan: CommitPlan) -> Operation[None]:
+    """Compare the offsets that the query started from with the group's, asked for by name."""
+    for expected in plan.expected:
+        committed = yield from fetch_committed(
+            session, expected.group_id, partitions=expected.committed
+        )
+        check_expected(plan, expected, {p: c.committed_offset for p, c in committed.items()})
 
 
 def _initialise(session: Session, attempt: _Attempt) -> Operation[ProducerIdentity]:

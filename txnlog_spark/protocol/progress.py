@@ -15,11 +15,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing
+from txnlog_spark.errors import (
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    ProgressBehind,
+    ProgressMissing,
+)
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import CommittedOffset, commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import CommitPlan, Partition, Progress
+from txnlog_spark.protocol.values import CommitPlan, ExpectedOffsets, Partition, Progress
 
 PROGRESS_FORMAT_VERSION = 1
 """In every metadata string; an unknown version is no progress of ours."""
@@ -128,6 +133,36 @@ def decide_batch(
 def needs_group_offsets(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether `decide_batch` wants the source group's offsets: several batches come again."""
     return found is not None and found.next_batch_id > plan.batch_id + 1
+
+
+def check_expected(
+    plan: CommitPlan, expected: ExpectedOffsets, committed: Mapping[Partition, int]
+) -> None:
+    """Refuse a start from committed offsets that the group has left meanwhile.
+
+    A driver of the lost checkpoint that still lived committed a batch after this query had read
+    where to start: read again from there, that batch would be doubled. To be called after
+    InitProducerId, which ends what such a driver had open and fences it: from then on the offsets
+    stay. Raises CommittedOffsetsMoved.
+    """
+    moved = [
+        f"{topic}-{number} from {_shown(was)} to {_shown(committed.get((topic, number)))}"
+        for (topic, number), was in sorted(expected.committed.items())
+        if committed.get((topic, number)) != was
+    ]
+    if not moved:
+        return
+    raise CommittedOffsetsMoved(
+        f"query {plan.query_id} starts from the committed offsets of group {expected.group_id!r}, "
+        f"but these moved after it had read them: {', '.join(moved)}. Another driver of this group "
+        "was still at work; it is fenced now if it had this query's transactional id "
+        f"{plan.transactional_id!r}. Nothing was written. Start again with a new, empty checkpoint "
+        "and startingOffsets=committed"
+    )
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)
 
 
 def _check_same_sources(

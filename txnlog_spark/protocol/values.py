@@ -52,6 +52,17 @@ class StagedPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedOffsets:
+    """What a group's stable committed offsets must still be when the batch is committed.
+
+    None says that the group had no committed offset for the partition.
+    """
+
+    group_id: str
+    committed: Mapping[Partition, int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class CommitPlan:
     """One micro-batch as the driver wants it committed.
 
@@ -59,7 +70,8 @@ class CommitPlan:
     that is given. `progress_partition` is any partition of a topic that exists; the progress
     (batch_id + 1) is committed there for `progress_group_id`. `source_digest` tells one plan of the
     batch's sources from another: a committed batch that comes back with another digest is refused.
-    `must_exist` demands that progress is found and is not behind this batch.
+    `must_exist` demands that progress is found and is not behind this batch. `expected` is what the
+    query started from, for the batch that starts it from a group's committed offsets.
     """
 
     query_id: str
@@ -73,6 +85,7 @@ class CommitPlan:
     source_offsets: Mapping[Partition, int] = field(default_factory=dict)
     source_digest: str = ""
     must_exist: bool = True
+    expected: Sequence[ExpectedOffsets] = ()
     transaction_timeout_ms: int = 60_000
     produce_request_bytes: int = 1024 * 1024
     """A Produce request is closed when it holds this much; one batch may go over."""

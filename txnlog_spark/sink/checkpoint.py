@@ -12,13 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.offsets import TopicPartition, from_json_value, is_source_offset
+from txnlog_spark.offsets import (
+    OffsetFormatError,
+    TopicPartition,
+    committed_start_of,
+    from_json_value,
+    is_source_offset,
+    plain_offset,
+)
+from txnlog_spark.protocol.values import ExpectedOffsets, Partition
 from txnlog_spark.sink.files import write_atomically
 
 OFFSET_LOG_VERSION = "v1"
@@ -32,11 +40,12 @@ class BatchOffsets:
     """A batch's source offsets: per partition the next offset to read (exclusive end).
 
     `digest` covers every source's line, other formats included: it tells one plan of the batch
-    from another.
+    from another. `expected` is not empty for a batch that starts from committed offsets.
     """
 
     source_offsets: dict[TopicPartition, int]
     digest: str
+    expected: tuple[ExpectedOffsets, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,11 @@ def read_batch_offsets(checkpoint: Path, batch_id: int) -> BatchOffsets:
     if len(lines) < 3:
         raise _unreadable(path, "it ends before the first source's offset")
     sources = [_json_of(path, line) for line in lines[2:] if line.strip() not in ("", NO_OFFSET)]
-    return BatchOffsets(merge_source_offsets(sources), _digest(sources))
+    return BatchOffsets(
+        merge_source_offsets(sources),
+        _digest([plain_offset(source) for source in sources]),
+        tuple(_expected_offsets(path, sources)),
+    )
 
 
 def merge_source_offsets(sources: Iterable[Any]) -> dict[TopicPartition, int]:
@@ -81,6 +94,18 @@ def merge_source_offsets(sources: Iterable[Any]) -> dict[TopicPartition, int]:
         for partition, position in from_json_value(value).items():
             merged[partition] = min(position, merged.get(partition, position))
     return merged
+
+
+def _expected_offsets(path: Path, sources: Iterable[Any]) -> Iterator[ExpectedOffsets]:
+    for value in sources:
+        try:
+            start = committed_start_of(value)
+            if start is not None:
+                names = from_json_value(value)
+                committed: dict[Partition, int | None] = {p: start.committed.get(p) for p in names}
+                yield ExpectedOffsets(start.group_id, committed)
+        except OffsetFormatError as error:
+            raise _unreadable(path, str(error)) from error
 
 
 def read_identity(checkpoint: Path) -> RecordedIdentity | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for, resolve_bootstrap
-from txnlog_spark.errors import TxnLogError, check
+from txnlog_spark.errors import OptionError, TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.protocol.commit import spent
@@ -128,9 +128,10 @@ def plan_commit(
     """The commit of one batch as a value. Pure, but for the staged bytes that it will read.
 
     The progress partition is left open (partition -1 of no topic). Raises TxnLogError when tasks
-    saw different partition counts of one topic.
+    saw different partition counts of one topic, OptionError for a start from another group.
     """
     merge_counts(message.partition_counts for message in staged)
+    _check_groups(settings, sources)
     group_id = settings.group_id if sources.source_offsets else None
     return CommitPlan(
         query_id=query_id,
@@ -144,8 +145,22 @@ def plan_commit(
         source_offsets=by_plain_names(sources.source_offsets) if group_id else {},
         source_digest=sources.digest,
         must_exist=True,
+        expected=sources.expected,
         transaction_timeout_ms=settings.transaction_timeout_ms,
     )
+
+
+def _check_groups(settings: SinkSettings, sources: BatchOffsets) -> None:
+    """A start from a group's committed offsets is safe only where the sink moves that group."""
+    for expected in sources.expected:
+        if expected.group_id != settings.group_id:
+            raise OptionError(
+                "kafka.group.id",
+                settings.group_id,
+                f"set it to {expected.group_id!r} for the writer as well: the query starts from "
+                "that group's committed offsets (startingOffsets=committed), and the sink has to "
+                "commit them",
+            )
 
 
 def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -26,8 +26,8 @@ class TxnLogBatchReader(DataSourceReader):
         with readable_errors():
             settings = self._settings
             existing = discover(settings)
-            start = fetch_positions(settings, settings.starting, existing)
-            end = fetch_positions(settings, settings.ending, existing)
+            start = fetch_positions(settings, settings.starting, existing).offsets
+            end = fetch_positions(settings, settings.ending, existing).offsets
             ranges = split_ranges(
                 plan_ranges(start, end),
                 min_partitions=settings.min_partitions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
@@ -81,32 +81,46 @@ def fetch_committed(
     return {TopicPartition(*name): position for name, position in committed.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """An offset per partition, and what the group had committed if that was asked for."""
+
+    offsets: dict[TopicPartition, int]
+    committed: dict[TopicPartition, int]
+
+
 def fetch_positions(
     settings: SourceSettings,
     request: PositionRequest,
     partitions: tuple[TopicPartition, ...],
-) -> dict[TopicPartition, int]:
+) -> Positions:
     """Where `request` starts or ends in each partition.
 
+    A start may lie between the last stable offset and the high watermark, an end may not: a read
+    would wait there. The committed offsets are read first, so that the log's end is not older.
     Raises OptionError for a request that does not fit the partitions, and DataLoss for an offset
     that is named or committed and lies outside the log (unless failOnDataLoss=false).
     """
     named = request.offsets is not None or request.word == COMMITTED
+    committed = fetch_committed(settings, partitions) if request.word == COMMITTED else {}
     bounds = Bounds(
         earliest=fetch_offsets(settings, partitions, "earliest"),
         latest=fetch_offsets(settings, partitions, "latest"),
         by_timestamp=_list_offsets(settings, timestamps_wanted(request, partitions)),
-        committed=fetch_committed(settings, partitions) if request.word == COMMITTED else {},
+        committed=committed,
+        high_watermark=fetch_offsets(settings, partitions, "latest", read_committed=False)
+        if named and request is settings.starting
+        else {},
     )
     positions = resolve_positions(request, partitions, bounds)
-    if not named:
-        return positions
-    return check_in_log(
-        positions,
-        bounds,
-        fail_on_data_loss=settings.fail_on_data_loss,
-        option=request.option,
-    )
+    if named:
+        positions = check_in_log(
+            positions,
+            bounds,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            option=request.option,
+        )
+    return Positions(positions, {p: committed[p] for p in partitions if p in committed})
 
 
 def _list_offsets(

@@ -132,13 +132,13 @@ def cap_at_committed(
 
     The sink commits a batch's end offsets to the consumer group in the batch's own transaction. If
     the group is ahead of where Spark starts, `offsets/N` and `commits/N` were lost after batch N
-    was committed: planned again with exactly that end, it is recognised and skipped. A partition
-    that the group does not know is left out of the end, so that it stays where it starts.
+    was committed: planned again with exactly that end, it is recognised and skipped. So the end is
+    whole: no limit may cut it. A partition that the group does not know stays where it starts. One
+    that the group knows and the start does not was discovered by the lost batch, and read up to
+    there.
     """
-    ahead = any(committed.get(p, -1) > start_offset for p, start_offset in start.items())
-    if not ahead:
+    known = {p: committed[p] for p in available if p in committed}
+    if not any(position > start.get(p, -1) for p, position in known.items()):
         return None
-    return {
-        p: max(start_offset, min(committed.get(p, start_offset), available.get(p, start_offset)))
-        for p, start_offset in start.items()
-    }
+    reached = {p: min(position, available[p]) for p, position in known.items()}
+    return {p: max(start.get(p, 0), reached.get(p, 0)) for p in {**start, **reached}}

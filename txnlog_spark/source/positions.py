@@ -25,12 +25,14 @@ class Bounds:
 
     `latest` is the last stable offset under read_committed. `by_timestamp` holds -1 where no
     record is that late; `committed` lacks partitions that the group has no position in.
+    `high_watermark` is given where a position may lie between the last stable offset and it.
     """
 
     earliest: SourceOffset
     latest: SourceOffset
     by_timestamp: SourceOffset = field(default_factory=dict)
     committed: SourceOffset = field(default_factory=dict)
+    high_watermark: SourceOffset = field(default_factory=dict)
 
 
 def timestamps_wanted(
@@ -70,9 +72,11 @@ def resolve_positions(
 def is_repeatable(request: PositionRequest) -> bool:
     """Whether asking again later gives the same start, as long as no records are deleted.
 
-    Earliest, committed and named offsets are; latest moves with every record, and a timestamp that
-    nothing had reached is taken as latest.
+    Earliest and named offsets are; latest moves with every record, and a timestamp that nothing had
+    reached is taken as latest. The committed offsets move with every commit of another driver.
     """
+    if starts_from_group(request):
+        return False
     if request.timestamp_ms is not None or request.timestamps_ms is not None:
         return not request.latest_if_none
     if request.offsets is not None:
@@ -80,16 +84,25 @@ def is_repeatable(request: PositionRequest) -> bool:
     return request.word != "latest"
 
 
+def starts_from_group(request: PositionRequest) -> bool:
+    """Whether the committed offsets decide: a timestamp beside them wins over them."""
+    timestamps = request.timestamp_ms is not None or request.timestamps_ms is not None
+    return request.word == COMMITTED and not timestamps
+
+
 def check_in_log(
     positions: SourceOffset, bounds: Bounds, *, fail_on_data_loss: bool, option: str
 ) -> dict[TopicPartition, int]:
     """Positions that lie in the log; one outside it is an error, or is moved to the nearest end.
 
+    The log ends at the high watermark where that is given: a position behind the last stable offset
+    (read with read_uncommitted before) waits there for the transactions to be decided.
     Raises DataLoss naming the first such partition when `fail_on_data_loss`.
     """
     checked: dict[TopicPartition, int] = {}
     for partition, position in positions.items():
         low, high = bounds.earliest[partition], bounds.latest[partition]
+        high = max(high, bounds.high_watermark.get(partition, high))
         if fail_on_data_loss and not low <= position <= high:
             raise DataLoss(
                 f"{option} asks for offset {position} of {partition}, the log holds {low} to "

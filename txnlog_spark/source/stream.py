@@ -5,14 +5,18 @@ query `initialOffset` (also when batch 0 is replayed), then per micro-batch `lat
 answer goes to `<checkpoint>/offsets/<batchId>`), `partitions`, and `commit` when the next batch is
 logged. `read` runs in the tasks on a copy.
 
-Three rules keep batches repeatable:
+Four rules keep batches repeatable:
 
-- A start that asking again could change (latest, a timestamp after the last record) is made batch
-  0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does not keep
-  a Python source's initial offset, so this is where it is kept.
+- A start that asking again could change (latest, committed, a timestamp after the last record) is
+  made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
+  not keep a Python source's initial offset, so this is where it is kept.
+- A start from a group's committed offsets is logged with a `CommittedStart` beside it. The sink
+  commits this empty batch only if the group is still there, after it has fenced an older driver
+  that might have moved it (`protocol.progress.check_expected`).
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
-- With a group, the first batch after a start ends where the group was committed, if that is ahead
-  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again.
+- With a group, the first batch after a restart ends where the group was committed, if that is ahead
+  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
+  that this run took from the group is not capped: there is no batch to be found.
 """
 
 from __future__ import annotations
@@ -33,7 +37,14 @@ from pyspark.sql.streaming.datasource import (
 from txnlog_spark.connection import resolve_bootstrap
 from txnlog_spark.errors import DataLoss, UnknownTopic, check
 from txnlog_spark.failpoints import reached
-from txnlog_spark.offsets import TopicPartition, from_json_value, to_json_value
+from txnlog_spark.offsets import (
+    CommittedStart,
+    TopicPartition,
+    committed_start_of,
+    from_json_value,
+    to_json_value,
+    with_committed_start,
+)
 from txnlog_spark.source.brokers import discover, fetch_committed, fetch_offsets, fetch_positions
 from txnlog_spark.source.data_loss import (
     REMEDY,
@@ -44,7 +55,7 @@ from txnlog_spark.source.data_loss import (
 )
 from txnlog_spark.source.partition import RangePartition, read_range
 from txnlog_spark.source.planning import cap_at_committed, limit_offsets, plan_ranges, split_ranges
-from txnlog_spark.source.positions import is_repeatable
+from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.surface import readable_errors
 
@@ -57,7 +68,7 @@ ANY_BATCH = -1
 """Spark does not tell a source which batch it plans; a failpoint here cannot name one."""
 
 Offsets = dict[TopicPartition, int]
-JsonOffset = dict[str, dict[str, int]]
+JsonOffset = dict[str, Any]
 
 
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -66,6 +77,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._initial: Offsets | None = None
+        self._committed: CommittedStart | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._discovered: tuple[TopicPartition, ...] | None = None
@@ -76,7 +88,10 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with readable_errors():
             if self._initial is None:
                 settings = self._settings
-                self._initial = fetch_positions(settings, settings.starting, discover(settings))
+                found = fetch_positions(settings, settings.starting, discover(settings))
+                self._initial = found.offsets
+                if settings.group_id is not None and starts_from_group(settings.starting):
+                    self._committed = CommittedStart(settings.group_id, found.committed)
             return to_json_value(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -96,13 +111,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = self._latest is None
             available = self._available(begin)
             self._latest = available
-            if first and begin == self._initial and not is_repeatable(self._settings.starting):
-                return start
+            new = first and begin == self._initial and committed_start_of(start) is None
+            if new and not is_repeatable(self._settings.starting):
+                return self._moving_start(begin)
+            end = None
             if first:
                 committed = fetch_committed(self._settings, available)
-                capped = cap_at_committed(begin, available, committed)
-                available = available if capped is None else capped
-            end = self._limited(begin, available, limit)
+                end = cap_at_committed(begin, available, committed)
+            if end is None:
+                end = self._limited(begin, available, limit)
             reached("S0", "before", ANY_BATCH)
             return to_json_value(end)
 
@@ -114,6 +131,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch."""
         reached("S0", "after", ANY_BATCH)
         with readable_errors():
+            if committed_start_of(end) is not None:
+                return []
             begin, until = from_json_value(start), from_json_value(end)
             replayed_first = self._latest is None and begin == self._initial
             if not replayed_first:
@@ -139,6 +158,12 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
         reached("S15", "before", ANY_BATCH)
+
+    def _moving_start(self, begin: Offsets) -> JsonOffset:
+        """The end of the empty first batch, which keeps where the query starts."""
+        if self._committed is None:
+            return to_json_value(begin)
+        return with_committed_start(begin, self._committed)
 
     def _available(self, begin: Offsets) -> Offsets:
         """The end of every partition now, or the target of AvailableNow."""

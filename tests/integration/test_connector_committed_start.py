@@ -1,0 +1,164 @@
+"""A new checkpoint that starts from the group's committed offsets, whoever is still alive."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from support.connector import Pipe
+from support.librdkafka import committed_offsets, produce_values
+from test_connector_committer import Query
+
+from txnlog_spark.errors import CommittedOffsetsMoved, OptionError, ProducerFenced
+from txnlog_spark.offsets import COMMITTED_START_KEY
+from txnlog_spark.sink.committer import commit_streaming
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.source.settings import read_source_settings
+from txnlog_spark.source.stream import TxnLogStreamReader
+
+
+def values(numbers: range) -> list[str]:
+    return [f"v{n:02}" for n in numbers]
+
+
+class NewCheckpoint(Query):
+    """The same query on a new checkpoint, with its reader; batches are logged as Spark does it."""
+
+    def __init__(self, old: Query, folder: Path, **options: str) -> None:
+        self.__dict__ |= old.__dict__
+        self.checkpoint = folder
+        (folder / "offsets").mkdir(parents=True)
+        self.query_id = f"{old.query_id}-{folder.name}"
+        (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+        common = {"kafka.bootstrap.servers": old.bootstrap, "kafka.group.id": old.group}
+        writer = common | {"checkpointLocation": str(folder)} | options
+        self.settings = read_sink_settings(writer, streaming=True)
+        reader = common | {"subscribe": old.input, "startingOffsets": "committed"}
+        self.reader = TxnLogStreamReader(read_source_settings(reader, streaming=True))
+
+    def plan(self, batch_id: int, start: dict[str, Any]) -> dict[str, Any]:
+        """latestOffset, and its answer logged."""
+        end = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
+        log = self.checkpoint / "offsets" / str(batch_id)
+        log.write_text(f"v1\n{{}}\n{json.dumps(end)}")
+        return end
+
+    def run(self, batch_id: int, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """Stage what the reader's tasks would read, and commit."""
+        ranges = [share.offset_range for share in self.reader.partitions(start, end)]
+        rows = [v for r in ranges for v in values(range(r.start_offset, r.end_offset))]
+        commit_streaming(self.settings, [self.stage(batch_id, rows, "run-new")], batch_id)
+
+
+@pytest.fixture
+def old(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    """A query over 20 records that has committed the first ten."""
+    query = Query(broker, tmp_path / "old", unique)
+    produce_values(broker.bootstrap_servers, query.input, values(range(20)))
+    query.commit(0, values(range(10)))
+    query.log(1, 20)
+    return query
+
+
+def group_offset(query: Query) -> int:
+    return committed_offsets(query.bootstrap, query.group, query.input, 1)[0]
+
+
+def go_on(query: NewCheckpoint) -> None:
+    """Two batches: the empty one that keeps the start, and the rest."""
+    start = query.reader.initialOffset()
+    first = query.plan(0, start)
+    query.run(0, start, first)
+    query.run(1, first, query.plan(1, first))
+
+
+@pytest.mark.parametrize("old_commits", ["before latestOffset", "after latestOffset"])
+def test_a_batch_that_the_old_driver_commits_after_the_start_was_read_is_not_written_again(
+    old: Query, tmp_path: Path, old_commits: str
+) -> None:
+    staged = old.stage(1, values(range(10, 20)), "run-1")
+    new = NewCheckpoint(old, tmp_path / "new")
+    start = new.reader.initialOffset()
+    if old_commits == "before latestOffset":
+        commit_streaming(old.settings, [staged], 1)
+        first = new.plan(0, start)
+    else:
+        first = new.plan(0, start)
+        commit_streaming(old.settings, [staged], 1)
+    for _restart in range(2):
+        with pytest.raises(CommittedOffsetsMoved, match=f"{old.input}-0 from 10 to 20"):
+            new.run(0, start, first)
+    assert old.values("read_uncommitted") == values(range(20))
+    assert group_offset(old) == 20
+    produce_values(old.bootstrap, old.input, values(range(20, 25)))
+    go_on(NewCheckpoint(old, tmp_path / "newer"))
+    assert old.values() == values(range(25))
+
+
+def test_an_old_driver_that_comes_after_the_new_ones_first_batch_is_fenced(
+    old: Query, tmp_path: Path
+) -> None:
+    staged = old.stage(1, values(range(10, 20)), "run-1")
+    new = NewCheckpoint(old, tmp_path / "new")
+    start = new.reader.initialOffset()
+    first = new.plan(0, start)
+    new.run(0, start, first)
+    old.new_worker()
+    with pytest.raises(ProducerFenced):
+        commit_streaming(old.settings, [staged], 1)
+    new.run(1, first, new.plan(1, first))
+    assert old.values() == values(range(20))
+    assert group_offset(old) == 20
+
+
+@pytest.mark.parametrize("group", ["another", None])
+def test_a_writer_of_another_group_is_refused_before_it_writes(
+    old: Query, tmp_path: Path, group: str | None
+) -> None:
+    new = NewCheckpoint(old, tmp_path / "new")
+    options = {"kafka.bootstrap.servers": old.bootstrap, "checkpointLocation": str(new.checkpoint)}
+    if group is not None:
+        options["kafka.group.id"] = group
+    new.settings = read_sink_settings(options, streaming=True)
+    start = new.reader.initialOffset()
+    with pytest.raises(OptionError, match=f"set it to '{old.group}' for the writer as well"):
+        new.run(0, start, new.plan(0, start))
+    assert old.values("read_uncommitted") == values(range(10))
+
+
+def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
+    """The source's line of every batch in the offset log."""
+    files = [pipe.checkpoint / "offsets" / str(n) for n in pipe.logged("offsets")]
+    return [json.loads(file.read_text().splitlines()[2]) for file in files]
+
+
+def test_available_now_from_the_committed_offsets_copies_every_row_once(pipe: Pipe) -> None:
+    committed = {"startingOffsets": "committed", "maxOffsetsPerTrigger": 15}
+    pipe.feed(range(40))
+    pipe.copy(committed)
+    for first in (40, 60):
+        shutil.rmtree(pipe.checkpoint)
+        pipe.feed(range(first, first + 20))
+        pipe.copy(committed)
+        assert pipe.output_values("read_committed") == sorted(map(str, range(first + 20)))
+        noted = [COMMITTED_START_KEY in line for line in source_lines(pipe)]
+        assert noted == [True] + [False] * (len(noted) - 1)
+        assert len(noted) > 2
+
+
+def test_a_first_batch_from_the_committed_offsets_is_replayed_empty(pipe: Pipe) -> None:
+    committed = {"startingOffsets": "committed"}
+    pipe.feed(range(30))
+    pipe.copy()
+    shutil.rmtree(pipe.checkpoint)
+    line = pipe.copy_error(source=committed, sink={"kafka.group.id": None})
+    assert "set it to" in line
+    assert (pipe.logged("offsets"), pipe.logged("commits")) == ([0], [])
+    pipe.feed(range(30, 50))
+    pipe.copy(committed)
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(50)))

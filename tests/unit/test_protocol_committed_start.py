@@ -1,0 +1,73 @@
+"""A batch that starts from a group's committed offsets is committed only while they still hold."""
+
+from __future__ import annotations
+
+import pytest
+from support.commit_plans import build_plan
+from support.scripted_broker import ScriptedCluster
+
+from txnlog_spark.errors import CommittedOffsetsMoved
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.values import ExpectedOffsets
+from txnlog_spark.wire.messages import ApiKey as K
+
+A, B = ("in", 0), ("in", 1)
+
+
+def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> ScriptedCluster:
+    cluster = ScriptedCluster(version)
+    cluster.state.offsets["g"] |= {p: (offset, "") for p, offset in committed.items()}
+    return cluster
+
+
+def commit_from(cluster: ScriptedCluster, expected: dict[tuple[str, int], int | None]):
+    plan = build_plan(source_offsets={A: 5, B: 0}, expected=(ExpectedOffsets("g", expected),))
+    return cluster.run(commit_micro_batch(cluster.session(), None, plan))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_that_still_hold_are_gone_on_from(version: int) -> None:
+    cluster = cluster_with({A: 5, ("other", 0): 9}, version)
+    assert not commit_from(cluster, {A: 5, B: None}).skipped
+    assert cluster.state.offsets["g"][B] == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("committed", "told"),
+    [
+        ({A: 8}, "in-0 from 5 to 8"),
+        ({A: 4}, "in-0 from 5 to 4"),
+        ({}, "in-0 from 5 to none"),
+        ({A: 5, B: 0}, "in-1 from none to 0"),
+    ],
+)
+def test_offsets_that_moved_stop_the_query_before_any_write(committed, told: str) -> None:
+    cluster = cluster_with(committed)
+    with pytest.raises(CommittedOffsetsMoved, match=told) as caught:
+        commit_from(cluster, {A: 5, B: None})
+    assert "new, empty checkpoint" in str(caught.value)
+    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN} & set(cluster.apis())
+
+
+def test_the_group_is_asked_by_name_after_older_drivers_are_fenced() -> None:
+    cluster = cluster_with({A: 5})
+    commit_from(cluster, {A: 5, B: None})
+    apis = cluster.apis()
+    asked = [i for i, api in enumerate(apis) if api == K.OFFSET_FETCH]
+    groups = [r.groups[0] for r in cluster.requests(K.OFFSET_FETCH)]
+    named = [
+        sorted((topic.name, number) for topic in group.topics for number in topic.partition_indexes)
+        for group in groups
+        if group.group_id == "g" and group.topics
+    ]
+    assert named == [[A, B]]
+    assert apis.index(K.INIT_PRODUCER_ID) < min(asked)
+    assert max(asked) < apis.index(K.PRODUCE)
+
+
+def test_a_committed_start_that_comes_again_is_skipped_though_the_group_is_where_it_put_it() -> (
+    None
+):
+    cluster = cluster_with({A: 5})
+    commit_from(cluster, {A: 5, B: None})
+    assert commit_from(cluster, {A: 5, B: None}).skipped
