@@ -7,6 +7,7 @@ from support.coordinators import ONE, ONE_V1, MemoryHost, World
 from test_transaction_states import build_metadata
 
 from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
@@ -111,6 +112,26 @@ def test_add_offsets_adds_the_groups_partition() -> None:
     assert answer is E.NONE
     ((topic, partition),) = world.transactions.describe("t").partitions
     assert (topic, partition) == ("__consumer_offsets", 12)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_epoch_that_is_reserved_for_fencing_is_nobodys(version) -> None:
+    """On a cluster of version 1 a fence at the last epoch leaves it in the log."""
+    host = MemoryHost.holding(
+        build_metadata(S.ONGOING, producer_epoch=EPOCH_LAST, partitions=frozenset({A}))
+    )
+    host.create(*A)
+    world = World(ONE_V1, host=host)
+    assert world.init().error is E.CONCURRENT_TRANSACTIONS
+    assert world.transactions.describe("t").producer_epoch == EPOCH_MAX
+    reserved = ProducerIdResult(E.NONE, PID, EPOCH_MAX)
+    for commits in (True, False):
+        assert world.end(reserved, commit=commits, version=version).error is E.PRODUCER_FENCED
+    assert world.begin(reserved, A, version=version) is E.PRODUCER_FENCED
+    assert set(verify(world, reserved, A).values()) == {E.PRODUCER_FENCED}
+    again = world.init(producer_id=PID, producer_epoch=EPOCH_MAX)
+    assert again.error is E.PRODUCER_FENCED
+    assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
 
 
 # ---------------------------------------------------------------- timeouts and expiry

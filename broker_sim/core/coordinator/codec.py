@@ -15,6 +15,15 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
+STRING_BYTES_MAX = 2**15 - 1
+"""Of a string that is not compact, as in all keys. A compact one of a request may be longer."""
+
+
+def is_storable(text: str | None) -> bool:
+    """Whether a record can hold this string. To be asked before a request changes anything."""
+    return text is None or len(text.encode()) <= STRING_BYTES_MAX
+
+
 class CorruptRecord(ValueError):
     """Bytes of an internal record that do not follow their schema, or a version from the future."""
 

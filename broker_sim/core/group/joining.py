@@ -6,6 +6,7 @@ Rules for this file: JoinGroup only. Every path answers or parks exactly once. S
 
 from __future__ import annotations
 
+from broker_sim.core.coordinator.codec import is_storable
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.config import GroupConfig
@@ -20,6 +21,8 @@ from broker_sim.core.group.requests import (
 from broker_sim.core.group.shard import GroupShard, GroupStateManager
 from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
+
+UUID_LENGTH = 36
 
 _S = GroupState
 _E = ErrorCode
@@ -64,6 +67,8 @@ class JoinHandler:
     def _refuse(self, request: JoinGroup) -> ErrorCode:
         if not request.group_id:
             return _E.INVALID_GROUP_ID
+        if not _is_storable(request):
+            return _E.INVALID_REQUEST
         config = self._config
         timeout_ms = request.session_timeout_ms
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
@@ -106,8 +111,7 @@ class JoinHandler:
         reply: JoinReply,
         effects: Effects,
     ) -> None:
-        prefix = request.group_instance_id or request.client_id
-        member_id = f"{prefix}-{self._host.random_uuid()}"
+        member_id = f"{_member_prefix(request)}-{self._host.random_uuid()}"
         if request.group_instance_id is not None:
             if request.group_instance_id in group.static_members:
                 self._replace_static(shard, group, request, (member_id, reply), effects)
@@ -258,3 +262,15 @@ def _update(member: Member, request: JoinGroup) -> None:
     member.protocols = request.protocols
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
+
+
+def _member_prefix(request: JoinGroup) -> str:
+    """What a new member's id begins with, as in Kafka."""
+    return request.group_instance_id or request.client_id
+
+
+def _is_storable(request: JoinGroup) -> bool:
+    """Whether the group's record, written much later, will hold the member's strings."""
+    names = (request.protocol_type, *(name for name, _ in request.protocols))
+    member_id = _member_prefix(request) + "-" + " " * UUID_LENGTH
+    return all(is_storable(text) for text in (*names, member_id))

@@ -36,6 +36,9 @@ from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_TIMESTAMP
 
+TIMESTAMP_MAX_MS = 2**63 - 1
+"""The largest that an int64 of a record holds."""
+
 _S = GroupState
 _E = ErrorCode
 
@@ -65,11 +68,12 @@ class OffsetHandler:
         if group is not None and member and group.is_in(_S.STABLE, _S.PREPARING_REBALANCE):
             # A commit keeps the session, as a heartbeat does.
             self._rebalancer.reset_session(shard, group, member, effects)
-        retention_ms = request.retention_time_ms
-        expire_ms = NO_TIMESTAMP if retention_ms < 0 else effects.now_ms + retention_ms
+        expire_ms = _expire_ms(request.retention_time_ms, effects.now_ms)
         errors, records = self._records(request.group_id, request.offsets, expire_ms, effects)
         if records:
-            error = self._manager.append(shard, records, effects, flush=True)
+            error = self._manager.append(
+                shard, records, effects, flush=True, covered=_accepted(errors)
+            )
         return _merge(errors, error)
 
     def txn_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors:
@@ -91,6 +95,7 @@ class OffsetHandler:
                 flush=False,
                 producer_id=request.producer_id,
                 producer_epoch=request.producer_epoch,
+                covered=_accepted(errors),
             )
         return _merge(errors, error)
 
@@ -329,6 +334,15 @@ def _fetched(
         return FetchedOffset(*partition)
     value = stored.value
     return FetchedOffset(*partition, value.committed_offset, value.leader_epoch, value.metadata)
+
+
+def _expire_ms(retention_ms: int, now_ms: int) -> int:
+    """When an offset of an old client expires, in an int64; it may ask for "never" as 2^63-1."""
+    return NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, TIMESTAMP_MAX_MS)
+
+
+def _accepted(errors: OffsetErrors) -> list[TopicPartition]:
+    return [partition for partition, error in errors.items() if error is _E.NONE]
 
 
 def _all(offsets: Sequence[OffsetToCommit], error: ErrorCode) -> OffsetErrors:

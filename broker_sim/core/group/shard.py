@@ -7,13 +7,14 @@ tombstone removes it in both cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
 from broker_sim.core.coordinator.runtime import (
     GROUP_TOPIC,
     CoordinatorLog,
+    TopicPartition,
     coordinator_error,
     flush_logs,
     partition_for,
@@ -104,7 +105,12 @@ class GroupStateManager:
         return partition_for(group_id, self._config.partition_count)
 
     def find(self, group_id: str) -> GroupShard | ErrorCode:
-        """The shard of a group, or COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR."""
+        """The shard of a group, or COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR.
+
+        INVALID_GROUP_ID for one that is too long for a record.
+        """
+        if not is_storable(group_id):
+            return ErrorCode.INVALID_GROUP_ID
         partition = self.partition_for(group_id)
         if partition in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -203,11 +209,14 @@ class GroupStateManager:
         flush: bool,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
+        covered: Collection[TopicPartition] = (),
     ) -> ErrorCode:
         """Append the records as one batch and replay them; the coordinator's error otherwise.
 
         `flush`: the answer promises that they outlive a power loss. Transactional ones need it
-        not: the decision of the transaction flushes them.
+        not: the decision of the transaction flushes them. `covered` are the partitions whose
+        offsets these are: an offset that outlived the records before it would have its group skip
+        new records that get the same offsets, so those records are made durable first.
         """
         is_transactional = producer_id != NO_PRODUCER_ID
         batch = encode_batch(
@@ -218,6 +227,8 @@ class GroupStateManager:
             base_sequence=0 if is_transactional else NO_SEQUENCE,
             transactional=is_transactional,
         )
+        if self._config.flush_on_commit:
+            flush_logs(self._host, covered, effects)
         outcome = self._host.append(GROUP_TOPIC, shard.partition, batch, effects)
         if outcome.error is not ErrorCode.NONE:
             return coordinator_error(outcome.error)

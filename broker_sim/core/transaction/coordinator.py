@@ -319,7 +319,8 @@ class TransactionCoordinator:
         committed: bool,
         client_transaction_version: int = 0,
     ) -> ProducerIdResult:
-        """EndTxn. Version 2 (request version 5 on) answers the ids to go on with.
+        """EndTxn. Version 2 (request version 5 on) answers the ids to go on with; on a cluster
+        below version 2 such a request is one of version 1, as nothing else there raises epochs.
 
         NONE means decided and durable, or the retry of what was decided so.
         """
@@ -328,7 +329,8 @@ class TransactionCoordinator:
             return ProducerIdResult(found)
         owned, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
-        bumps = client_transaction_version >= EPOCH_BUMP_VERSION
+        version = min(client_transaction_version, self._config.transaction_version)
+        bumps = version >= EPOCH_BUMP_VERSION
         verdict = self._decide_end_txn(entry, request, bumps=bumps)
         if isinstance(verdict, ErrorCode):
             if verdict is not _E.NONE or not bumps:
@@ -342,7 +344,7 @@ class TransactionCoordinator:
             entry.committed,
             verdict,
             effects.now_ms,
-            client_transaction_version=client_transaction_version if bumps else 0,
+            client_transaction_version=version if bumps else 0,
             next_producer_id=next_producer_id,
         )
         return self._decide(owned, entry, target, effects)
@@ -472,7 +474,7 @@ class TransactionCoordinator:
         )
 
     def _abort_sweep(self, effects: Effects) -> None:
-        overdue = self._manager.timed_out(effects.now_ms)
+        overdue = self._manager.timed_out(effects.monotonic_ms)
         self._abort_all("transaction-timed-out", overdue, effects)
         self._schedule_abort(effects)
 

@@ -86,7 +86,7 @@ def decide_end_txn_v1(
     _check_storable(metadata)
     if request.producer_id != metadata.producer_id:
         return _E.INVALID_PRODUCER_ID_MAPPING
-    if request.producer_epoch != metadata.producer_epoch:
+    if request.producer_epoch != metadata.producer_epoch or request.producer_epoch > EPOCH_LAST:
         return _E.PRODUCER_FENCED
     if is_pending:
         return _E.CONCURRENT_TRANSACTIONS
@@ -129,6 +129,8 @@ def is_overflow_retry(metadata: TransactionMetadata, request: EndTxnRequest) -> 
 def _is_epoch_valid_v2(
     metadata: TransactionMetadata, request: EndTxnRequest, *, is_retry: bool
 ) -> bool:
+    if request.producer_epoch > EPOCH_LAST:
+        return False  # reserved for fencing: whoever names it cannot have got it from us
     is_current = request.producer_epoch == metadata.producer_epoch
     if metadata.state in PREPARED:
         return is_retry

@@ -248,11 +248,13 @@ class TransactionEntry:
     `committed` is what the log says. `pending` is what was prepared and is not yet in the log;
     while it is there every other change is answered CONCURRENT_TRANSACTIONS. Between PREPARE and
     COMPLETE the pending value is the COMPLETE one and `unmarked` are the partitions whose marker
-    is still to be written.
+    is still to be written. `started_monotonic_ms` is where an ongoing transaction began on the
+    process's own clock: its timeout must not depend on a wall clock that may jump.
     """
 
     def __init__(self, committed: TransactionMetadata) -> None:
         self.committed = committed
+        self.started_monotonic_ms: int | None = None
         self.pending: TransactionMetadata | None = None
         self.unmarked: set[TopicPartition] = set()
 
@@ -279,6 +281,19 @@ class TransactionEntry:
         )
         check_next_value(self.committed, record)
         self.committed, self.pending = record, None
+
+    def note_start(self, record: TransactionMetadata, now_ms: int, monotonic_ms: int) -> None:
+        """`record` is about to be the committed value: when did its transaction begin?
+
+        Live that is now. A load has only the stored wall time to tell how long ago it was, and
+        takes one of the future for the present.
+        """
+        if record.state is not _S.ONGOING:
+            self.started_monotonic_ms = None
+            return
+        is_known = self.committed.state is _S.ONGOING and self.committed.start_ms == record.start_ms
+        if self.started_monotonic_ms is None or not is_known:
+            self.started_monotonic_ms = monotonic_ms - max(0, now_ms - record.start_ms)
 
     def _check_transition(self, target: TransactionMetadata) -> None:
         check(

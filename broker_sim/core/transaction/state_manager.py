@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
 from broker_sim.core.coordinator.runtime import (
     TRANSACTION_TOPIC,
     CoordinatorLog,
@@ -67,7 +67,12 @@ class TransactionStateManager:
         return partition_for(transactional_id, self._config.partition_count)
 
     def find(self, transactional_id: str) -> TransactionPartition | ErrorCode:
-        """The partition of an id, or COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR."""
+        """The partition of an id, or COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR.
+
+        INVALID_REQUEST for one that is too long for a record.
+        """
+        if not is_storable(transactional_id):
+            return ErrorCode.INVALID_REQUEST
         partition = self.partition_for(transactional_id)
         if partition in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -111,7 +116,7 @@ class TransactionStateManager:
                 if header.is_control or header.record_count == 0:
                     continue
                 for record in decode_records(data, 0, header):
-                    self._replay_record(loaded, record)
+                    self._replay_record(loaded, record, effects)
         except (CorruptBatch, CorruptRecord) as error:
             self._loading.discard(partition)
             effects.trace("transaction-load-failed", partition=partition, error=str(error))
@@ -131,7 +136,7 @@ class TransactionStateManager:
         self._loading.discard(partition)
         self._partitions.pop(partition, None)
 
-    def _replay_record(self, owned: TransactionPartition, record: Record) -> None:
+    def _replay_record(self, owned: TransactionPartition, record: Record, effects: Effects) -> None:
         if record.key is None:
             raise CorruptRecord("a transaction log record has no key")
         transactional_id = decode_key(record.key)
@@ -140,21 +145,22 @@ class TransactionStateManager:
         metadata = None
         if record.value is not None:
             metadata = decode_value(transactional_id, record.value)
-        self._replay(owned, transactional_id, metadata)
+        self._replay(owned, transactional_id, metadata, effects)
 
     def _replay(
         self,
         owned: TransactionPartition,
         transactional_id: str,
         metadata: TransactionMetadata | None,
+        effects: Effects,
     ) -> None:
         """The only place where committed state changes; None is a tombstone."""
-        entry = owned.entries.get(transactional_id)
         if metadata is None:
             owned.entries.pop(transactional_id, None)
-        elif entry is None:
-            owned.entries[transactional_id] = TransactionEntry(metadata)
-        elif entry.pending is not None:
+            return
+        entry = owned.entries.setdefault(transactional_id, TransactionEntry(metadata))
+        entry.note_start(metadata, effects.now_ms, effects.monotonic_ms)
+        if entry.pending is not None:
             entry.complete(metadata)
         else:
             entry.committed = metadata
@@ -181,7 +187,7 @@ class TransactionStateManager:
         )
         error = self._append_records(owned, [record], effects, flush=flush)
         if error is ErrorCode.NONE:
-            self._replay(owned, target.transactional_id, target)
+            self._replay(owned, target.transactional_id, target, effects)
         elif not keep_pending:
             entry = owned.entries.get(target.transactional_id)
             if entry is not None:
@@ -220,12 +226,13 @@ class TransactionStateManager:
             if entry.pending is None and entry.committed.state is TransactionState.ONGOING
         ]
 
-    def timed_out(self, now_ms: int) -> list[tuple[TransactionPartition, TransactionEntry]]:
-        """Those of the ongoing that are past their timeout."""
+    def timed_out(self, monotonic_ms: int) -> list[tuple[TransactionPartition, TransactionEntry]]:
+        """Those of the ongoing that are past their timeout, by the process's own clock."""
         return [
             (owned, entry)
             for owned, entry in self.ongoing()
-            if entry.committed.start_ms + entry.committed.timeout_ms < now_ms
+            if entry.started_monotonic_ms is not None
+            and entry.started_monotonic_ms + entry.committed.timeout_ms < monotonic_ms
         ]
 
     def remove_expired(self, effects: Effects) -> None:
@@ -252,5 +259,5 @@ class TransactionStateManager:
             # Whether or not the append went well, the id must not stay pending (KAFKA-7519).
             owned.entries[transactional_id].cancel()
             if error is ErrorCode.NONE:
-                self._replay(owned, transactional_id, None)
+                self._replay(owned, transactional_id, None, effects)
         effects.trace("transactional-ids-expired", count=len(expired), error=error.name)

@@ -1,0 +1,87 @@
+"""A transaction's timeout runs on the process's own clock; the wall clock matters for loads only.
+
+RELIABILITY L3: a jump of the wall clock neither aborts a young transaction nor keeps the one of
+a dead producer open.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.coordinators import World
+
+from txnlog_spark.wire.errors import ErrorCode as E
+
+A = ("data", 0)
+B = ("data", 1)
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+TIMEOUT_MS = 15_000
+SWEEP_MS = 10_000
+
+
+def open_transaction() -> World:
+    """A transaction of one partition, begun now."""
+    world = World()
+    world.host.create(*A)
+    world.host.create(*B)
+    ids = world.init(timeout_ms=TIMEOUT_MS)
+    assert world.begin(ids, A) is E.NONE
+    return world
+
+
+@pytest.mark.parametrize("jump_ms", [-DAY_MS, -HOUR_MS, -1, 0, HOUR_MS, DAY_MS])
+def test_a_jump_of_the_wall_clock_does_not_move_the_timeout(jump_ms) -> None:
+    world = open_transaction()
+    world.now_ms += jump_ms
+    world.advance(TIMEOUT_MS)
+    assert world.state() == "Ongoing"
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
+
+
+def test_a_later_partition_does_not_begin_the_timeout_again() -> None:
+    world = World()
+    world.host.create(*A)
+    world.host.create(*B)
+    ids = world.init(timeout_ms=TIMEOUT_MS)
+    assert world.begin(ids, A) is E.NONE
+    world.advance(TIMEOUT_MS - 1)
+    world.now_ms -= DAY_MS
+    assert world.begin(ids, B) is E.NONE
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
+
+
+def test_each_transaction_has_a_timeout_of_its_own() -> None:
+    """Also when the wall clock went back so far that both begin at the same wall time."""
+    world = open_transaction()
+    started_ms = world.now_ms
+    world.advance(SWEEP_MS)
+    described = world.transactions.describe("t")
+    ids = world.end(described, commit=True)
+    world.now_ms = started_ms
+    assert world.begin(ids, A) is E.NONE
+    world.advance(TIMEOUT_MS)
+    assert world.state() == "Ongoing"
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
+
+
+def test_after_a_crash_the_stored_wall_time_tells_how_long_the_transaction_ran() -> None:
+    world = open_transaction()
+    world.advance(9_000)
+    world = world.crashed()
+    world.advance(TIMEOUT_MS - 9_000)
+    assert world.state() == "Ongoing"
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
+
+
+def test_after_a_crash_a_start_in_the_future_is_taken_for_the_present() -> None:
+    world = open_transaction()
+    world.now_ms -= DAY_MS
+    world = world.crashed()
+    world.advance(TIMEOUT_MS)
+    assert world.state() == "Ongoing"
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
