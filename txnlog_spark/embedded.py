@@ -4,6 +4,8 @@
 as a process of its own when none is running: `python -m broker_sim start`. Whoever comes first
 starts it, under a file lock, and writes the address beside the data; the others find it there. The
 broker ends with the application that started it (its JVM, else this process), and its data stays.
+An address is believed only when the cluster that answers there is the one that was started here:
+process ids and ports are used again, by the brokers of other directories among others.
 `broker_sim` is never imported: the connector ships without it.
 """
 
@@ -23,14 +25,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from txnlog_spark.client.driver import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, TxnLogError
+from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.session import SessionConfig
 
 DEFAULT_PATH = ".txnlog"
 """Under the working directory, which Spark's workers share with the driver."""
 
 START_TIMEOUT_S = 60.0
 ADDRESS_FILE = "embedded.json"
-ADDRESS_VERSION = 1
+ADDRESS_VERSION = 2
+"""1 had no cluster id."""
+CONNECT_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_MS = 15_000
+"""A broker may be busy with a large batch; whatever else has the port may never answer."""
 READY_PREFIX = "READY bootstrap.servers="
 
 
@@ -58,16 +67,33 @@ def ensure_broker(path: str | None = None) -> str:
 
 
 def _running_at(directory: Path) -> str | None:
-    """The recorded address, if something listens there and its process lives."""
+    """The recorded address, if its process lives and the recorded cluster answers there."""
     try:
         recorded: dict[str, Any] = json.loads((directory / ADDRESS_FILE).read_text())
         address, pid = str(recorded["bootstrap.servers"]), int(recorded["pid"])
+        cluster_id = str(recorded["cluster.id"])
         os.kill(pid, 0)
         host, port = address.rsplit(":", 1)
-        with socket.create_connection((host, int(port)), timeout=2):
-            return address
-    except (OSError, ValueError, KeyError, TypeError):
+        with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S):
+            pass
+        return address if _cluster_id(address) == cluster_id else None
+    except (OSError, ValueError, KeyError, TypeError, TxnLogError):
         return None
+
+
+def _cluster_id(address: str) -> str:
+    """Which cluster answers at this address. Raises TxnLogError when none does."""
+    config = SessionConfig(
+        request_timeout_ms=ANSWER_TIMEOUT_MS,
+        operation_timeout_ms=ANSWER_TIMEOUT_MS,
+        bootstrap_timeout_ms=ANSWER_TIMEOUT_MS,
+    )
+    with Client(address, config=config) as client:
+        client.run(refresh_metadata(client.session, ()))
+        cluster_id = client.session.cluster.cluster_id
+    if not cluster_id:
+        raise TxnLogError(f"the broker at {address} does not tell its cluster id")
+    return cluster_id
 
 
 @contextlib.contextmanager
@@ -94,7 +120,18 @@ def _start(directory: Path) -> str:
             close_fds=True,
         )
     address = _wait_ready(process, log_path)
-    record = {"version": ADDRESS_VERSION, "bootstrap.servers": address, "pid": process.pid}
+    try:
+        cluster_id = _cluster_id(address)
+    except TxnLogError:
+        process.kill()  # it holds the directory, and without its address nobody would find it
+        process.wait()
+        raise
+    record = {
+        "version": ADDRESS_VERSION,
+        "bootstrap.servers": address,
+        "pid": process.pid,
+        "cluster.id": cluster_id,
+    }
     written = directory / (ADDRESS_FILE + ".new")
     written.write_text(json.dumps(record))
     written.replace(directory / ADDRESS_FILE)

@@ -1,0 +1,71 @@
+"""Which recorded address of an embedded broker is believed: that of the cluster started there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from support.sim_broker import SimBroker
+
+from txnlog_spark import embedded
+from txnlog_spark.client.driver import Client
+from txnlog_spark.protocol.cluster import refresh_metadata
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A broker of some other directory: (address, cluster id)."""
+    with SimBroker(tmp_path_factory.mktemp("other")) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            client.run(refresh_metadata(client.session, ()))
+            cluster_id = client.session.cluster.cluster_id
+        yield broker.bootstrap_servers, cluster_id
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[Path]:
+    """The directories for which a broker would have been started."""
+    directories: list[Path] = []
+
+    def start(directory: Path) -> str:
+        directories.append(directory)
+        return "own:1"
+
+    monkeypatch.setattr(embedded, "_start", start)
+    return directories
+
+
+def record(folder: Path, address: str, **fields) -> None:
+    """Write the file that tells where the broker is, with this process as the broker's."""
+    fields = {"version": 2, "bootstrap.servers": address, "pid": os.getpid()} | fields
+    (folder / "embedded.json").write_text(json.dumps(fields))
+
+
+def test_the_recorded_address_of_the_same_cluster_is_used(running, started, tmp_path) -> None:
+    address, cluster_id = running
+    record(tmp_path, address, **{"cluster.id": cluster_id})
+    assert embedded.ensure_broker(str(tmp_path)) == address
+    assert started == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"cluster.id": "another"}])
+def test_an_address_where_another_cluster_answers_is_not_attached_to(
+    running, started, tmp_path, fields
+) -> None:
+    """Its pid and port were used again, by the broker of another directory."""
+    record(tmp_path, running[0], **fields)
+    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert started == [tmp_path]
+
+
+def test_an_address_where_no_broker_answers_is_not_attached_to(
+    started, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 300)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        record(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", **{"cluster.id": "c"})
+        assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert started == [tmp_path]
