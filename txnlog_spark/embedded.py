@@ -27,8 +27,9 @@ from typing import Any
 
 from txnlog_spark.client.driver import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.protocol.calls import call_all
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered
+from txnlog_spark.wire.messages import APIS, ApiKey
 
 DEFAULT_PATH = ".txnlog"
 """Under the working directory, which Spark's workers share with the driver."""
@@ -83,17 +84,20 @@ def _running_at(directory: Path) -> str | None:
 
 def _cluster_id(address: str) -> str:
     """Which cluster answers at this address. Raises TxnLogError when none does."""
-    config = SessionConfig(
-        request_timeout_ms=ANSWER_TIMEOUT_MS,
-        operation_timeout_ms=ANSWER_TIMEOUT_MS,
-        bootstrap_timeout_ms=ANSWER_TIMEOUT_MS,
-    )
-    with Client(address, config=config) as client:
-        client.run(refresh_metadata(client.session, ()))
-        cluster_id = client.session.cluster.cluster_id
+    with Client(address) as client:
+        return client.run(_ask_cluster_id(address))
+
+
+def _ask_cluster_id(address: str) -> Operation[str]:
+    """Asked once: a broker that just died must be replaced now, not waited for."""
+    request = APIS[ApiKey.METADATA].request(topics=[], allow_auto_topic_creation=False)
+    (outcome,) = yield from call_all((Call(ANY_NODE, request, ANSWER_TIMEOUT_MS),))
+    if isinstance(outcome, Unanswered):
+        raise TxnLogError(f"no broker answers at {address}: {outcome.reason}")
+    cluster_id = outcome.message.cluster_id
     if not cluster_id:
         raise TxnLogError(f"the broker at {address} does not tell its cluster id")
-    return cluster_id
+    return str(cluster_id)
 
 
 @contextlib.contextmanager

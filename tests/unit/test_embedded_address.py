@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,25 @@ def test_an_address_where_no_broker_answers_is_not_attached_to(
         record(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", **{"cluster.id": "c"})
         assert embedded.ensure_broker(str(tmp_path)) == "own:1"
     assert started == [tmp_path]
+
+
+def test_a_broker_that_dies_while_it_is_asked_is_replaced_at_once(
+    started, tmp_path, monkeypatch
+) -> None:
+    """Its process and its port may still be there for a moment after the kill."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    record(tmp_path, f"127.0.0.1:{listening.getsockname()[1]}", **{"cluster.id": "c"})
+    asked: list[str] = []
+    ask = embedded._cluster_id
+
+    def dies(address: str) -> str:
+        asked.append(address)
+        listening.close()
+        return ask(address)
+
+    monkeypatch.setattr(embedded, "_cluster_id", dies)
+    began_s = time.monotonic()
+    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert len(asked) == 1
+    assert started == [tmp_path]
+    assert time.monotonic() - began_s < 5
