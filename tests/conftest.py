@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.apache_kafka import ApacheKafka, Unavailable, jars
+from support.apache_kafka import ApacheKafka
+from support.availability import check_available
 from support.sim_broker import SimBroker
 
 BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}
@@ -15,18 +15,6 @@ BOTH_BROKERS = [
     pytest.param("broker_sim"),
     pytest.param("apache_kafka", marks=pytest.mark.kafka),
 ]
-
-
-def check_available(name: str) -> None:
-    """Skip the test in one line where Apache Kafka cannot be had; in CI that is a failure."""
-    if name != "apache_kafka":
-        return
-    try:
-        jars()
-    except Unavailable as reason:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from conftest import check_available
 from support.apache_kafka import ApacheKafka
+from support.availability import check_available
 from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import WriteFile

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import check_available
+from support.availability import check_available
 from support.librdkafka import create_topic
 from support.raw import Connection, RawProducer
 
