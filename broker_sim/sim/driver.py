@@ -194,6 +194,7 @@ class Driver:
             source_offsets={(INPUT_TOPIC, p): end for p, end in ends.items()},
             source_digest=",".join(f"{p}:{end}" for p, end in sorted(ends.items())),
             must_exist=True,
+            group_covers_sources=True,
             transaction_timeout_ms=self.transaction_timeout_ms,
             produce_request_bytes=600,
         )

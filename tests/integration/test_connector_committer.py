@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.librdkafka import create_topic, read_topic
+from support.checkpoint_query import Query
 
 from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
@@ -20,75 +19,7 @@ from txnlog_spark.errors import (
     TxnLogError,
 )
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.checkpoint import read_identity
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
-from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
-from txnlog_spark.wire.records import Record, encode_batch
-
-
-class Query:
-    """A query's checkpoint, made by hand, and its runs: `commit` is what Spark's driver calls."""
-
-    def __init__(self, broker, folder: Path, names: Callable[[str], str], **options: str) -> None:
-        self.bootstrap = broker.bootstrap_servers
-        self.input = create_topic(self.bootstrap, names("in"), 1)
-        self.output = create_topic(self.bootstrap, names("out"), 2)
-        self.group = names("group")
-        self.checkpoint = folder
-        (folder / "offsets").mkdir(parents=True)
-        self.query_id = names("query")
-        (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
-        base = {
-            "kafka.bootstrap.servers": self.bootstrap,
-            "checkpointLocation": str(folder),
-            "kafka.group.id": self.group,
-        }
-        self.settings = read_sink_settings(base | options, streaming=True)
-
-    def log(self, batch_id: int, end: int) -> None:
-        """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
-        source = json.dumps({self.input: {"0": end}})
-        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
-
-    def stage(self, batch_id: int, values: list[str], run: str, attempt: int = 0) -> StagedBatches:
-        """One task attempt: a record a value, all staged in a file."""
-        root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
-        staging = StagingWriter(root, f"0-{attempt}", inline_bytes_max=0)
-        for value in values:
-            staging.append(
-                self.output, len(value) % 2, [encode_batch([Record(None, value.encode())])]
-            )
-        chunks, inline, path = staging.finish()
-        counts = {self.output: 2}
-        return StagedBatches(
-            self.query_id, run, batch_id, attempt, chunks, counts, inline, path, len(values)
-        )
-
-    def commit(self, batch_id: int, values: list[str], run: str = "run-1") -> None:
-        """Log, stage and commit one batch of one task; the batch ends at 10 * (batch_id + 1)."""
-        self.log(batch_id, 10 * (batch_id + 1))
-        commit_streaming(self.settings, [self.stage(batch_id, values, run)], batch_id)
-
-    def values(self, isolation: str = "read_committed") -> list[str]:
-        """What is in the output."""
-        seen = read_topic(self.bootstrap, self.output, isolation=isolation)
-        return sorted((each.value or b"").decode() for each in seen)
-
-    def epoch(self) -> tuple[int, int]:
-        """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.checkpoint)
-        assert recorded is not None
-        return recorded.producer_id, recorded.producer_epoch
-
-    @property
-    def progress_group(self) -> str:
-        """Where the progress is."""
-        return self.settings.progress_group_of(self.query_id)
-
-    def new_worker(self) -> None:
-        """The committer's process is gone; the next one knows nothing."""
-        committer._held.clear()
 
 
 @pytest.fixture

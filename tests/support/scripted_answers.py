@@ -122,9 +122,14 @@ def _txn_offset_commit(cluster, message, version):
     if code == E.NONE:
         for topic in message.topics:
             for p in topic.partitions:
-                key = (message.group_id, (topic.name, p.partition_index))
-                state.pending[name][key] = (p.committed_offset, p.committed_metadata or "")
-    return _offsets_answer(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommitResponse", message, code)
+                partition = (topic.name, p.partition_index)
+                if _is_known(cluster, partition):
+                    value = (p.committed_offset, p.committed_metadata or "")
+                    state.pending[name][message.group_id, partition] = value
+    unknown_to = cluster if code == E.NONE else None
+    return _offsets_answer(
+        ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommitResponse", message, code, unknown_to
+    )
 
 
 def _offset_commit(cluster, message, _version):
@@ -137,7 +142,8 @@ def _offset_commit(cluster, message, _version):
     return _offsets_answer(ApiKey.OFFSET_COMMIT, "OffsetCommitResponse", message, E.NONE)
 
 
-def _offsets_answer(api_key, name, message, code):
+def _offsets_answer(api_key, name, message, code, unknown_to=None):
+    """One code for all; UNKNOWN_TOPIC_OR_PARTITION for partitions `unknown_to` a cluster."""
     response = _response(api_key)
     topic_type = getattr(response, f"{name}Topic")
     partition_type = getattr(topic_type, f"{name}Partition")
@@ -146,13 +152,22 @@ def _offsets_answer(api_key, name, message, code):
             topic_type(
                 name=t.name,
                 partitions=[
-                    partition_type(partition_index=p.partition_index, error_code=code)
+                    partition_type(
+                        partition_index=p.partition_index,
+                        error_code=code
+                        if _is_known(unknown_to, (t.name, p.partition_index))
+                        else E.UNKNOWN_TOPIC_OR_PARTITION,
+                    )
                     for p in t.partitions
                 ],
             )
             for t in message.topics
         ]
     )
+
+
+def _is_known(cluster, partition):
+    return cluster is None or partition[0] in {topic for topic, _ in cluster.leaders}
 
 
 def _end_txn(cluster, message, version):

@@ -226,13 +226,14 @@ def test_a_committed_batch_with_other_source_offsets_is_refused():
 
 
 def test_an_older_batch_is_skipped_when_the_group_is_past_all_its_offsets():
-    assert commit(with_progress(12, source=5), build_plan(7)).skipped
+    plan = build_plan(7, group_covers_sources=True)
+    assert commit(with_progress(12, source=5), plan).skipped
 
 
 @pytest.mark.parametrize("changes", [{}, {"group_id": None}])
 def test_an_older_batch_that_reaches_beyond_the_group_is_refused(changes):
     with pytest.raises(BatchReplanned):
-        commit(with_progress(12, source=4), build_plan(7, **changes))
+        commit(with_progress(12, source=4), build_plan(7, group_covers_sources=True, **changes))
 
 
 def test_the_newest_progress_counts_wherever_it_was_committed():

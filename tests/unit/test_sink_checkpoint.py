@@ -105,7 +105,23 @@ def test_a_topic_that_two_sources_read_counts_as_far_as_both_have_read() -> None
     }
 
 
-IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3)
+@pytest.mark.parametrize(
+    ("lines", "is_whole"),
+    [
+        (f"{OURS}\n-", True),
+        (f'{OURS}\n{{"other":{{"0":9}}}}', True),
+        (f'{OURS}\n{{"logOffset":3}}', False),
+        (f"{OURS}\n{JVM}", False),
+    ],
+)
+def test_offsets_are_whole_when_all_sources_are_kafka_like_and_none_reads_what_another_does(
+    tmp_path: Path, lines: str, is_whole: bool
+) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{lines}")
+    assert read_batch_offsets(tmp_path, 4).is_whole == is_whole
+
+
+IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, "g.progress.q", ("out", 2), 7)
 
 
 def test_the_identity_survives_and_is_replaced_whole(tmp_path: Path) -> None:
@@ -125,6 +141,23 @@ def test_a_damaged_identity_is_an_error_and_not_a_first_start(tmp_path: Path, te
 def test_the_identity_file_has_its_golden_form(tmp_path: Path) -> None:
     write_identity(tmp_path, IDENTITY)
     assert (tmp_path / "txnlog" / "identity.json").read_text() == (
-        '{\n "version": 1,\n "query_id": "q",\n "run_id": "r",\n "transactional_id": "tid",\n'
-        ' "producer_id": 1000,\n "producer_epoch": 3\n}'
+        '{\n "version": 2,\n "query_id": "q",\n "run_id": "r",\n "transactional_id": "tid",\n'
+        ' "producer_id": 1000,\n "producer_epoch": 3,\n "progress_group_id": "g.progress.q",\n'
+        ' "progress_partition": [\n  "out",\n  2\n ],\n "next_batch_id": 7\n}'
     )
+
+
+def test_an_identity_of_version_1_is_read_and_says_nothing_of_the_progress(tmp_path: Path) -> None:
+    path = tmp_path / "txnlog" / "identity.json"
+    write_atomically(
+        path,
+        b'{"version": 1, "query_id": "q", "run_id": "r", "transactional_id": "tid",'
+        b' "producer_id": 1000, "producer_epoch": 3}',
+    )
+    assert read_identity(tmp_path) == RecordedIdentity("q", "r", "tid", 1000, 3, "", None, 0)
+
+
+def test_an_identity_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "txnlog" / "identity.json", b'{"version": 3}')
+    with pytest.raises(ProgressError, match="newer version"):
+        read_identity(tmp_path)

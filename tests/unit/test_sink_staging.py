@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
 import pytest
 
 from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.protocol.batches import queues_of
+from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.sink.staging import (
     StagedBatches,
     StagingWriter,
@@ -120,3 +123,12 @@ def test_an_aborted_batch_takes_its_own_files_only(tmp_path: Path) -> None:
     abandon_message(first)
     abandon_message(None)
     assert [str(p) for p in tmp_path.iterdir()] == [second.path]
+
+
+def test_reading_hundreds_of_partitions_side_by_side_keeps_no_file_open(tmp_path: Path) -> None:
+    message = stage(tmp_path, [(number, b"v") for _ in range(2) for number in range(300)], 0)
+    queues = queues_of(plan_staged([message]), Transaction("t", 1, 0, 2))
+    before = len(os.listdir("/proc/self/fd"))
+    for queue in queues.values():
+        assert queue.peek() is not None
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -10,6 +10,7 @@ from txnlog_spark.protocol import cluster, offsets, progress
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.commit import commit_micro_batch as _commit_micro_batch
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
+from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import (
     CommitOutcome,
     CommitPlan,
@@ -125,6 +126,18 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionDe
 def fetch_progress(client: Client, progress_group_id: str, query_id: str) -> Progress | None:
     """The query's stable progress, None when there is none."""
     return client.run(progress.fetch_progress(client.session, progress_group_id, query_id))
+
+
+def locate_progress(client: Client, progress_group_id: str, query_id: str) -> Partition | None:
+    """The partition that the query's newest decided progress lies on, None without one."""
+    return client.run(progress.locate_progress(client.session, progress_group_id, query_id))
+
+
+def fence_transactional_id(
+    client: Client, transactional_id: str, transaction_timeout_ms: int
+) -> None:
+    """Fence whoever produces under this id and end its transaction; returns when it is ended."""
+    client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))
 
 
 def ensure_baseline_progress(client: Client, plan: CommitPlan) -> Progress:

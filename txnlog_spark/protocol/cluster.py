@@ -88,6 +88,37 @@ def require_topics(
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
 
 
+def confirm_missing(
+    session: Session, partitions: Iterable[Partition], *, deadline: Deadline | None = None
+) -> Operation[frozenset[Partition]]:
+    """Those of `partitions` that the metadata does not have, again and again for a while.
+
+    One answer that has a partition, or that says anything but UNKNOWN_TOPIC_OR_PARTITION of its
+    topic, is enough to take it for existing. Creates nothing. Raises DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    missing = frozenset(partitions)
+    since_ms = session.monotonic_ms()
+    while missing:
+        errors = yield from refresh_metadata(session, {t for t, _ in missing}, deadline=deadline)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = frozenset(
+            (topic, number)
+            for topic, number in missing
+            if errors.get(topic, unknown) == unknown
+            and number not in session.cluster.partitions(topic)
+        )
+        if session.monotonic_ms() - since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            break
+        if missing:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
+            yield from deadline.backoff(
+                f"making sure that {len(missing)} partitions ({names}) are gone",
+                error_name(unknown),
+            )
+    return missing
+
+
 def _check_topic_errors(errors: dict[str, int]) -> None:
     for topic, code in sorted(errors.items()):
         if code in RETRIABLE:

@@ -25,7 +25,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
-from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError, check
+from txnlog_spark.errors import (
+    AbortableError,
+    ProducerFenced,
+    TxnLogError,
+    UnknownTopic,
+    check,
+)
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
@@ -33,10 +39,12 @@ from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.produce import Produced, produce_staged
 from txnlog_spark.protocol.progress import (
     check_expected,
+    check_progress_topic,
     decide_batch,
     fetch_progress,
     needs_group_offsets,
     progress_after,
+    progress_is_missing,
     progress_offset,
 )
 from txnlog_spark.protocol.session import Session
@@ -46,6 +54,7 @@ from txnlog_spark.protocol.transaction import (
     add_offsets,
     add_partitions,
     commit_group_offsets,
+    commit_source_offsets,
     commit_transaction,
     init_producer_id,
 )
@@ -82,6 +91,7 @@ class _Attempt:
     transaction: Transaction | None = None
     commit_sent: bool = False
     produced: Produced = field(default_factory=Produced)
+    missing_sources: frozenset[Partition] = frozenset()
 
 
 def commit_micro_batch(
@@ -143,6 +153,8 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
             session, plan.group_id, partitions=plan.source_offsets
         )
         group_offsets = {p: c.committed_offset for p, c in committed.items()}
+    if progress_is_missing(plan, found):
+        yield from check_progress_topic(session, plan)
     skip = decide_batch(plan, found, group_offsets)
     if not skip:
         yield from _check_start(session, plan)
@@ -209,8 +221,8 @@ def _write(
     """S4 to S8: everything that belongs to the transaction."""
     plan = attempt.plan
     partitions = sorted({(part.topic, part.partition) for part in plan.staged})
-    needed = [*partitions, plan.progress_partition]
-    yield from require_leaders(session, needed, allow_auto_create=True)
+    yield from require_leaders(session, partitions, allow_auto_create=True)
+    yield from _require_progress_topic(session, plan)
     yield Reached("S4", "before", plan.batch_id)
     if transaction.version < 2 and partitions:
         yield from add_partitions(session, transaction, partitions)
@@ -226,8 +238,24 @@ def _write(
     yield Reached("S7", "after", plan.batch_id)
     yield Reached("S8", "before", plan.batch_id)
     for group_id, offsets in groups:
-        yield from commit_group_offsets(session, transaction, group_id, offsets)
+        if group_id == plan.progress_group_id:
+            yield from commit_group_offsets(session, transaction, group_id, offsets)
+        else:
+            attempt.missing_sources = yield from commit_source_offsets(
+                session, transaction, group_id, offsets
+            )
     yield Reached("S8", "after", plan.batch_id)
+
+
+def _require_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
+    """Creates it for a query's first transaction only: in a new one there is no progress."""
+    try:
+        yield from require_leaders(
+            session, [plan.progress_partition], allow_auto_create=not plan.must_exist
+        )
+    except UnknownTopic:
+        yield from check_progress_topic(session, plan)
+        raise
 
 
 def _group_offsets(plan: CommitPlan) -> list[tuple[str, dict[Partition, CommittedOffset]]]:
@@ -260,6 +288,7 @@ def _commit(
         produced_partitions=len(attempt.produced.partitions),
         transaction_version=transaction.version,
         attempts=attempt.number,
+        missing_sources=attempt.missing_sources,
     )
     yield Reached("S11", "after", plan.batch_id)
     return outcome

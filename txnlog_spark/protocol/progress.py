@@ -3,8 +3,10 @@
 Theory of operation. Every micro-batch's transaction also commits one offset for the query's
 progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
 a digest of the batch's source offsets. It becomes visible with the batch's records or not at all.
-It is looked up by fetching the whole group with require_stable and taking this query's newest,
-because the partition it was committed for may differ from batch to batch.
+It is looked up by fetching the whole group with require_stable and taking this query's newest.
+All of a query's batches commit it for one partition, because Kafka deletes a topic's committed
+offsets with the topic: what lay on another topic than the batch before would uncover that batch's
+progress, and the last one would be done twice.
 
 What it does not do: guess. Where progress must exist and does not (offsets expire after
 `offsets.retention.minutes`, 7 days by default), or contradicts the checkpoint, a person must look.
@@ -21,6 +23,7 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
+from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import CommittedOffset, commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
@@ -70,6 +73,19 @@ def progress_offset(progress: Progress) -> CommittedOffset:
     return CommittedOffset(progress.next_batch_id, format_progress(progress))
 
 
+def locate_progress(
+    session: Session, progress_group_id: str, query_id: str
+) -> Operation[Partition | None]:
+    """The partition that the query's newest decided progress is committed for, None without one.
+
+    Nothing may be concluded from it about a batch: an undecided progress is not waited for.
+    """
+    committed = yield from fetch_committed(session, progress_group_id, require_stable=False)
+    newest = newest_progress(query_id, committed.values())
+    found = [p for p, c in sorted(committed.items()) if parse_progress(c) == newest]
+    return found[0] if newest is not None else None
+
+
 def fetch_progress(
     session: Session,
     progress_group_id: str,
@@ -84,6 +100,17 @@ def fetch_progress(
     """
     committed = yield from fetch_committed(session, progress_group_id, partitions=partitions)
     return newest_progress(query_id, committed.values())
+
+
+def check_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
+    """Raise ProgressMissing, saying so, when the topic that progress lies on was deleted."""
+    topic, number = plan.progress_partition
+    if (yield from confirm_missing(session, [plan.progress_partition])):
+        raise ProgressMissing(
+            f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
+            f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
+            f"batch {plan.batch_id} is in the output cannot be told. {_MISSING_REMEDY}"
+        )
 
 
 def ensure_baseline_progress(session: Session, plan: CommitPlan) -> Operation[Progress]:
@@ -112,11 +139,9 @@ def decide_batch(
     `group_offsets` are the source group's stable committed offsets; they are needed only where
     `needs_group_offsets` says so. Raises ProgressMissing, ProgressBehind, BatchReplanned.
     """
-    if found is None:
-        if plan.must_exist:
-            raise ProgressMissing(_missing_text(plan))
-        return False
-    if found.next_batch_id == plan.batch_id:
+    if progress_is_missing(plan, found):
+        raise ProgressMissing(_missing_text(plan, found))
+    if found is None or found.next_batch_id == plan.batch_id:
         return False
     if found.next_batch_id < plan.batch_id:
         raise ProgressBehind(
@@ -128,6 +153,13 @@ def decide_batch(
         )
     _check_same_sources(plan, found, group_offsets)
     return True
+
+
+def progress_is_missing(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether the brokers have lost progress: all of it, or the newest of it."""
+    if found is None:
+        return plan.must_exist
+    return found.next_batch_id < plan.next_batch_id_min
 
 
 def needs_group_offsets(plan: CommitPlan, found: Progress | None) -> bool:
@@ -178,8 +210,13 @@ def _check_same_sources(
     if found.next_batch_id == plan.batch_id + 1:
         if found.source_digest == plan.source_digest:
             return
-    elif group_offsets is not None and all(
-        end <= group_offsets.get(partition, -1) for partition, end in plan.source_offsets.items()
+    elif (
+        plan.group_covers_sources
+        and group_offsets is not None
+        and all(
+            end <= group_offsets.get(partition, -1)
+            for partition, end in plan.source_offsets.items()
+        )
     ):
         return
     raise BatchReplanned(
@@ -191,12 +228,21 @@ def _check_same_sources(
     )
 
 
-def _missing_text(plan: CommitPlan) -> str:
+_MISSING_REMEDY = (
+    "Nothing was written. Compare the output with the checkpoint; then start from a new "
+    "checkpoint, with startingOffsets=committed if the source group's offsets are still there"
+)
+
+
+def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
+    topic, number = plan.progress_partition
+    lost = "is gone" if found is None else f"is {found.next_batch_id} only"
+    recorded = plan.next_batch_id_min
+    known = f", {recorded} by the checkpoint's identity.json" if recorded else ""
     return (
-        f"query {plan.query_id} has committed before, but its progress is gone: group offsets of "
-        f"{plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by default, counts "
-        "while a query is stopped) or were deleted. Whether batch "
-        f"{plan.batch_id} is in the output cannot be told. Nothing was written. Compare the output "
-        "with the checkpoint; then start from a new checkpoint, with startingOffsets=committed if "
-        "the source group's offsets are still there"
+        f"query {plan.query_id} has committed before{known}, but its progress {lost}: group "
+        f"offsets of {plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
+        "default, counts while a query is stopped), or were deleted, by themselves or with topic "
+        f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
+        f"output cannot be told. {_MISSING_REMEDY}"
     )

@@ -11,7 +11,7 @@ EndTxn(commit) is a case of its own: see `commit_transaction`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from txnlog_spark.errors import (
@@ -32,6 +32,7 @@ from txnlog_spark.protocol.calls import (
     refuse_if_final,
     top_level_code,
 )
+from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
 from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
 from txnlog_spark.protocol.retry import (
@@ -188,6 +189,61 @@ def commit_group_offsets(
     offsets: Mapping[Partition, CommittedOffset],
 ) -> Operation[None]:
     """TxnOffsetCommit: the offsets become the group's when the transaction commits."""
+    request = _offsets_request(transaction, group_id, offsets, partition_codes)
+    yield from _ask(session, transaction, request)
+
+
+def commit_source_offsets(
+    session: Session,
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[Partition, CommittedOffset],
+) -> Operation[frozenset[Partition]]:
+    """As `commit_group_offsets`, but leaves out what no longer exists; returns that.
+
+    Coordinators refuse the offsets of a topic that was deleted (UNKNOWN_TOPIC_OR_PARTITION, for its
+    partitions alone), so that a batch which read it could never be committed. The same is said of a
+    topic that a broker does not know yet: it is believed only when the metadata says so as well,
+    for a while.
+    """
+    deadline = session.deadline()
+    remaining = dict(offsets)
+    doing = f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
+    while remaining:
+        request = _offsets_request(transaction, group_id, remaining, _codes_of_known)
+        reply = yield from _ask(session, transaction, request)
+        refused = _unknown_in(reply)
+        if not refused:
+            break
+        missing = yield from confirm_missing(session, refused, deadline=deadline)
+        for partition in missing:
+            remaining.pop(partition, None)
+        if refused <= missing:
+            break
+        yield from deadline.backoff(doing, describe_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return frozenset(offsets) - frozenset(remaining)
+
+
+def _codes_of_known(reply: Reply) -> tuple[int, ...]:
+    codes = partition_codes(reply)
+    return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _unknown_in(reply: Reply) -> frozenset[Partition]:
+    return frozenset(
+        (topic.name, p.partition_index)
+        for topic in reply.message.topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+
+
+def _offsets_request(
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[Partition, CommittedOffset],
+    codes: Callable[[Reply], Iterable[int]],
+) -> CoordinatorRequest:
     topic_type = _TXN_OFFSETS.TxnOffsetCommitRequestTopic
     message = _TXN_OFFSETS(
         transactional_id=transaction.transactional_id,
@@ -209,26 +265,23 @@ def commit_group_offsets(
             for topic, numbers in by_topic(offsets).items()
         ],
     )
-    yield from _ask(
-        session,
-        transaction,
-        CoordinatorRequest(
-            GROUP,
-            group_id,
-            message,
-            f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
-            partition_codes,
-            TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
-        ),
+    return CoordinatorRequest(
+        GROUP,
+        group_id,
+        message,
+        f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
+        codes,
+        TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
     )
 
 
 def _ask(
     session: Session, transaction: Transaction, request: CoordinatorRequest
-) -> Operation[None]:
+) -> Operation[Reply]:
     transaction.begun = True
     answer = yield from call_coordinator(session, request)
     transaction.indefinite = transaction.indefinite or answer.indefinite
+    return answer.reply
 
 
 def _end_request(transaction: Transaction, *, committed: bool) -> Message:

@@ -67,8 +67,11 @@ class CommitPlan:
     """One micro-batch as the driver wants it committed.
 
     `source_offsets` are the next offsets to read (exclusive ends), committed for `group_id` when
-    that is given. `progress_partition` is any partition of a topic that exists; the progress
-    (batch_id + 1) is committed there for `progress_group_id`. `source_digest` tells one plan of the
+    that is given. `progress_partition` is a partition of a topic that exists and stays; the
+    progress (batch_id + 1) is committed there for `progress_group_id`, always the same one for all
+    batches of a query: with a topic Kafka deletes the offsets that were committed for it.
+    `group_covers_sources` says that `source_offsets` are all that the batch read, so that the
+    group's offsets alone tell whether it is in the output. `source_digest` tells one plan of the
     batch's sources from another: a committed batch that comes back with another digest is refused.
     `must_exist` demands that progress is found and is not behind this batch. `expected` is what the
     query started from, for the batch that starts it from a group's committed offsets.
@@ -85,6 +88,9 @@ class CommitPlan:
     source_offsets: Mapping[Partition, int] = field(default_factory=dict)
     source_digest: str = ""
     must_exist: bool = True
+    next_batch_id_min: int = 0
+    """Progress that is known to have been committed; less than that has been lost."""
+    group_covers_sources: bool = False
     expected: Sequence[ExpectedOffsets] = ()
     transaction_timeout_ms: int = 60_000
     produce_request_bytes: int = 1024 * 1024
@@ -109,7 +115,8 @@ class CommitOutcome:
     """The batch is committed, by this call or (`skipped`) by an earlier one.
 
     `identity` is for the next batch's commit. `produced_records` and `produced_bytes` are what this
-    call's committed transaction wrote; a skipped batch sends no Produce at all.
+    call's committed transaction wrote; a skipped batch sends no Produce at all. `missing_sources`
+    are the partitions of `source_offsets` that no longer exist and were not committed.
     """
 
     identity: ProducerIdentity
@@ -120,3 +127,4 @@ class CommitOutcome:
     produced_partitions: int = 0
     transaction_version: int = 0
     attempts: int = 1
+    missing_sources: frozenset[Partition] = frozenset()

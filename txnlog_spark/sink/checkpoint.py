@@ -32,7 +32,8 @@ from txnlog_spark.sink.files import write_atomically
 OFFSET_LOG_VERSION = "v1"
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
+"""2 added where the progress lies and how far it has come; files of version 1 are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,33 @@ class BatchOffsets:
 
     `digest` covers every source's line, other formats included: it tells one plan of the batch
     from another. `expected` is not empty for a batch that starts from committed offsets.
+    `is_whole` says that `source_offsets` are all that the batch reads up to: every source is a
+    Kafka-like one, and no two of them read one partition.
     """
 
     source_offsets: dict[TopicPartition, int]
     digest: str
     expected: tuple[ExpectedOffsets, ...] = ()
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedIdentity:
-    """The producer that committed last, and the query run that it belongs to."""
+    """The producer that committed last, the query run that it belongs to, and the progress.
+
+    The progress of all batches is committed for one group and one partition, chosen before the
+    first: `progress_partition` is None in a file of version 1, which does not say it. The brokers
+    must have at least `next_batch_id`; it may be behind them by what was committed last.
+    """
 
     query_id: str
     run_id: str
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    progress_group_id: str
+    progress_partition: Partition | None
+    next_batch_id: int
 
 
 def read_query_id(checkpoint: Path) -> str:
@@ -82,6 +94,7 @@ def read_batch_offsets(checkpoint: Path, batch_id: int) -> BatchOffsets:
         merge_source_offsets(sources),
         _digest([plain_offset(source) for source in sources]),
         tuple(_expected_offsets(path, sources)),
+        _is_whole(sources),
     )
 
 
@@ -94,6 +107,18 @@ def merge_source_offsets(sources: Iterable[Any]) -> dict[TopicPartition, int]:
         for partition, position in from_json_value(value).items():
             merged[partition] = min(position, merged.get(partition, position))
     return merged
+
+
+def _is_whole(sources: Iterable[Any]) -> bool:
+    seen: set[TopicPartition] = set()
+    for value in sources:
+        if not is_source_offset(value):
+            return False
+        names = set(from_json_value(value))
+        if names & seen:
+            return False
+        seen |= names
+    return True
 
 
 def _expected_offsets(path: Path, sources: Iterable[Any]) -> Iterator[ExpectedOffsets]:
@@ -115,10 +140,17 @@ def read_identity(checkpoint: Path) -> RecordedIdentity | None:
         return None
     value = _json_of(path, _text_of(path))
     try:
-        if value.pop("version") != IDENTITY_VERSION:
+        version = value.pop("version")
+        if version == 1:
+            value.update(progress_group_id="", progress_partition=None, next_batch_id=0)
+        elif version != IDENTITY_VERSION:
             raise _unreadable(path, "it is of a newer version of txnlog_spark")
+        if value["progress_partition"] is not None:
+            topic, number = value["progress_partition"]
+            value["progress_partition"] = str(topic), int(number)
+        value["next_batch_id"] = int(value["next_batch_id"])
         return RecordedIdentity(**value)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _unreadable(path, f"unexpected content: {error}") from error
 
 

@@ -5,15 +5,19 @@ in this module, by (cluster, transactional id): the producer identity of the que
 last. A worker may vanish at any time; then the identity file in the checkpoint says with which
 producer id and epoch this run goes on, and InitProducerId with those is refused (PRODUCER_FENCED)
 if another driver took over meanwhile. A new run of the query begins with a plain InitProducerId,
-which fences whatever an older driver still does.
+which fences whatever an older driver still does; if the query had another transactional id before,
+that one's holder is fenced first, by the id that the identity file names.
 
 Before its first transaction a query commits a baseline of its progress, in a transaction of its
 own so that a driver which was stopped and overtaken cannot set progress back; only then the
-identity file is written. From then on progress must exist.
+identity file is written. From then on progress must exist, where that file says and as far as it
+says: Kafka deletes a topic's committed offsets with the topic, so all batches of a query commit
+their progress for one partition, chosen before the baseline.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +31,13 @@ from txnlog_spark.errors import OptionError, TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.protocol.commit import spent
-from txnlog_spark.protocol.values import CommitOutcome, CommitPlan, ProducerIdentity
+from txnlog_spark.protocol.values import (
+    CommitOutcome,
+    CommitPlan,
+    Partition,
+    ProducerIdentity,
+    Progress,
+)
 from txnlog_spark.sink import checkpoint as checkpoints
 from txnlog_spark.sink.checkpoint import BatchOffsets, RecordedIdentity
 from txnlog_spark.sink.settings import SinkSettings
@@ -39,6 +49,8 @@ from txnlog_spark.sink.staging import (
     remove_all,
     remove_batches,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +83,22 @@ def commit_streaming(
     reached("S6", "after", batch_id)
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
-    plan = plan_commit(settings, staged, query_id, run_id, batch_id, sources)
-    plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
-    key = (os.getpid(), bootstrap_servers, plan.transactional_id)
     recorded = checkpoints.read_identity(checkpoint)
+    plan = plan_commit(settings, staged, query_id, run_id, batch_id, sources)
+    plan = _place_progress(client, settings, plan, recorded)
+    key = (os.getpid(), bootstrap_servers, plan.transactional_id)
     identity = _identity_of_run(_held.pop(key, None), recorded, plan)
     if recorded is None:
-        identity = _commit_baseline(client, identity, plan)
-        checkpoints.write_identity(checkpoint, _record(plan, identity))
+        identity, progress = _commit_baseline(client, identity, plan)
+        checkpoints.write_identity(checkpoint, _record(plan, identity, progress.next_batch_id))
+    elif identity is None and recorded.transactional_id != plan.transactional_id:
+        _leave_transactional_id(client, recorded, plan)
+        checkpoints.write_identity(checkpoint, _record(plan, None, recorded.next_batch_id))
     outcome = admin.commit_micro_batch(client, identity, plan)
     _held[key] = _Held(query_id, run_id, outcome.identity)
-    checkpoints.write_identity(checkpoint, _record(plan, outcome.identity))
+    next_batch_id = outcome.progress.next_batch_id
+    checkpoints.write_identity(checkpoint, _record(plan, outcome.identity, next_batch_id))
+    _warn_of_missing(plan, outcome)
     remove_batches(default_root(checkpoint, settings.staging_location), query_id, batch_id)
     reached("S14", "before", batch_id)
 
@@ -113,7 +130,16 @@ def commit_batch_write(
     plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
     outcome = admin.commit_micro_batch(client, None, plan)
     remove_all(default_root(None, settings.staging_location), write_id)
-    admin.delete_group(client, plan.progress_group_id, missing_ok=True)
+    try:
+        admin.delete_group(client, plan.progress_group_id, missing_ok=True)
+    except (TxnLogError, OSError) as error:
+        # An error here would say that the write failed, and running it again would double it.
+        logger.warning(
+            "the write is committed; only its group %s could not be deleted, and expires by "
+            "itself (offsets.retention.minutes): %s",
+            plan.progress_group_id,
+            error,
+        )
     return outcome
 
 
@@ -145,6 +171,7 @@ def plan_commit(
         source_offsets=by_plain_names(sources.source_offsets) if group_id else {},
         source_digest=sources.digest,
         must_exist=True,
+        group_covers_sources=sources.is_whole,
         expected=sources.expected,
         transaction_timeout_ms=settings.transaction_timeout_ms,
     )
@@ -220,10 +247,11 @@ def _identity_of_run(
 
 def _commit_baseline(
     client: Client, identity: ProducerIdentity | None, plan: CommitPlan
-) -> ProducerIdentity | None:
+) -> tuple[ProducerIdentity | None, Progress]:
     """Make the query's progress exist: all batches before this one, which Spark says are done."""
-    if admin.fetch_progress(client, plan.progress_group_id, plan.query_id) is not None:
-        return identity
+    found = admin.fetch_progress(client, plan.progress_group_id, plan.query_id)
+    if found is not None:
+        return identity, found
     baseline = replace(
         plan,
         batch_id=plan.batch_id - 1,
@@ -233,28 +261,77 @@ def _commit_baseline(
         source_digest="",
         must_exist=False,
     )
-    return spent(admin.commit_micro_batch(client, identity, baseline).identity)
+    outcome = admin.commit_micro_batch(client, identity, baseline)
+    return spent(outcome.identity), outcome.progress
 
 
-def _record(plan: CommitPlan, identity: ProducerIdentity | None) -> RecordedIdentity:
+def _leave_transactional_id(client: Client, recorded: RecordedIdentity, plan: CommitPlan) -> None:
+    """The query's option or group was changed: nobody may commit under the old id any more.
+
+    InitProducerId with the new id does not fence a driver that holds the old one.
+    """
+    admin.fence_transactional_id(client, recorded.transactional_id, plan.transaction_timeout_ms)
+    logger.warning(
+        "query %s goes on with transactional id %s; %s was fenced",
+        plan.query_id,
+        plan.transactional_id,
+        recorded.transactional_id,
+    )
+
+
+def _warn_of_missing(plan: CommitPlan, outcome: CommitOutcome) -> None:
+    if outcome.missing_sources:
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(outcome.missing_sources))
+        logger.warning(
+            "batch %d is committed without offsets for %s in group %s: the topics were deleted",
+            plan.batch_id,
+            names,
+            plan.group_id,
+        )
+
+
+def _record(
+    plan: CommitPlan, identity: ProducerIdentity | None, next_batch_id: int
+) -> RecordedIdentity:
     return RecordedIdentity(
         query_id=plan.query_id,
         run_id=plan.run_id if identity is not None else "",
         transactional_id=plan.transactional_id,
         producer_id=-1 if identity is None else identity.producer_id,
         producer_epoch=-1 if identity is None else identity.producer_epoch,
+        progress_group_id=plan.progress_group_id,
+        progress_partition=plan.progress_partition,
+        next_batch_id=next_batch_id,
     )
 
 
-def _progress_partition(client: Client, settings: SinkSettings, plan: CommitPlan) -> TopicPartition:
+def _place_progress(
+    client: Client, settings: SinkSettings, plan: CommitPlan, recorded: RecordedIdentity | None
+) -> CommitPlan:
+    """Where the query's progress is, else (the first batch) where it is going to be."""
+    if recorded is not None and recorded.query_id == plan.query_id:
+        plan = replace(
+            plan,
+            progress_group_id=recorded.progress_group_id or plan.progress_group_id,
+            next_batch_id_min=recorded.next_batch_id,
+        )
+        if recorded.progress_partition is not None:
+            return replace(plan, progress_partition=recorded.progress_partition)
+    located = admin.locate_progress(client, plan.progress_group_id, plan.query_id)
+    return replace(plan, progress_partition=located or _progress_partition(client, settings, plan))
+
+
+def _progress_partition(client: Client, settings: SinkSettings, plan: CommitPlan) -> Partition:
     """A partition that exists, to commit progress for: of the output, else of the input."""
     if settings.topic is not None:
         return TopicPartition(settings.topic, 0)
     for piece in plan.staged:
         return TopicPartition(piece.topic, piece.partition)
+    existing = admin.topic_partitions(client, None)
     for topic, partition in sorted(plan.source_offsets):
-        return TopicPartition(topic, partition)
-    for topic, partitions in sorted(admin.topic_partitions(client, None).items()):
+        if partition in existing.get(topic, ()):
+            return TopicPartition(topic, partition)
+    for topic, partitions in sorted(existing.items()):
         return TopicPartition(topic, partitions[0])
     raise TxnLogError(
         "an empty batch cannot be recorded on a cluster without topics: create the output topic, "

@@ -186,24 +186,20 @@ def _reader(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Callable[[], Ite
 
 
 def _read_pieces(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Iterator[bytearray]:
-    """The chunks' bytes, one at a time, each checked."""
-    opened: tuple[str, BinaryIO] | None = None
-    try:
-        for message, chunk in pieces:
-            if message.path is None:
-                data = bytearray(_inline_part(message, chunk))
-            else:
-                if opened is None or opened[0] != message.path:
-                    if opened is not None:
-                        opened[1].close()
-                    opened = (message.path, _open(message.path))
-                opened[1].seek(chunk.position)
-                data = bytearray(opened[1].read(chunk.size_bytes))
-            _check_batches(data, message, chunk)
-            yield data
-    finally:
-        if opened is not None:
-            opened[1].close()
+    """The chunks' bytes, one at a time, each checked.
+
+    No file stays open between two pieces: all partitions of a batch are read side by side, and a
+    topic may have more of them than a process may have open files.
+    """
+    for message, chunk in pieces:
+        if message.path is None:
+            data = bytearray(_inline_part(message, chunk))
+        else:
+            with _open(message.path) as file:
+                file.seek(chunk.position)
+                data = bytearray(file.read(chunk.size_bytes))
+        _check_batches(data, message, chunk)
+        yield data
 
 
 def _inline_part(message: StagedBatches, chunk: StagedChunk) -> bytes:

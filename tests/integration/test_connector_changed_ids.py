@@ -1,0 +1,105 @@
+"""A query whose transactional id is another after a restart, while its old driver still lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.checkpoint_query import Query
+
+from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import ProducerFenced
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.effects import Reached
+from txnlog_spark.sink import committer
+from txnlog_spark.sink.checkpoint import read_batch_offsets, read_identity
+from txnlog_spark.sink.committer import commit_streaming, plan_commit
+from txnlog_spark.sink.settings import read_sink_settings
+
+
+def settings_with(query: Query, **options: str):
+    base = {
+        "kafka.bootstrap.servers": query.bootstrap,
+        "checkpointLocation": str(query.checkpoint),
+    }
+    return read_sink_settings(base | options, streaming=True)
+
+
+@pytest.fixture
+def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    made = Query(broker, tmp_path / "checkpoint", unique)
+    made.commit(0, ["a"])
+    made.log(1, 20)
+    return made
+
+
+def renamed(query: Query, name: str):
+    return settings_with(query, **{"kafka.group.id": query.group, "kafka.transactional.id": name})
+
+
+def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
+    query: Query, unique: Callable[[str], str]
+) -> None:
+    sources = read_batch_offsets(query.checkpoint, 1)
+    staged = [query.stage(1, ["b"], "run-1")]
+    plan = plan_commit(query.settings, staged, query.query_id, "run-1", 1, sources)
+    plan = replace(plan, progress_partition=(query.output, 0))
+    (held,) = [h for h in committer._held.values() if h.query_id == query.query_id]
+    old = Client(query.bootstrap)
+    operation = commit_micro_batch(old.session, held.identity, plan)
+    ask = next(operation)
+    while not (isinstance(ask, Reached) and (ask.step, ask.when) == ("S8", "before")):
+        ask = operation.send(old._perform(ask))  # and here the old driver is stopped
+    query.new_worker()
+    commit_streaming(renamed(query, unique("other")), [query.stage(1, ["b"], "run-2")], 1)
+    with pytest.raises(ProducerFenced):
+        while True:
+            ask = operation.send(old._perform(ask))
+    assert query.values() == ["a", "b"]
+
+
+def test_the_old_driver_does_not_fence_the_new_one_when_it_goes_on(
+    query: Query, unique: Callable[[str], str]
+) -> None:
+    held_by_old = dict(committer._held)
+    query.new_worker()
+    new = renamed(query, unique("other"))
+    commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)
+    committer._held.update(held_by_old)
+    with pytest.raises(ProducerFenced):
+        query.commit(2, ["zombie"], run="run-1")
+    commit_streaming(new, [query.stage(2, ["c"], "run-2")], 2)
+    assert query.values() == ["a", "b", "c"]
+
+
+def test_the_new_id_is_recorded_before_anything_is_done_under_it(
+    query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.new_worker()
+    name = unique("other")
+
+    def seen(*_args: object) -> None:
+        recorded = read_identity(query.checkpoint)
+        assert recorded is not None
+        assert (recorded.transactional_id, recorded.next_batch_id) == (name, 1)
+        raise RuntimeError("the driver dies here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(committer.admin, "commit_micro_batch", seen)
+        with pytest.raises(RuntimeError, match="dies here"):
+            commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-2")], 1)
+    commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-3")], 1)
+    assert query.values() == ["a", "b"]
+
+
+def test_progress_stays_in_its_group_when_the_ids_that_it_was_named_after_change(
+    query: Query, unique: Callable[[str], str]
+) -> None:
+    query.new_worker()
+    other = settings_with(query, **{"kafka.transactional.id": unique("other")})
+    commit_streaming(other, [query.stage(1, ["b"], "run-2")], 1)
+    query.new_worker()
+    commit_streaming(query.settings, [query.stage(1, ["b"], "run-3")], 1)
+    assert query.values() == ["a", "b"]

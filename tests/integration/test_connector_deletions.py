@@ -1,0 +1,153 @@
+"""Topics deleted under a query, and a batch write that cannot tidy up, against real brokers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.checkpoint_query import Query
+from support.librdkafka import create_topic, read_topic
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import client_for
+from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
+from txnlog_spark.sink.checkpoint import read_identity
+from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
+from txnlog_spark.wire.records import Record, encode_batch
+
+
+class Fan(Query):
+    """A query whose rows name their topics: `keep` is in every batch, `drop` in batch 1 alone."""
+
+    def __init__(self, broker, folder: Path, names: Callable[[str], str]) -> None:
+        super().__init__(broker, folder, names)
+        self.keep = create_topic(self.bootstrap, names("z"), 1)
+        self.drop = create_topic(self.bootstrap, names("d"), 1)
+        self.rows = [[(self.keep, "v0")], [(self.drop, "x1"), (self.keep, "v1")]]
+
+    def commit_rows(self, batch_id: int, run: str) -> None:
+        """Log, stage and commit one of `rows`."""
+        self.log(batch_id, 10 * (batch_id + 1))
+        root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
+        staging = StagingWriter(root, f"0-{run}", inline_bytes_max=1 << 20)
+        rows = self.rows[batch_id]
+        for topic, value in rows:
+            staging.append(topic, 0, [encode_batch([Record(None, value.encode())])])
+        chunks, inline, path = staging.finish()
+        counts = {topic: 1 for topic, _ in rows}
+        message = StagedBatches(
+            self.query_id, run, batch_id, 0, chunks, counts, inline, path, len(rows)
+        )
+        commit_streaming(self.settings, [message], batch_id)
+
+    def delete(self, topic: str) -> None:
+        """What an operator does between two runs."""
+        admin.delete_topic(client_for(self.settings.connection), topic)
+        self.new_worker()
+
+    def kept(self) -> list[bytes | None]:
+        """What is in `keep`."""
+        return [record.value for record in read_topic(self.bootstrap, self.keep)]
+
+
+@pytest.fixture
+def fan(broker, tmp_path: Path, unique: Callable[[str], str]) -> Fan:
+    query = Fan(broker, tmp_path / "checkpoint", unique)
+    query.commit_rows(0, "run-1")
+    query.commit_rows(1, "run-1")  # and Spark dies before it logs that batch 1 is done
+    return query
+
+
+def test_deleting_one_output_topic_does_not_double_the_others(fan: Fan) -> None:
+    fan.delete(fan.drop)
+    fan.commit_rows(1, "run-2")
+    assert fan.kept() == [b"v0", b"v1"]
+
+
+def test_deleting_the_topic_that_progress_lies_on_stops_the_query_and_says_so(fan: Fan) -> None:
+    recorded = read_identity(fan.checkpoint)
+    assert recorded is not None
+    assert recorded.progress_partition == (fan.keep, 0)
+    assert recorded.next_batch_id == 2
+    fan.delete(fan.keep)
+    with pytest.raises(ProgressMissing, match=f"topic '{fan.keep}' was deleted"):
+        fan.commit_rows(1, "run-2")
+    assert [r.value for r in read_topic(fan.bootstrap, fan.drop)] == [b"x1"]
+
+
+def test_a_topic_that_was_deleted_and_created_again_has_no_progress_to_redo_from(fan: Fan) -> None:
+    fan.delete(fan.keep)
+    create_topic(fan.bootstrap, fan.keep, 1)
+    with pytest.raises(ProgressMissing, match="or were deleted"):
+        fan.commit_rows(1, "run-2")
+    assert fan.kept() == []
+
+
+def test_brokers_that_know_less_than_the_identity_file_stop_the_query(fan: Fan) -> None:
+    path = fan.checkpoint / "txnlog" / "identity.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(value | {"next_batch_id": 3}))
+    fan.new_worker()
+    with pytest.raises(ProgressMissing, match="is 2 only"):
+        fan.commit_rows(1, "run-2")
+
+
+def test_an_identity_file_of_version_1_goes_on_where_the_progress_is(fan: Fan) -> None:
+    path = fan.checkpoint / "txnlog" / "identity.json"
+    value = json.loads(path.read_text()) | {"version": 1}
+    for name in ("progress_group_id", "progress_partition", "next_batch_id"):
+        del value[name]
+    path.write_text(json.dumps(value))
+    fan.new_worker()
+    fan.commit_rows(1, "run-2")
+    assert fan.kept() == [b"v0", b"v1"]
+    recorded = read_identity(fan.checkpoint)
+    assert recorded is not None
+    assert (recorded.progress_partition, recorded.next_batch_id) == ((fan.keep, 0), 2)
+
+
+def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
+    broker, tmp_path: Path, unique: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(broker, tmp_path / "checkpoint", unique)
+    gone = create_topic(query.bootstrap, unique("gone"), 1)
+    query.commit(0, ["a"])
+    client = client_for(query.settings.connection)
+    source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}})
+    (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{source}")
+    admin.delete_topic(client, gone)
+    with caplog.at_level(logging.WARNING):
+        commit_streaming(query.settings, [query.stage(1, ["b"], "run-1")], 1)
+    assert f"{gone}-0" in caplog.text
+    assert query.values() == ["a", "b"]
+    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+
+
+def test_trouble_after_the_commit_is_not_told_as_a_failed_write(
+    broker,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = Query(broker, tmp_path / "checkpoint", unique)
+    options = {"kafka.bootstrap.servers": query.bootstrap, "topic": query.output}
+    settings = read_sink_settings(options, streaming=False)
+
+    def down(*_args: object, **_options: object) -> None:
+        raise DeadlineExceeded("deleting the group", 60_000, "the broker restarts")
+
+    monkeypatch.setattr(admin, "delete_group", down)
+    message = dataclasses.replace(query.stage(0, ["a"], "w"), query_id="w", run_id="w")
+    with caplog.at_level(logging.WARNING):
+        outcome = commit_batch_write(settings, [message], "w")
+    assert outcome is not None
+    assert outcome.produced_records == 1
+    assert "the write is committed" in caplog.text
+    assert query.values() == ["a"]
