@@ -147,7 +147,7 @@ def test_a_committed_batch_that_comes_back_wider_stops_the_query_and_doubles_not
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
+@pytest.mark.parametrize("broker_name", ["apache_kafka"], indirect=True)
 def test_deleted_records_are_loss_unless_they_may_be_skipped(both_pipe: Pipe) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
