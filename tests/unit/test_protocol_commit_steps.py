@@ -26,7 +26,7 @@ from txnlog_spark.errors import (
     ProgressMissing,
 )
 from txnlog_spark.protocol.commit import STEPS, commit_micro_batch, spent
-from txnlog_spark.protocol.progress import ensure_baseline_progress, fetch_progress
+from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {
@@ -250,17 +250,6 @@ def test_foreign_metadata_is_no_progress(metadata):
     cluster = ScriptedCluster(2)
     cluster.state.offsets[PROGRESS_GROUP][("out", 0)] = (8, metadata)
     assert cluster.run(fetch_progress(cluster.session(), PROGRESS_GROUP, QUERY)) is None
-
-
-def test_the_baseline_is_written_once_and_never_over_progress():
-    cluster = ScriptedCluster(2)
-    plan = build_plan(4)
-    baseline = cluster.run(ensure_baseline_progress(cluster.session(), plan))
-    assert baseline.next_batch_id == 4
-    commit(cluster, plan)
-    again = cluster.run(ensure_baseline_progress(cluster.session(), plan))
-    assert again.next_batch_id == 5
-    assert cluster.apis().count(K.OFFSET_COMMIT) == 1
 
 
 def test_a_broker_that_cannot_tell_stable_offsets_is_refused():

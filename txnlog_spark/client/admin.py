@@ -140,11 +140,6 @@ def fence_transactional_id(
     client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))
 
 
-def ensure_baseline_progress(client: Client, plan: CommitPlan) -> Progress:
-    """The query's stable progress; when there is none, commit `plan.batch_id` as the baseline."""
-    return client.run(progress.ensure_baseline_progress(client.session, plan))
-
-
 def commit_micro_batch(
     client: Client, identity: ProducerIdentity | None, plan: CommitPlan
 ) -> CommitOutcome:

@@ -25,7 +25,7 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.offsets import CommittedOffset, commit_offsets, fetch_committed
+from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import CommitPlan, ExpectedOffsets, Partition, Progress
 
@@ -111,24 +111,6 @@ def check_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
             f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
             f"batch {plan.batch_id} is in the output cannot be told. {_MISSING_REMEDY}"
         )
-
-
-def ensure_baseline_progress(session: Session, plan: CommitPlan) -> Operation[Progress]:
-    """The query's stable progress; `plan.batch_id` is committed as the baseline if there is none.
-
-    To be called once, before a query's first transaction and before anything durable says that the
-    query has written: from then on progress must exist.
-    """
-    found = yield from fetch_progress(
-        session, plan.progress_group_id, plan.query_id, partitions=[plan.progress_partition]
-    )
-    if found is not None:
-        return found
-    baseline = Progress(plan.query_id, plan.batch_id)
-    yield from commit_offsets(
-        session, plan.progress_group_id, {plan.progress_partition: progress_offset(baseline)}
-    )
-    return baseline
 
 
 def decide_batch(
