@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.checkpoint_query import Query
 from support.librdkafka import create_topic, read_topic
+from support.probe import wait_until
 
 from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
@@ -47,8 +48,17 @@ class Fan(Query):
         commit_streaming(self.settings, [message], batch_id)
 
     def delete(self, topic: str) -> None:
-        """What an operator does between two runs."""
-        admin.delete_topic(client_for(self.settings.connection), topic)
+        """What an operator does between two runs; Kafka forgets the topic's offsets a bit later."""
+        client = client_for(self.settings.connection)
+        recorded = read_identity(self.checkpoint)
+        assert recorded is not None
+        admin.delete_topic(client, topic)
+
+        def forgotten() -> bool:
+            committed = admin.committed_offsets(client, recorded.progress_group_id)
+            return (topic, 0) not in committed
+
+        wait_until(forgotten, f"the group's offsets of the deleted topic {topic} are gone")
         self.new_worker()
 
     def kept(self) -> list[bytes | None]:
