@@ -170,7 +170,7 @@ PLANTED = [
     (rules.check_leftovers, "x = 1  # TODO: later", 1),
     (rules.check_leftovers, "TODOS = 1", 0),
     (rules.check_machine_paths, "x = '/home/me/data'", 1),
-    (rules.check_machine_paths, "x = '/work/main'", 1),
+    (rules.check_machine_paths, "x = '/" + "work/main'", 1),
     (rules.check_machine_paths, "x = 'tests/work/main' + 'a/home/b'", 0),
 ]
 
