@@ -147,6 +147,8 @@ def test_a_late_produce_of_an_ended_transaction_is_refused_in_version_2(place, c
     before = producer.identity
     assert producer.produce(topic, 0, "a", version=12) == "NONE"
     assert producer.end(commit=False, version=5) == "NONE"
+    # EndTxn is answered before the markers are written; this waits for them.
+    assert producer.init() == "NONE"
     late = make(init=False)
     late.producer_id, late.producer_epoch = before
     assert late.produce(topic, 0, "late", sequence=1, version=12) == "INVALID_PRODUCER_EPOCH"
