@@ -1,14 +1,10 @@
 """One partition on this broker: append, read, high watermark, last stable offset, retention.
 
-What it keeps in memory is what its files say; every change is emitted as storage operations in an
-order of which any prefix recovers (see `recovery`):
-1. a segment is flushed whole, with its indexes, before the next one is created, and the producer
-   snapshot at the boundary is written in between; so only the last segment can be torn;
-2. the log file is appended before its indexes;
-3. old segments go oldest first, the log file before its indexes.
+Its segments and files are in `local_log`, what it knows of producers in `producer_state`; here both
+are put together, and an append or a read is decided.
 
-Sources: Kafka's `UnifiedLog`, `LocalLog`. What it does not do: compaction, DeleteRecords, tiered
-storage, preallocated index files, decoding of records on the hot path.
+Sources: Kafka's `UnifiedLog`. What it does not do: compaction, DeleteRecords, tiered storage,
+decoding of records on the hot path.
 """
 
 from __future__ import annotations
@@ -22,18 +18,14 @@ from broker_sim.core.effects import (
     Flush,
     Rename,
     Storage,
-    WriteFile,
     check,
 )
-from broker_sim.core.log import files, leader_epochs, recovery, retention
+from broker_sim.core.log import files, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
 from broker_sim.core.log.config import LogConfig
-from broker_sim.core.log.indexes import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.producer_state import VerificationStates, check_marker
-from broker_sim.core.log.reads import ReadRange, collect_aborted, collect_slices, segments_from
-from broker_sim.core.log.scan import scan_batches
-from broker_sim.core.log.segment import Segment
-from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
+from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
 from broker_sim.core.log.timestamps import Decompress, find_timestamp
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
@@ -66,17 +58,12 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = folder.topic_id
         self.directory = folder.directory
-        self.config = folder.config
         self.single_replica = True
         """The high watermark follows the log end; a cluster sets False and moves it itself."""
-        self._storage = folder.storage
-        self._segments = loaded.segments
+        self._local = LocalLog(folder, loaded)
         self._producers = loaded.producers
-        self._epochs = loaded.epochs
-        self._snapshots = loaded.snapshots
-        self._dirty = dict.fromkeys(loaded.dirty)
         self._verification = VerificationStates()
-        self.leader_epoch = max(self._epochs.latest or 0, _INITIAL_LEADER_EPOCH)
+        self.leader_epoch = max(self._local.epochs.latest or 0, _INITIAL_LEADER_EPOCH)
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
 
@@ -123,17 +110,26 @@ class PartitionLog:
         loaded = recovery.load_log(folder, storage, clean_shutdown=clean_shutdown, effects=effects)
         return cls(topic, partition, folder, loaded)
 
+    @property
+    def config(self) -> LogConfig:
+        """Its settings; appends obey a new value at once."""
+        return self._local.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._local.config = config
+
     # ----------------------------------------------------------------------- offsets
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
-        return self._segments[0].base_offset
+        return self._local.segments[0].base_offset
 
     @property
     def log_end_offset(self) -> int:
         """The next offset to be assigned."""
-        return self._segments[-1].next_offset
+        return self._local.end_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -150,7 +146,7 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         """Of all log files."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._local.size_bytes
 
     # ----------------------------------------------------------------------- appending
 
@@ -228,12 +224,9 @@ class PartitionLog:
                 leader_epoch=self.leader_epoch,
                 log_append_time_ms=effects.now_ms if self.config.is_log_append_time else None,
             )
-        if self._must_roll(headers, len(buffer)):
+        if self._local.must_roll(headers, len(buffer)):
             self.roll(effects)
-        self._assign_epochs(headers, effects)
-        active = self._segments[-1]
-        active.append(headers, bytes(buffer), effects)
-        self._dirty[active.path()] = None
+        self._local.append(headers, bytes(buffer), effects)
         for incoming, header in zip(batches, headers, strict=True):
             if header.has_producer_id:
                 self._replay(header, incoming.marker, effects)
@@ -261,17 +254,8 @@ class PartitionLog:
                 completed.last_offset,
                 self._producers.last_stable_offset_after(completed),
             )
-            self._segments[-1].append_aborted(entry, effects)
+            self._local.append_aborted(entry, effects)
         self._producers.complete(completed)
-
-    def _assign_epochs(self, headers: Sequence[BatchHeader], effects: Effects) -> None:
-        assigned = [self._epochs.assign(h.leader_epoch, h.base_offset) for h in headers]
-        if any(assigned):
-            self._write_epochs(effects)
-
-    def _write_epochs(self, effects: Effects) -> None:
-        path = f"{self.directory}/{leader_epochs.FILE_NAME}"
-        effects.storage.append(WriteFile(path, self._epochs.encode()))
 
     def _refused(self, rejection: Rejection) -> AppendResult:
         text = f"{rejection.message} (partition {self.directory})"
@@ -290,42 +274,9 @@ class PartitionLog:
 
     # ----------------------------------------------------------------------- segments
 
-    def _must_roll(self, headers: Sequence[BatchHeader], size_bytes: int) -> bool:
-        active, config = self._segments[-1], self.config
-        if active.size_bytes == 0:
-            return False
-        newest = max(header.max_timestamp for header in headers)
-        oldest = active.first_timestamp
-        aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms
-        index_bytes_max = config.segment_index_bytes - OFFSET_ENTRY_BYTES
-        return (
-            aged
-            or active.size_bytes + size_bytes > config.segment_bytes
-            or active.offset_index.size_bytes > index_bytes_max
-            or headers[-1].last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-        )
-
     def roll(self, effects: Effects) -> None:
         """Close the active segment and begin a new one at the log end."""
-        active = self._segments[-1]
-        if active.next_offset == active.base_offset:
-            return
-        active.seal(effects)
-        effects.storage.append(Flush(active.paths()))
-        self._dirty.clear()
-        self._take_snapshot(effects)
-        segment = Segment(self.directory, self.log_end_offset, self.config.index_interval_bytes)
-        segment.create_files(effects)
-        self._segments.append(segment)
-        effects.trace("log-roll", log=self.directory, base_offset=segment.base_offset)
-
-    def _take_snapshot(self, effects: Effects) -> None:
-        if self.log_end_offset in self._snapshots:
-            return
-        path = f"{self.directory}/{snapshot_name(self.log_end_offset)}"
-        data = encode_snapshot(self._producers.entries.values())
-        effects.storage.append(WriteFile(path, data))
-        self._snapshots.add(self.log_end_offset)
+        self._local.roll(self._producers, effects)
 
     def apply_retention(self, effects: Effects) -> int:
         """Remove old segments by retention.ms and retention.bytes; how many.
@@ -334,22 +285,13 @@ class PartitionLog:
         """
         due = retention.due_count
         hw, now_ms = self.high_watermark, effects.now_ms
-        count = due(self._segments, self.config, high_watermark=hw, now_ms=now_ms)
+        count = due(self._local.segments, self.config, high_watermark=hw, now_ms=now_ms)
         if count == 0:
             return 0
-        if count == len(self._segments):
+        if count == len(self._local.segments):
             self.roll(effects)
-        removed, self._segments = self._segments[:count], self._segments[count:]
-        retention.remove_segments(removed, effects)
-        for segment in removed:
-            self._dirty.pop(segment.path(), None)
-        for next_offset in sorted(self._snapshots):
-            if next_offset < self.log_start_offset:
-                path = f"{self.directory}/{snapshot_name(next_offset)}"
-                effects.storage.append(Delete(path))
-                self._snapshots.discard(next_offset)
-        if self._epochs.truncate_start(self.log_start_offset):
-            self._write_epochs(effects)
+        self._local.remove_oldest(count, effects)
+        self._local.forget_before(self.log_start_offset, effects)
         effects.trace("log-retention", log=self.directory, start_offset=self.log_start_offset)
         return count
 
@@ -385,12 +327,12 @@ class PartitionLog:
         end_offset = self.last_stable_offset if read_committed else self.high_watermark
         wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
         try:
-            slices, next_offset = collect_slices(self._segments, wanted, self._storage)
+            slices, next_offset = collect_slices(self._local.segments, wanted, self._local.storage)
         except CorruptBatch:
             return self._read_result(ErrorCode.CORRUPT_MESSAGE)
         aborted = None
         if read_committed:
-            aborted = collect_aborted(self._segments, start_offset, next_offset)
+            aborted = collect_aborted(self._local.segments, start_offset, next_offset)
         return self._read_result(ErrorCode.NONE, slices=slices, aborted=aborted)
 
     def _read_result(
@@ -420,23 +362,23 @@ class PartitionLog:
         Raises CorruptBatch when the file is damaged where it must be read.
         """
         return find_timestamp(
-            self._segments,
+            self._local.segments,
             timestamp_ms,
             start_offset=self.log_start_offset,
-            storage=self._storage,
+            storage=self._local.storage,
             decompress=decompress,
         )
 
     def max_timestamp_offset(self, decompress: Decompress | None = None) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the highest timestamp (KIP-734)."""
-        newest = max(segment.max_timestamp for segment in self._segments)
+        newest = max(segment.max_timestamp for segment in self._local.segments)
         return None if newest < 0 else self.offset_for_timestamp(newest, decompress)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when it is not known (KIP-101)."""
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log_end_offset
-        return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return self._local.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Whole batches from `start_offset` to the log end, read from the files, CRC checked.
@@ -444,16 +386,9 @@ class PartitionLog:
         For loading a coordinator: valid while the files hold all appends, so at start, before
         anything is appended in the same step. Raises CorruptBatch at damaged bytes.
         """
-        storage = self._storage
-        if storage is None:
+        if self._local.storage is None:
             raise CorruptBatch(f"the files of {self.directory} cannot be read here")
-        for segment in segments_from(list(self._segments), start_offset):
-            position = segment.find(max(start_offset, segment.base_offset), storage)
-            end = segment.size_bytes
-            for header, _, batch in scan_batches(storage, segment.path(), position, end):
-                yield header, batch
-            if segment.damaged:
-                raise CorruptBatch(f"{segment.path()} is damaged after position {end}")
+        return batches_from(self._local.segments, start_offset, self._local.storage)
 
     # ----------------------------------------------------------------------- producers
 
@@ -471,29 +406,25 @@ class PartitionLog:
 
     def flush_paths(self) -> tuple[str, ...]:
         """Log files with appends that are not flushed; what else there is, recovery rebuilds."""
-        return tuple(self._dirty)
+        return self._local.flush_paths()
 
     def flushed(self, _effects: Effects | None = None) -> None:
         """The caller has emitted a Flush of `flush_paths` after the last append."""
-        self._dirty.clear()
+        self._local.flushed()
 
     def flush(self, effects: Effects) -> None:
         """Emit a Flush of what is not flushed."""
-        if self._dirty:
+        if self.flush_paths():
             effects.storage.append(Flush(self.flush_paths()))
-            self._dirty.clear()
+            self.flushed()
 
     def close(self, effects: Effects) -> None:
         """A clean stop: all flushed, producer snapshot at the log end."""
-        active = self._segments[-1]
-        active.seal(effects)
-        effects.storage.append(Flush(active.paths()))
-        self._dirty.clear()
-        self._take_snapshot(effects)
+        self._local.close(self._producers, effects)
 
     def delete(self, effects: Effects) -> None:
         """Remove the partition: renamed at once, so that a crash leaves no half of it in place."""
         deleted = files.deleted_directory_name(self.topic, self.partition, self.topic_id)
         effects.storage.append(Rename(self.directory, deleted))
         effects.storage.append(Delete(deleted))
-        self._dirty.clear()
+        self._local.flushed()

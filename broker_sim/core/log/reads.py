@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from broker_sim.core.effects import FileSlice, Storage
+from broker_sim.core.log.scan import scan_batches
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import CorruptBatch
+from txnlog_spark.wire.records import BatchHeader, CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,19 @@ def collect_aborted(
         if segment.transaction_index.collect(start_offset, end_offset, found):
             break
     return tuple(found)
+
+
+def batches_from(
+    segments: Sequence[Segment], start_offset: int, storage: Storage
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Whole batches from the offset to the end, CRC checked. Raises CorruptBatch at damage."""
+    for segment in segments_from(list(segments), start_offset):
+        position = segment.find(max(start_offset, segment.base_offset), storage)
+        end = segment.size_bytes
+        for header, _, batch in scan_batches(storage, segment.path(), position, end):
+            yield header, batch
+        if segment.damaged:
+            raise CorruptBatch(f"{segment.path()} is damaged after position {end}")
 
 
 @dataclass(frozen=True, slots=True)

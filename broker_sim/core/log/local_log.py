@@ -1,0 +1,149 @@
+"""The segments of one partition and the files next to them: roll, removal, flush.
+
+What it keeps in memory is what its files say; every change is emitted as storage operations in an
+order of which any prefix recovers (see `recovery`):
+1. a segment is flushed whole, with its indexes, before the next one is created, and the producer
+   snapshot at the boundary is written in between; so only the last segment can be torn;
+2. the log file is appended before its indexes;
+3. old segments go oldest first, the log file before its indexes.
+
+Sources: Kafka's `LocalLog`, `LogSegments`. What it does not do: decide who may append or read
+(`partition_log`), preallocated index files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_sim.core.effects import Delete, Effects, Flush, WriteFile
+from broker_sim.core.log import leader_epochs, recovery, retention
+from broker_sim.core.log.indexes import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from broker_sim.core.log.producer_state import ProducerStates
+from broker_sim.core.log.segment import Segment
+from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
+from broker_sim.core.log.values import AbortedTransaction
+from txnlog_spark.wire.records import BatchHeader
+
+
+class LocalLog:
+    """Segments in the order of their offsets; the last one is active, the only one written to."""
+
+    def __init__(self, folder: recovery.Folder, loaded: recovery.LoadedLog) -> None:
+        self.directory = folder.directory
+        self.config = folder.config
+        self.storage = folder.storage
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.snapshots = loaded.snapshots
+        """Offsets that a producer snapshot exists for."""
+        self._dirty = dict.fromkeys(loaded.dirty)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self.segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be assigned."""
+        return self.active.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all log files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # ----------------------------------------------------------------------- appending
+
+    def append(self, headers: Sequence[BatchHeader], data: bytes, effects: Effects) -> None:
+        """Put batches with assigned offsets into the active segment."""
+        self._assign_epochs(headers, effects)
+        self.active.append(headers, data, effects)
+        self._dirty[self.active.path()] = None
+
+    def append_aborted(self, entry: AbortedTransaction, effects: Effects) -> None:
+        """The marker that was appended last has aborted a transaction with data."""
+        self.active.append_aborted(entry, effects)
+
+    def must_roll(self, headers: Sequence[BatchHeader], size_bytes: int) -> bool:
+        """Whether these batches need a new segment (Kafka's `LogSegment.shouldRoll`)."""
+        active, config = self.active, self.config
+        if active.size_bytes == 0:
+            return False
+        newest = max(header.max_timestamp for header in headers)
+        oldest = active.first_timestamp
+        aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms
+        index_bytes_max = config.segment_index_bytes - OFFSET_ENTRY_BYTES
+        return (
+            aged
+            or active.size_bytes + size_bytes > config.segment_bytes
+            or active.offset_index.size_bytes > index_bytes_max
+            or headers[-1].last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def roll(self, producers: ProducerStates, effects: Effects) -> None:
+        """Close the active segment and begin a new one at the log end."""
+        active = self.active
+        if active.next_offset == active.base_offset:
+            return
+        active.seal(effects)
+        effects.storage.append(Flush(active.paths()))
+        self._dirty.clear()
+        self._take_snapshot(producers, effects)
+        segment = Segment(self.directory, self.end_offset, self.config.index_interval_bytes)
+        segment.create_files(effects)
+        self.segments.append(segment)
+        effects.trace("log-roll", log=self.directory, base_offset=segment.base_offset)
+
+    def _take_snapshot(self, producers: ProducerStates, effects: Effects) -> None:
+        if self.end_offset in self.snapshots:
+            return
+        path = f"{self.directory}/{snapshot_name(self.end_offset)}"
+        data = encode_snapshot(producers.entries.values())
+        effects.storage.append(WriteFile(path, data))
+        self.snapshots.add(self.end_offset)
+
+    def _assign_epochs(self, headers: Sequence[BatchHeader], effects: Effects) -> None:
+        assigned = [self.epochs.assign(h.leader_epoch, h.base_offset) for h in headers]
+        if any(assigned):
+            self._write_epochs(effects)
+
+    def _write_epochs(self, effects: Effects) -> None:
+        path = f"{self.directory}/{leader_epochs.FILE_NAME}"
+        effects.storage.append(WriteFile(path, self.epochs.encode()))
+
+    # ----------------------------------------------------------------------- removal
+
+    def remove_oldest(self, count: int, effects: Effects) -> None:
+        """Remove so many of the oldest segments, never the active one."""
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        retention.remove_segments(removed, effects)
+        for segment in removed:
+            self._dirty.pop(segment.path(), None)
+
+    def forget_before(self, start_offset: int, effects: Effects) -> None:
+        """Snapshots and leader epochs of what lies below the offset are of no use."""
+        for next_offset in sorted(self.snapshots):
+            if next_offset < start_offset:
+                path = f"{self.directory}/{snapshot_name(next_offset)}"
+                effects.storage.append(Delete(path))
+                self.snapshots.discard(next_offset)
+        if self.epochs.truncate_start(start_offset):
+            self._write_epochs(effects)
+
+    # ----------------------------------------------------------------------- durability
+
+    def flush_paths(self) -> tuple[str, ...]:
+        """Log files with appends that are not flushed; what else there is, recovery rebuilds."""
+        return tuple(self._dirty)
+
+    def flushed(self) -> None:
+        """A Flush of `flush_paths` was emitted after the last append."""
+        self._dirty.clear()
+
+    def close(self, producers: ProducerStates, effects: Effects) -> None:
+        """A clean stop: all flushed, producer snapshot at the log end."""
+        self.active.seal(effects)
+        effects.storage.append(Flush(self.active.paths()))
+        self._dirty.clear()
+        self._take_snapshot(producers, effects)
