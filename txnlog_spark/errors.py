@@ -177,7 +177,7 @@ class BatchReplanned(ProgressError):
 
 
 class CommittedOffsetsMoved(ProgressError):
-    """The group went on between a start from its committed offsets and the first commit."""
+    """The group's committed offsets are not where the query started from, or left them."""
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
 

@@ -116,6 +116,16 @@ def test_an_old_driver_that_comes_after_the_new_ones_first_batch_is_fenced(
     assert group_offset(old) == 20
 
 
+def test_the_old_checkpoint_does_not_go_on_after_a_new_one_did(old: Query, tmp_path: Path) -> None:
+    go_on(NewCheckpoint(old, tmp_path / "new"))
+    old.new_worker()
+    for run in ("run-2", "run-3"):
+        with pytest.raises(CommittedOffsetsMoved, match=f"{old.input}-0 from 10 to 20"):
+            commit_streaming(old.settings, [old.stage(1, values(range(10, 20)), run)], 1)
+    assert old.values("read_uncommitted") == values(range(20))
+    assert group_offset(old) == 20
+
+
 @pytest.mark.parametrize("group", ["another", None])
 def test_a_writer_of_another_group_is_refused_before_it_writes(
     old: Query, tmp_path: Path, group: str | None

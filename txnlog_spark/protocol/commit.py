@@ -5,7 +5,7 @@ Theory of operation, with the steps' names of the failpoints:
     S1  find the transaction coordinator
     S2  InitProducerId, unless the identity is still good: fences, and ends what was open
     S3  read the query's progress with require_stable; if it has this batch, stop here: skipped;
-        a start from a group's committed offsets must still be where the group is
+        the group must still stand where the query started, or where its batch before left it
     S4  AddPartitionsToTxn (transaction version 1; implicit on version 2)
     S5  Produce the staged batches, pipelined; S5.first, S5.middle, S5.last are inside it
     S7  AddOffsetsToTxn (version 1; implicit on version 2)
@@ -39,10 +39,12 @@ from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.produce import Produced, produce_staged
 from txnlog_spark.protocol.progress import (
     check_expected,
+    check_previous,
     check_progress_topic,
     decide_batch,
     fetch_progress,
     needs_group_offsets,
+    needs_previous_offsets,
     progress_after,
     progress_is_missing,
     progress_offset,
@@ -158,6 +160,10 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
     skip = decide_batch(plan, found, group_offsets)
     if not skip:
         yield from _check_start(session, plan)
+        if needs_previous_offsets(plan, found, identity):
+            group_id = plan.group_id or ""
+            stand = yield from fetch_committed(session, group_id, partitions=plan.previous_offsets)
+            check_previous(plan, {p: c.committed_offset for p, c in stand.items()})
     yield Reached("S3", "after", plan.batch_id)
     if skip:
         check(found is not None, "a skipped batch has progress")
@@ -280,7 +286,9 @@ def _commit(
     yield Reached("S9", "after", plan.batch_id)
     yield Reached("S11", "before", plan.batch_id)
     outcome = CommitOutcome(
-        identity=replace(identity, progress_partition=plan.progress_partition),
+        identity=replace(
+            identity, progress_partition=plan.progress_partition, last_batch_id=plan.batch_id
+        ),
         skipped=False,
         progress=progress_after(plan),
         produced_records=attempt.produced.records,
@@ -296,4 +304,4 @@ def _commit(
 
 def spent(identity: ProducerIdentity) -> ProducerIdentity:
     """The identity as it has to be used after an exception in the same run."""
-    return replace(identity, initialised=False, sequences={})
+    return replace(identity, initialised=False, sequences={}, last_batch_id=None)

@@ -1,8 +1,9 @@
 """Progress: how far a query has committed, and what that says about a batch that comes (again).
 
 Theory of operation. Every micro-batch's transaction also commits one offset for the query's
-progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
-a digest of the batch's source offsets. It becomes visible with the batch's records or not at all.
+progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id, a
+digest of the batch's source offsets, and one of the group that they were committed for. It becomes
+visible with the batch's records or not at all.
 It is looked up by fetching the whole group with require_stable and taking this query's newest.
 All of a query's batches commit it for one partition, because Kafka deletes a topic's committed
 offsets with the topic: what lay on another topic than the batch before would uncover that batch's
@@ -14,6 +15,7 @@ What it does not do: guess. Where progress must exist and does not (offsets expi
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
@@ -27,7 +29,13 @@ from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import CommitPlan, ExpectedOffsets, Partition, Progress
+from txnlog_spark.protocol.values import (
+    CommitPlan,
+    ExpectedOffsets,
+    Partition,
+    ProducerIdentity,
+    Progress,
+)
 
 PROGRESS_FORMAT_VERSION = 1
 """In every metadata string; an unknown version is no progress of ours."""
@@ -39,6 +47,7 @@ def format_progress(progress: Progress) -> str:
         "v": PROGRESS_FORMAT_VERSION,
         "q": progress.query_id,
         "e": progress.source_digest,
+        "g": progress.group_digest,
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -51,10 +60,12 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
         return None
     if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
         return None
-    query_id, digest = value.get("q"), value.get("e", "")
-    if not isinstance(query_id, str) or not isinstance(digest, str):
+    fields = [value.get("q"), value.get("e", ""), value.get("g", "")]
+    texts = [each for each in fields if isinstance(each, str)]
+    if len(texts) != len(fields):
         return None
-    return Progress(query_id, committed.committed_offset, digest)
+    query_id, source_digest, group_digest = texts
+    return Progress(query_id, committed.committed_offset, source_digest, group_digest)
 
 
 def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Progress | None:
@@ -65,7 +76,14 @@ def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Prog
 
 def progress_after(plan: CommitPlan) -> Progress:
     """What is committed with the batch."""
-    return Progress(plan.query_id, plan.batch_id + 1, plan.source_digest)
+    return Progress(plan.query_id, plan.batch_id + 1, plan.source_digest, _group_digest(plan))
+
+
+def _group_digest(plan: CommitPlan) -> str:
+    """Names the group without its length, which Kafka does not bound as it bounds metadata."""
+    if plan.group_id is None or not plan.source_offsets:
+        return ""
+    return hashlib.sha256(plan.group_id.encode()).hexdigest()[:16]
 
 
 def progress_offset(progress: Progress) -> CommittedOffset:
@@ -172,6 +190,43 @@ def check_expected(
         "was still at work; it is fenced now if it had this query's transactional id "
         f"{plan.transactional_id!r}. Nothing was written. Start again with a new, empty checkpoint "
         "and startingOffsets=committed"
+    )
+
+
+def needs_previous_offsets(
+    plan: CommitPlan, found: Progress | None, identity: ProducerIdentity
+) -> bool:
+    """Whether to ask if the group still stands where the batch before left it: after a takeover."""
+    return (
+        found is not None
+        and bool(plan.previous_offsets)
+        and found.group_digest != ""
+        and found.group_digest == _group_digest(plan)
+        and identity.last_batch_id != plan.batch_id - 1
+    )
+
+
+def check_previous(plan: CommitPlan, committed: Mapping[Partition, int]) -> None:
+    """Refuse to go on from a checkpoint that its group has left behind.
+
+    After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
+    next batch holds records that are in the output already. A partition without a committed offset
+    says nothing: its topic was deleted. Raises CommittedOffsetsMoved.
+    """
+    moved = [
+        f"{topic}-{number} from {was} to {committed[topic, number]}"
+        for (topic, number), was in sorted(plan.previous_offsets.items())
+        if committed.get((topic, number), was) != was
+    ]
+    if not moved:
+        return
+    raise CommittedOffsetsMoved(
+        f"query {plan.query_id} committed its batch {plan.batch_id - 1} and the offsets of group "
+        f"{plan.group_id!r} with it, but these moved since: {', '.join(moved)}. Either a newer "
+        "checkpoint went on from there, and what this one has next may be in the output already: "
+        "start the query with the newer one. Or a person set the group's offsets: set them back, "
+        "or start with a new, empty checkpoint and startingOffsets=committed. Or two queries share "
+        "the group: give each its own. Nothing was written"
     )
 
 

@@ -24,7 +24,8 @@ class ProducerIdentity:
     another driver took over). `sequences` holds the next base sequence per partition in this epoch;
     it matters on transaction version 1 only, where an epoch outlives a transaction.
     `progress_partition` is where the last commit put the progress, which may be undecided until
-    its marker is written.
+    its marker is written. `last_batch_id` is the batch that was committed last under this very
+    identity: between it and the next one nobody else can have come without fencing it.
     """
 
     transactional_id: str
@@ -33,6 +34,7 @@ class ProducerIdentity:
     initialised: bool = False
     sequences: Mapping[Partition, int] = field(default_factory=dict)
     progress_partition: Partition | None = None
+    last_batch_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class CommitPlan:
     batch's sources from another: a committed batch that comes back with another digest is refused.
     `must_exist` demands that progress is found and is not behind this batch. `expected` is what the
     query started from, for the batch that starts it from a group's committed offsets.
+    `previous_offsets` are the source offsets of the batch before, {} where they are not known.
     """
 
     query_id: str
@@ -92,6 +95,7 @@ class CommitPlan:
     """Progress that is known to have been committed; less than that has been lost."""
     group_covers_sources: bool = False
     expected: Sequence[ExpectedOffsets] = ()
+    previous_offsets: Mapping[Partition, int] = field(default_factory=dict)
     transaction_timeout_ms: int = 60_000
     produce_request_bytes: int = 1024 * 1024
     """A Produce request is closed when it holds this much; one batch may go over."""
@@ -103,11 +107,16 @@ class CommitPlan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a query has committed: all batches below `next_batch_id` (exclusive)."""
+    """How far a query has committed: all batches below `next_batch_id` (exclusive).
+
+    `source_digest` and `group_digest` are of the last batch's source offsets, and of the group that
+    they were committed for with it; "" where there were none.
+    """
 
     query_id: str
     next_batch_id: int
     source_digest: str = ""
+    group_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

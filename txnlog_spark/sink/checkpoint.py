@@ -98,6 +98,17 @@ def read_batch_offsets(checkpoint: Path, batch_id: int) -> BatchOffsets:
     )
 
 
+def read_previous_offsets(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
+    """The sources' end offsets of the batch before; {} before the first, or where it was purged.
+
+    Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
+    that is not whole.
+    """
+    if not (checkpoint / "offsets" / str(batch_id - 1)).exists():
+        return {}
+    return read_batch_offsets(checkpoint, batch_id - 1).source_offsets
+
+
 def merge_source_offsets(sources: Iterable[Any]) -> dict[TopicPartition, int]:
     """The Kafka-like sources' offsets in one; a partition read twice counts as far as both read."""
     merged: dict[TopicPartition, int] = {}

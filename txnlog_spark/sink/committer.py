@@ -85,6 +85,9 @@ def commit_streaming(
     client = client_for(settings.connection, bootstrap_servers)
     recorded = checkpoints.read_identity(checkpoint)
     plan = plan_commit(settings, staged, query_id, run_id, batch_id, sources)
+    if plan.group_id is not None:
+        previous = checkpoints.read_previous_offsets(checkpoint, batch_id)
+        plan = replace(plan, previous_offsets=by_plain_names(previous))
     plan = _place_progress(client, settings, plan, recorded)
     key = (os.getpid(), bootstrap_servers, plan.transactional_id)
     identity = _identity_of_run(_held.pop(key, None), recorded, plan)
