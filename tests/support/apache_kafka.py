@@ -61,6 +61,8 @@ SMALL_BROKER = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Killed members have to be given up soon.
+    "group.min.session.timeout.ms": "500",
     # Killed brokers come back at once: their old registration must not stand in the way.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",

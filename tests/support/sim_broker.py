@@ -10,6 +10,8 @@ SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
+    # Killed members have to be given up soon.
+    "group.min.session.timeout.ms": "500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 """What `support.apache_kafka.SMALL_BROKER` sets too, so that one test body fits both."""
