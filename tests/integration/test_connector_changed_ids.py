@@ -94,6 +94,26 @@ def test_the_new_id_is_recorded_before_anything_is_done_under_it(
     assert query.values() == ["a", "b"]
 
 
+def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_another(
+    query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the record, the new driver commits the batch, and only now it asks for its id."""
+    query.new_worker()
+    new = renamed(query, unique("other"))
+    commit_micro_batch = committer.admin.commit_micro_batch
+
+    def overtaken(client, identity, plan):
+        monkeypatch.setattr(committer.admin, "commit_micro_batch", commit_micro_batch)
+        commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
+        return commit_micro_batch(client, identity, plan)
+
+    monkeypatch.setattr(committer.admin, "commit_micro_batch", overtaken)
+    with pytest.raises(ProducerFenced, match="while this one was starting with"):
+        query.commit(1, ["b"], run="run-old")
+    commit_streaming(new, [query.stage(2, ["c"], "run-new")], 2)
+    assert query.values("read_uncommitted") == ["a", "b", "c"]
+
+
 def test_progress_stays_in_its_group_when_the_ids_that_it_was_named_after_change(
     query: Query, unique: Callable[[str], str]
 ) -> None:

@@ -199,6 +199,8 @@ def _initialise(session: Session, attempt: _Attempt) -> Operation[ProducerIdenti
         session, plan.transactional_id, plan.transaction_timeout_ms, current=attempt.identity
     )
     yield Reached("S2", "after", plan.batch_id)
+    if plan.confirm_holder is not None:
+        plan.confirm_holder()
     return identity
 
 

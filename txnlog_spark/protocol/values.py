@@ -96,6 +96,8 @@ class CommitPlan:
     group_covers_sources: bool = False
     expected: Sequence[ExpectedOffsets] = ()
     previous_offsets: Mapping[Partition, int] = field(default_factory=dict)
+    confirm_holder: Callable[[], None] | None = None
+    """Called after each InitProducerId; raises when the query was given to another id meanwhile."""
     transaction_timeout_ms: int = 60_000
     produce_request_bytes: int = 1024 * 1024
     """A Produce request is closed when it holds this much; one batch may go over."""

@@ -22,12 +22,13 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for, resolve_bootstrap
-from txnlog_spark.errors import OptionError, TxnLogError, check
+from txnlog_spark.errors import OptionError, ProducerFenced, TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.protocol.commit import spent
@@ -49,6 +50,7 @@ from txnlog_spark.sink.staging import (
     remove_all,
     remove_batches,
 )
+from txnlog_spark.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +97,8 @@ def commit_streaming(
         identity, progress = _commit_baseline(client, identity, plan)
         checkpoints.write_identity(checkpoint, _record(plan, identity, progress.next_batch_id))
     elif identity is None and recorded.transactional_id != plan.transactional_id:
-        _leave_transactional_id(client, recorded, plan)
-        checkpoints.write_identity(checkpoint, _record(plan, None, recorded.next_batch_id))
+        _leave_transactional_id(client, checkpoint, recorded, plan)
+    plan = replace(plan, confirm_holder=partial(_confirm_holder, checkpoint, plan))
     outcome = admin.commit_micro_batch(client, identity, plan)
     _held[key] = _Held(query_id, run_id, outcome.identity)
     next_batch_id = outcome.progress.next_batch_id
@@ -268,17 +270,37 @@ def _commit_baseline(
     return spent(outcome.identity), outcome.progress
 
 
-def _leave_transactional_id(client: Client, recorded: RecordedIdentity, plan: CommitPlan) -> None:
+def _leave_transactional_id(
+    client: Client, checkpoint: Path, recorded: RecordedIdentity, plan: CommitPlan
+) -> None:
     """The query's option or group was changed: nobody may commit under the old id any more.
 
-    InitProducerId with the new id does not fence a driver that holds the old one.
+    InitProducerId with the new id does not fence a driver that holds the old one. Fenced before the
+    new id is recorded, since who finds it recorded does not ask for the old one; and once more
+    after, for a driver that took the old one in between: whoever takes it later finds the record
+    (`_confirm_holder`).
     """
+    admin.fence_transactional_id(client, recorded.transactional_id, plan.transaction_timeout_ms)
+    checkpoints.write_identity(checkpoint, _record(plan, None, recorded.next_batch_id))
     admin.fence_transactional_id(client, recorded.transactional_id, plan.transaction_timeout_ms)
     logger.warning(
         "query %s goes on with transactional id %s; %s was fenced",
         plan.query_id,
         plan.transactional_id,
         recorded.transactional_id,
+    )
+
+
+def _confirm_holder(checkpoint: Path, plan: CommitPlan) -> None:
+    """Raises ProducerFenced when another driver took the query to another transactional id."""
+    recorded = checkpoints.read_identity(checkpoint)
+    if recorded is None or recorded.transactional_id == plan.transactional_id:
+        return
+    raise ProducerFenced(
+        ErrorCode.PRODUCER_FENCED,
+        f"another driver of query {plan.query_id} went on with transactional id "
+        f"{recorded.transactional_id!r} while this one was starting with "
+        f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
     )
 
 
