@@ -39,8 +39,9 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
     def value(name: str) -> ConfigValue:
         return topic_config_value(name, topic.configs, config)
 
+    segment_bytes = int(value("segment.bytes"))
     return LogConfig(
-        segment_bytes=int(value("segment.bytes")),
+        segment_bytes=int(topic.configs.get("internal.segment.bytes", segment_bytes)),
         segment_ms=int(value("segment.ms")),
         segment_index_bytes=int(value("segment.index.bytes")),
         index_interval_bytes=int(value("index.interval.bytes")),

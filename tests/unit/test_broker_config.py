@@ -6,9 +6,11 @@ import pytest
 
 from broker_sim.core.config import (
     BROKER_CONFIG,
+    DYNAMIC_CONFIGS,
     TOPIC_CONFIG,
     BrokerConfig,
     ConfigError,
+    ConfigSource,
     format_value,
     parse_properties,
     parse_topic_config,
@@ -27,7 +29,91 @@ def test_every_default_is_allowed_by_its_own_validator(name):
 @pytest.mark.parametrize("name", TOPIC_CONFIG)
 def test_every_topic_option_has_the_default_of_its_broker_option(name):
     entry = TOPIC_CONFIG[name]
-    assert entry.key.default == BROKER_CONFIG[entry.synonym].default
+    if entry.synonym is not None:
+        assert entry.key.default == BROKER_CONFIG[entry.synonym].default
+    assert entry.key.doc
+
+
+@pytest.mark.parametrize("name", sorted(DYNAMIC_CONFIGS))
+def test_what_may_change_while_the_broker_runs_is_in_the_table(name):
+    assert name in BROKER_CONFIG
+
+
+def test_a_value_set_for_this_broker_wins_over_all_brokers_and_these_over_the_start():
+    config = BrokerConfig({"message.max.bytes": "5000"})
+    sources = ConfigSource
+    assert config.set_dynamic({"message.max.bytes": "6000"}, {}) == []
+    assert config.integer("message.max.bytes") == 6000
+    config.set_dynamic({"message.max.bytes": "6000"}, {"message.max.bytes": "7000"})
+    assert config.integer("message.max.bytes") == 7000
+    assert config.sources("message.max.bytes") == [
+        (sources.DYNAMIC_BROKER, 7000),
+        (sources.DYNAMIC_DEFAULT_BROKER, 6000),
+        (sources.STATIC_BROKER, 5000),
+        (sources.DEFAULT, 1_048_588),
+    ]
+    config.set_dynamic({}, {})
+    assert config.integer("message.max.bytes") == 5000
+
+
+def test_dynamic_values_of_another_version_are_named_and_have_no_effect():
+    config = BrokerConfig()
+    dynamic = {"no.such": "1", "node.id": "7", "max.connections": "x", "num.io.threads": "4"}
+    assert config.set_dynamic({}, dynamic) == ["no.such", "node.id", "max.connections"]
+    assert (config.integer("node.id"), config.integer("num.io.threads")) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_of_a_time_wins(given, retention_ms):
+    assert BrokerConfig(given).integer("log.retention.ms") == retention_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("cleanup.policy", " compact , delete ", "compact,delete"),
+        ("cleanup.policy", "", ""),
+        ("min.cleanable.dirty.ratio", " .25 ", 0.25),
+        ("retention.ms", "+5", 5),
+        ("preallocate", "TRUE", True),
+    ],
+)
+def test_values_are_read_as_kafka_reads_them(name, text, value):
+    assert parse_topic_config(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cleanup.policy", "delete,delete"),
+        ("cleanup.policy", "delete,"),
+        ("cleanup.policy", "delete,shrink"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.cleanable.dirty.ratio", "half"),
+        ("retention.ms", "1_000"),
+        ("retention.ms", "\u0661"),
+        ("retention.ms", "9" * 5000),
+        ("retention.ms", "1.0"),
+        ("segment.bytes", "1048575"),
+    ],
+)
+def test_values_that_kafka_refuses_are_refused(name, text):
+    with pytest.raises(ConfigError, match=name):
+        parse_topic_config(name, text)
+
+
+def test_large_doubles_are_printed_as_kafka_prints_them():
+    assert format_value(0.5) == "0.5"
+    assert format_value(1.7976931348623157e308) == "1.7976931348623157E308"
 
 
 def test_kafkas_defaults_are_ours():
@@ -49,6 +135,7 @@ def test_kafkas_defaults_are_ours():
         ("num.partitions", str(2**31), "between 1 and"),
         ("auto.create.topics.enable", "yes", "true or false"),
         ("log.cleanup.policy", "keep", "one of delete"),
+        ("log.segment.bytes", "1024", "between 1048576 and"),
         ("transaction.version", "3", "between 0 and 2"),
     ],
 )

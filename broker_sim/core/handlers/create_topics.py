@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker_sim.core.config import TOPIC_CONFIG, format_value, topic_config_value
+from broker_sim.core.config import (
+    TOPIC_CONFIG,
+    ConfigSource,
+    format_value,
+    topic_config_sources,
+    topic_config_value,
+)
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.metadata import Topic
 from broker_sim.core.metadata.topics import TopicRefused
@@ -15,10 +21,6 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_TOPICS].response
-
-SOURCE_TOPIC = 1
-SOURCE_STATIC_BROKER = 4
-SOURCE_DEFAULT = 5
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -93,15 +95,13 @@ def _created(state: BrokerState, topic: Topic) -> Any:
                 config_source=config_source(state, topic, name),
                 is_sensitive=False,
             )
-            for name in TOPIC_CONFIG
+            for name, entry in TOPIC_CONFIG.items()
+            if not entry.internal
         ],
     )
 
 
 def config_source(state: BrokerState, topic: Topic, name: str) -> int:
-    """Where a topic's effective value comes from (Kafka's `ConfigSource` ids)."""
-    if name in topic.configs:
-        return SOURCE_TOPIC
-    if state.config.is_given(TOPIC_CONFIG[name].synonym):
-        return SOURCE_STATIC_BROKER
-    return SOURCE_DEFAULT
+    """Where a topic's effective value comes from."""
+    found = topic_config_sources(name, topic.configs, state.config)
+    return int(found[0][0] if found else ConfigSource.DEFAULT)

@@ -15,11 +15,7 @@ from broker_sim.core.config import (
 )
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.configs import RESOURCE_BROKER, topic_resource
-from broker_sim.core.handlers.create_topics import (
-    SOURCE_DEFAULT,
-    SOURCE_STATIC_BROKER,
-    config_source,
-)
+from broker_sim.core.handlers.create_topics import config_source
 from broker_sim.core.metadata.topics import TopicRefused
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
@@ -70,11 +66,12 @@ def _entries(state: BrokerState, resource: Any) -> Iterable[_Entry]:
                 f"this is broker {state.node_id}, not {resource.resource_name}",
             )
         for name, key in BROKER_CONFIG.items():
-            source = SOURCE_STATIC_BROKER if config.is_given(name) else SOURCE_DEFAULT
-            yield key, config.value(name), source, True
+            yield key, config.value(name), int(config.sources(name)[0][0]), True
         return
     topic = topic_resource(state, resource.resource_type, resource.resource_name)
     for name, entry in TOPIC_CONFIG.items():
+        if entry.internal and name not in topic.configs:
+            continue
         value = topic_config_value(name, topic.configs, config)
         yield entry.key, value, config_source(state, topic, name), False
 

@@ -1,0 +1,121 @@
+"""What a configuration option is: its name, type, range, text; how values are parsed and printed.
+
+Parsing follows Kafka's `ConfigDef`: blanks around a value do not matter, a list is separated by
+commas, has no empty and no repeated element.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+ConfigValue = int | bool | str | float
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text names the option and what is allowed."""
+
+
+class DataDirectoryError(ConfigError):
+    """A data directory that cannot be used as it is; the text says what is wrong with it."""
+
+
+class ConfigKind(enum.IntEnum):
+    """Value types, numbered as in `DescribeConfigs` answers (Kafka's `ConfigType`)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One option: how it is called, what it may be, what it means."""
+
+    name: str
+    kind: ConfigKind
+    default: ConfigValue
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    allowed: tuple[str, ...] = ()
+
+    def parse(self, text: str | ConfigValue) -> ConfigValue:
+        """The typed value of `text`. Raises ConfigError, naming the option and the range."""
+        match self.kind:
+            case ConfigKind.BOOLEAN:
+                return self._parse_boolean(text)
+            case ConfigKind.STRING:
+                return self._check_allowed(str(text).strip())
+            case ConfigKind.LIST:
+                return self._parse_list(str(text))
+            case ConfigKind.DOUBLE:
+                return self._parse_double(format_value(text))
+        return self._parse_integer(text)
+
+    def _parse_boolean(self, text: str | ConfigValue) -> bool:
+        lowered = str(text).strip().lower()
+        if lowered not in ("true", "false"):
+            raise ConfigError(f"{self.name} must be true or false, not {text!r}")
+        return lowered == "true"
+
+    def _check_allowed(self, value: str) -> str:
+        if self.allowed and value not in self.allowed:
+            raise ConfigError(
+                f"{self.name} must be one of {', '.join(self.allowed)}, not {value!r}"
+            )
+        return value
+
+    def _parse_list(self, text: str) -> str:
+        if not text.strip():
+            return ""
+        parts = [part.strip() for part in text.split(",")]
+        if "" in parts:
+            raise ConfigError(f"{self.name} has an empty element: {text!r}")
+        if len(set(parts)) != len(parts):
+            raise ConfigError(f"{self.name} names an element twice: {text!r}")
+        return ",".join(self._check_allowed(part) for part in parts)
+
+    def _parse_integer(self, text: str | ConfigValue) -> int:
+        trimmed = format_value(text).strip()
+        if _INTEGER.fullmatch(trimmed) is None:
+            raise ConfigError(f"{self.name} must be a whole number, not {text!r}")
+        # Text of many digits is no number of 64 bits, and slow to turn into one.
+        value = int(trimmed) if len(trimmed) <= 20 else INT64_MAX + 1
+        limit = INT32_MAX if self.kind is ConfigKind.INT else INT64_MAX
+        low = -limit - 1 if self.minimum is None else int(self.minimum)
+        high = limit if self.maximum is None else int(self.maximum)
+        if not low <= value <= high:
+            raise ConfigError(f"{self.name} must be between {low} and {high}, not {trimmed[:30]}")
+        return value
+
+    def _parse_double(self, text: str) -> float:
+        trimmed = text.strip()
+        if len(trimmed) > 400 or _DOUBLE.fullmatch(trimmed) is None:
+            raise ConfigError(f"{self.name} must be a number, not {text[:30]!r}")
+        value = float(trimmed)
+        low = -DOUBLE_MAX if self.minimum is None else self.minimum
+        high = DOUBLE_MAX if self.maximum is None else self.maximum
+        if not low <= value <= high:
+            raise ConfigError(f"{self.name} must be between {low} and {high}, not {trimmed[:30]}")
+        return value
+
+
+def format_value(value: ConfigValue) -> str:
+    """A value as Kafka prints it: `true` and `false` in lower case, 1.5E300 for a large double."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value).replace("e+", "E").replace("e", "E")
+    return str(value)

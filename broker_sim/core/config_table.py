@@ -1,0 +1,349 @@
+"""Every option, once, as data: Kafka's names, defaults and ranges, and what it means here.
+
+Rules for this file: parsing, validation, documentation (`DescribeConfigs`) and the topic-level
+defaults come from the tables. Options that Kafka does not have are marked in their text, and so
+are those that are taken and have no effect with one broker and one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_sim.core.config_key import (
+    DOUBLE_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    ConfigKey,
+    ConfigKind,
+)
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+SEGMENT_BYTES_MIN = 1 << 20
+DAY_MS = 24 * 60 * 60 * 1000
+HOUR_MS = 60 * 60 * 1000
+
+
+def _int(name: str, default: int, doc: str, low: int | None = None) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.INT, default, doc, low)
+
+
+def _long(name: str, default: int, doc: str, low: int | None = None) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LONG, default, doc, low)
+
+
+def _bool(name: str, default: bool, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.BOOLEAN, default, doc)
+
+
+def _double(name: str, default: float, doc: str, low: float, high: float) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.DOUBLE, default, doc, low, high)
+
+
+def _list(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LIST, default, doc, allowed=allowed)
+
+
+def _level(name: str, default: int, low: int, high: int) -> ConfigKey:
+    doc = "Its topic default; no effect here: batches stay as the producer made them."
+    return ConfigKey(name, ConfigKind.INT, default, doc, low, high)
+
+
+def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
+
+
+_NETWORK = (
+    _int("node.id", 0, "This broker's id in the cluster.", 0),
+    _text(
+        "listeners",
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where to accept connections, PLAINTEXT://host:port. Port 0 takes a free one.",
+    ),
+    _text(
+        "advertised.listeners",
+        "",
+        "What clients are told to connect to, PLAINTEXT://host:port; empty means the listener.",
+    ),
+    _int("socket.request.max.bytes", 104_857_600, "The largest request frame.", 1),
+    _int("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
+    _long("connections.max.idle.ms", 600_000, "Idle connections are closed after this; -1 never."),
+    _int("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 0),
+    _int("max.connection.creation.rate", INT32_MAX, "New connections a second.", 0),
+    *(
+        _int(name, default, "No effect here: one thread does all.", 1)
+        for name, default in (
+            ("num.network.threads", 3),
+            ("num.io.threads", 8),
+            ("background.threads", 10),
+            ("num.recovery.threads.per.data.dir", 2),
+            ("num.replica.fetchers", 1),
+        )
+    ),
+    _int("fetch.max.bytes", 57_671_680, "The most bytes of records in one Fetch answer.", 1024),
+)
+
+_TOPICS = (
+    _bool("auto.create.topics.enable", True, "Create a topic when a client asks about it."),
+    _bool("delete.topic.enable", True, "Whether DeleteTopics is allowed."),
+    _int("num.partitions", 1, "Partitions of a topic that does not say.", 1),
+    _int("default.replication.factor", 1, "Replicas of a topic that does not say.", 1),
+    _int("min.insync.replicas", 1, "Topic default of min.insync.replicas.", 1),
+    _int("message.max.bytes", 1_048_588, "Topic default of max.message.bytes.", 0),
+    _text(
+        "log.message.timestamp.type",
+        "CreateTime",
+        "Topic default of message.timestamp.type.",
+        ("CreateTime", "LogAppendTime"),
+    ),
+    _list(
+        "log.cleanup.policy", "delete", "Topic default of cleanup.policy.", ("delete", "compact")
+    ),
+    _int("log.segment.bytes", 1_073_741_824, "Topic default of segment.bytes.", SEGMENT_BYTES_MIN),
+    _long("log.roll.ms", 604_800_000, "Topic default of segment.ms.", 1),
+    _long("log.roll.jitter.ms", 0, "Topic default of segment.jitter.ms.", 0),
+    _int("log.index.interval.bytes", 4096, "Topic default of index.interval.bytes.", 0),
+    _int("log.index.size.max.bytes", 10_485_760, "Topic default of segment.index.bytes.", 4),
+    _long("log.retention.ms", 604_800_000, "Topic default of retention.ms; -1 keeps all.", -1),
+    _long("log.retention.bytes", -1, "Topic default of retention.bytes; -1 keeps all.", -1),
+    _long("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 1),
+    _long(
+        "log.message.timestamp.before.max.ms",
+        INT64_MAX,
+        "Topic default of message.timestamp.before.max.ms.",
+        0,
+    ),
+    _long(
+        "log.message.timestamp.after.max.ms",
+        3_600_000,
+        "Topic default of message.timestamp.after.max.ms.",
+        0,
+    ),
+    _text(
+        "compression.type",
+        "producer",
+        "Topic default of compression.type. Batches stay as the producer made them.",
+        COMPRESSION_TYPES,
+    ),
+    _level("compression.gzip.level", -1, -1, 9),
+    _level("compression.lz4.level", 9, 1, 17),
+    _level("compression.zstd.level", 3, -131_072, 22),
+    _long("log.flush.interval.messages", INT64_MAX, "Topic default of flush.messages.", 1),
+    _long("log.flush.interval.ms", INT64_MAX, "Topic default of flush.ms.", 0),
+    _long("log.segment.delete.delay.ms", 60_000, "Topic default of file.delete.delay.ms.", 0),
+    _bool("log.preallocate", False, "Topic default of preallocate."),
+    _bool("unclean.leader.election.enable", False, "Its topic default; no effect here."),
+    _long("log.local.retention.ms", -2, "Topic default of local.retention.ms.", -2),
+    _long("log.local.retention.bytes", -2, "Topic default of local.retention.bytes.", -2),
+)
+
+_CLEANER = (
+    _bool("log.cleaner.enable", True, "Whether topics with cleanup.policy=compact are compacted."),
+    _long("log.cleaner.backoff.ms", 15_000, "How often logs to compact are looked for.", 0),
+    _double(
+        "log.cleaner.min.cleanable.ratio", 0.5, "Topic default of min.cleanable.dirty.ratio.", 0, 1
+    ),
+    _long("log.cleaner.delete.retention.ms", DAY_MS, "Topic default of delete.retention.ms.", 0),
+    _long("log.cleaner.min.compaction.lag.ms", 0, "Topic default of min.compaction.lag.ms.", 0),
+    _long(
+        "log.cleaner.max.compaction.lag.ms",
+        INT64_MAX,
+        "Topic default of max.compaction.lag.ms.",
+        1,
+    ),
+    _int("log.cleaner.threads", 1, "No effect here: one thread does all.", 1),
+    _long("log.cleaner.dedupe.buffer.size", 134_217_728, "Memory for the keys of one pass.", 1),
+    _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here.", 0, DOUBLE_MAX),
+    _int("log.cleaner.io.buffer.size", 524_288, "No effect here.", 0),
+    _double("log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, "No effect here.", 0, DOUBLE_MAX),
+)
+
+_PRODUCERS = (
+    _int("producer.id.expiration.ms", 86_400_000, "Idle producer ids are forgotten after this.", 1),
+    _int("producer.id.expiration.check.interval.ms", 600_000, "How often they are looked for.", 1),
+    _bool(
+        "flush.on.commit",
+        True,
+        "fsync at each step of a transaction's commit, and each offset commit (not in Kafka, whose "
+        "durability is replication): a committed transaction survives loss of power.",
+    ),
+)
+
+_TRANSACTIONS = (
+    ConfigKey(
+        "transaction.version",
+        ConfigKind.INT,
+        2,
+        "Finalized level of the feature transaction.version (KIP-890). In Kafka a feature, not a "
+        "configuration.",
+        minimum=0,
+        maximum=2,
+    ),
+    _int("transaction.max.timeout.ms", 900_000, "The longest transaction.timeout.ms allowed.", 1),
+    _int("transactional.id.expiration.ms", 604_800_000, "Idle transactional ids expire.", 1),
+    _int("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1),
+    _int("transaction.state.log.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
+    _int(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        10_000,
+        "How often transactions over their timeout are looked for.",
+        1,
+    ),
+    _int(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        "How often expired transactional ids are looked for.",
+        1,
+    ),
+    _bool(
+        "transaction.partition.verification.enable",
+        True,
+        "Check with the coordinator that a partition is in the transaction (KIP-890 part 1).",
+    ),
+)
+
+_GROUPS = (
+    _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
+    _int("offsets.topic.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
+    _int("offsets.retention.minutes", 10_080, "Offsets of empty groups expire after this.", 1),
+    _long("offsets.retention.check.interval.ms", 600_000, "How often they are looked for.", 1),
+    _int("offset.metadata.max.bytes", 4096, "The longest metadata of an offset commit.", 0),
+    _int("group.initial.rebalance.delay.ms", 3000, "Wait for more members of an empty group.", 0),
+    _int("group.min.session.timeout.ms", 6000, "The shortest session timeout allowed.", 1),
+    _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout allowed.", 1),
+    _int("group.max.size", INT32_MAX, "Members a group may have.", 1),
+)
+
+BROKER_CONFIG: dict[str, ConfigKey] = {
+    key.name: key for key in (*_NETWORK, *_TOPICS, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS)
+}
+
+ALIASES: dict[str, tuple[ConfigKey, int]] = {
+    "log.retention.minutes": (BROKER_CONFIG["log.retention.ms"], 60_000),
+    "log.retention.hours": (BROKER_CONFIG["log.retention.ms"], HOUR_MS),
+    "log.roll.hours": (BROKER_CONFIG["log.roll.ms"], HOUR_MS),
+    "log.roll.jitter.hours": (BROKER_CONFIG["log.roll.jitter.ms"], HOUR_MS),
+}
+"""Other names of an option at start, and the ms of their unit; the first of them that is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigKey:
+    """A topic option and the broker option that is its default, if there is one."""
+
+    key: ConfigKey
+    synonym: str | None
+    internal: bool = False
+    """Kafka's own tests use it; not listed unless it was set."""
+
+
+def _topic(name: str, synonym: str, doc: str) -> TopicConfigKey:
+    base = BROKER_CONFIG[synonym]
+    key = ConfigKey(name, base.kind, base.default, doc, base.minimum, base.maximum, base.allowed)
+    return TopicConfigKey(key, synonym)
+
+
+def _topic_only(key: ConfigKey, *, internal: bool = False) -> TopicConfigKey:
+    return TopicConfigKey(key, None, internal)
+
+
+_NO_TIER = "No effect here: there is no tiered storage."
+_ONE_REPLICA = "No effect here: each partition has one replica."
+_AS_PRODUCED = "No effect here: batches stay as the producer made them."
+
+TOPIC_CONFIG: dict[str, TopicConfigKey] = {
+    topic.key.name: topic
+    for topic in (
+        _topic("cleanup.policy", "log.cleanup.policy", "delete or compact old segments, or both."),
+        _topic("compression.gzip.level", "compression.gzip.level", _AS_PRODUCED),
+        _topic("compression.lz4.level", "compression.lz4.level", _AS_PRODUCED),
+        _topic("compression.type", "compression.type", _AS_PRODUCED),
+        _topic("compression.zstd.level", "compression.zstd.level", _AS_PRODUCED),
+        _topic(
+            "delete.retention.ms",
+            "log.cleaner.delete.retention.ms",
+            "How long compaction keeps tombstones and transaction markers.",
+        ),
+        _topic(
+            "file.delete.delay.ms", "log.segment.delete.delay.ms", "How long removed files stay."
+        ),
+        _topic("flush.messages", "log.flush.interval.messages", "fsync after so many records."),
+        _topic("flush.ms", "log.flush.interval.ms", "fsync after this time."),
+        _topic_only(
+            _list("follower.replication.throttled.replicas", "", _ONE_REPLICA),
+        ),
+        _topic("index.interval.bytes", "log.index.interval.bytes", "Bytes between index entries."),
+        _topic_only(_list("leader.replication.throttled.replicas", "", _ONE_REPLICA)),
+        _topic("local.retention.bytes", "log.local.retention.bytes", _NO_TIER),
+        _topic("local.retention.ms", "log.local.retention.ms", _NO_TIER),
+        _topic(
+            "max.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+            "The longest time that a record stays uncompacted.",
+        ),
+        _topic("max.message.bytes", "message.max.bytes", "The largest record batch."),
+        _topic(
+            "message.timestamp.after.max.ms",
+            "log.message.timestamp.after.max.ms",
+            "How far a producer's timestamp may lie after the broker's clock.",
+        ),
+        _topic(
+            "message.timestamp.before.max.ms",
+            "log.message.timestamp.before.max.ms",
+            "How far a producer's timestamp may lie before the broker's clock.",
+        ),
+        _topic(
+            "message.timestamp.type",
+            "log.message.timestamp.type",
+            "CreateTime keeps the producer's timestamps, LogAppendTime sets the broker's.",
+        ),
+        _topic(
+            "min.cleanable.dirty.ratio",
+            "log.cleaner.min.cleanable.ratio",
+            "The part of a log that must be new since the last compaction.",
+        ),
+        _topic(
+            "min.compaction.lag.ms",
+            "log.cleaner.min.compaction.lag.ms",
+            "How long a record stays uncompacted at least.",
+        ),
+        _topic("min.insync.replicas", "min.insync.replicas", "Replicas an acks=all write needs."),
+        _topic("preallocate", "log.preallocate", "No effect here: files grow as they are written."),
+        _topic_only(_bool("remote.log.copy.disable", False, _NO_TIER)),
+        _topic_only(_bool("remote.log.delete.on.disable", False, _NO_TIER)),
+        _topic_only(_bool("remote.storage.enable", False, _NO_TIER)),
+        _topic("retention.bytes", "log.retention.bytes", "Old segments over this are removed."),
+        _topic("retention.ms", "log.retention.ms", "Segments older than this are removed."),
+        _topic("segment.bytes", "log.segment.bytes", "A segment is closed at this size."),
+        _topic("segment.index.bytes", "log.index.size.max.bytes", "An index holds at most this."),
+        _topic("segment.jitter.ms", "log.roll.jitter.ms", "No effect here: rolls need no spread."),
+        _topic("segment.ms", "log.roll.ms", "A segment is closed at this age."),
+        _topic("unclean.leader.election.enable", "unclean.leader.election.enable", _ONE_REPLICA),
+        _topic_only(
+            _int("internal.segment.bytes", -1, "segment.bytes without its minimum; for tests.", 1),
+            internal=True,
+        ),
+    )
+}
+
+DYNAMIC_CONFIGS: frozenset[str] = frozenset(
+    {topic.synonym for topic in TOPIC_CONFIG.values() if topic.synonym is not None}
+    | {
+        "background.threads",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
+    }
+)
+"""What may be changed while the broker runs (Kafka's `DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`)."""
