@@ -110,6 +110,7 @@ def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_ano
     monkeypatch.setattr(committer.admin, "commit_micro_batch", overtaken)
     with pytest.raises(ProducerFenced, match="while this one was starting with"):
         query.commit(1, ["b"], run="run-old")
+    query.log(2, 30)
     commit_streaming(new, [query.stage(2, ["c"], "run-new")], 2)
     assert query.values("read_uncommitted") == ["a", "b", "c"]
 
