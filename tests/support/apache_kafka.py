@@ -1,14 +1,16 @@
 """An unmodified Apache Kafka, from its jars on Maven Central: the outside witness of every claim.
 
 One broker that is its own controller (KRaft combined mode), on loopback and free ports. Maven
-copies the jars once into `.cache/` of the repository; each broker formats a data directory of its
-own. `kill()` is SIGKILL; `restart()` starts on the same directory and ports.
+copies the jars once into `.cache/` of the repository, Kafka's command line tools among them; each
+broker formats a data directory of its own. `kill()` is SIGKILL; `restart()` starts on the same
+directory and ports.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -25,7 +27,6 @@ VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[2]
-JARS = REPOSITORY / ".cache" / "apache-kafka" / VERSION
 MAVEN_TIMEOUT_S = 600
 START_TIMEOUT_S = 60
 
@@ -42,6 +43,17 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
       <version>{VERSION}</version>
     </dependency>
     <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka-tools</artifactId>
+      <version>{VERSION}</version>
+      <exclusions>
+        <exclusion>
+          <groupId>org.apache.kafka</groupId>
+          <artifactId>connect-runtime</artifactId>
+        </exclusion>
+      </exclusions>
+    </dependency>
+    <dependency>
       <groupId>org.apache.logging.log4j</groupId>
       <artifactId>log4j-slf4j-impl</artifactId>
       <version>{LOG4J_VERSION}</version>
@@ -49,6 +61,10 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
+
+_POM_DIGEST = hashlib.sha256(POM.encode()).hexdigest()[:8]
+JARS = REPOSITORY / ".cache" / "apache-kafka" / f"{VERSION}-{_POM_DIGEST}"
+"""Named after the POM too: another POM never runs on the jars, complete or not, of an older one."""
 
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN")
 

@@ -1,0 +1,242 @@
+"""`kafka-topics`, `kafka-configs` and the tools that describe a cluster, on both brokers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from support.java_tools import (
+    API_VERSIONS,
+    CLUSTER,
+    CONFIGS,
+    CONSOLE_PRODUCER,
+    FEATURES,
+    LOG_DIRS,
+    TOPICS,
+    Done,
+)
+from support.librdkafka import produce_values
+from support.probe import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def topics(java, broker):
+    """Runs kafka-topics on the broker."""
+    return lambda *words: java.run(TOPICS, "--bootstrap-server", broker.bootstrap_servers, *words)
+
+
+@pytest.fixture
+def configs(java, broker):
+    """Runs kafka-configs on the broker."""
+    return lambda *words: java.run(CONFIGS, "--bootstrap-server", broker.bootstrap_servers, *words)
+
+
+def dynamic_configs(done: Done) -> dict[str, str]:
+    """What kafka-configs --describe lists."""
+    assert done.code == 0, done
+    return dict(re.findall(r"^  ([\w.]+)=(\S*) sensitive=false", done.out, re.MULTILINE))
+
+
+def broker_id(java, broker) -> str:
+    """The id of the one broker, from kafka-cluster list-endpoints."""
+    done = java.ok(CLUSTER, "list-endpoints", "--bootstrap-server", broker.bootstrap_servers)
+    (row,) = done.rows()
+    assert f"{row['HOST']}:{row['PORT']}" == broker.bootstrap_servers
+    return row["ID"]
+
+
+def test_kafka_topics_creates_lists_and_describes(topics, unique):
+    topic = unique("made")
+    done = topics("--create", "--topic", topic, "--partitions", "3", "--config", "segment.ms=60000")
+    assert (done.code, done.lines) == (0, [f"Created topic {topic}."])
+    assert topic in topics("--list").lines
+    header, *partitions = topics("--describe", "--topic", topic).lines
+    fields = dict(re.findall(r"(\w+): ?(\S*)", header))
+    assert (fields["Topic"], fields["PartitionCount"]) == (topic, "3")
+    assert fields["ReplicationFactor"] == "1"
+    assert len(fields["TopicId"]) == 22
+    assert "segment.ms=60000" in fields["Configs"]
+    rows = [re.findall(r"(\w+): (\d+)", line) for line in partitions]
+    (leader,) = {dict(row)["Leader"] for row in rows}
+    assert [dict(row) for row in rows] == [
+        {"Partition": str(n), "Leader": leader, "Replicas": leader, "Isr": leader} for n in range(3)
+    ]
+    for problem in ("--under-replicated-partitions", "--unavailable-partitions"):
+        assert topics("--describe", "--topic", topic, problem).lines == []
+
+
+def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(topics, unique):
+    topic = unique("twice")
+    assert topics("--create", "--topic", topic).code == 0
+    again = topics("--create", "--topic", topic)
+    assert (again.code, again.errors) == (1, {"TopicExists"})
+    assert f"Topic '{topic}' already exists." in again.out
+    told = topics("--create", "--topic", topic, "--if-not-exists")
+    assert (told.code, told.lines) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--replication-factor", "2"], "InvalidReplicationFactor"),
+        (["--replica-assignment", "77"], "InvalidReplicaAssignment"),
+    ],
+)
+def test_kafka_topics_create_is_refused_by_the_broker(topics, unique, words, error):
+    topic = unique("refused")
+    done = topics("--create", "--topic", topic, *words)
+    assert (done.code, done.errors) == (1, {error})
+    assert "Error while executing topic command" in done.out
+    assert topic not in topics("--list").lines
+
+
+def test_kafka_topics_refuses_an_illegal_name(topics):
+    done = topics("--create", "--topic", "not/allowed")
+    assert (done.code, done.errors) == (1, {"InvalidTopic"})
+
+
+def test_kafka_topics_adds_partitions_and_never_removes_any(topics, unique):
+    topic = unique("grows")
+    topics("--create", "--topic", topic, "--partitions", "2")
+    assert topics("--alter", "--topic", topic, "--partitions", "5").code == 0
+    assert "PartitionCount: 5" in topics("--describe", "--topic", topic).out
+    for count in ("5", "4"):
+        fewer = topics("--alter", "--topic", topic, "--partitions", count)
+        assert (fewer.code, fewer.errors) == (1, {"InvalidPartitions"})
+    absent = unique("absent")
+    assert topics("--alter", "--topic", absent, "--partitions", "5").code == 1
+    assert topics("--alter", "--topic", absent, "--partitions", "5", "--if-exists").code == 0
+
+
+def test_kafka_topics_deletes(topics, unique):
+    topic = unique("goes")
+    topics("--create", "--topic", topic)
+    assert topics("--delete", "--topic", topic).code == 0
+    wait_until(lambda: topic not in topics("--list").lines, "the topic to be gone")
+    again = topics("--delete", "--topic", topic)
+    assert again.code == 1
+    assert f"Topic '{topic}' does not exist as expected" in again.out
+    assert topics("--delete", "--topic", topic, "--if-exists").code == 0
+
+
+def test_kafka_configs_sets_and_deletes_topic_configs(topics, configs, unique):
+    topic = unique("set")
+    topics("--create", "--topic", topic, "--config", "segment.ms=60000")
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    add = "retention.ms=1000,cleanup.policy=[compact,delete]"
+    assert configs("--alter", *entity, "--add-config", add).code == 0
+    assert dynamic_configs(configs("--describe", *entity)) == {
+        "segment.ms": "60000",
+        "retention.ms": "1000",
+        "cleanup.policy": "compact,delete",
+    }
+    removed = configs("--alter", *entity, "--delete-config", "retention.ms,cleanup.policy")
+    assert removed.code == 0
+    assert dynamic_configs(configs("--describe", *entity)) == {"segment.ms": "60000"}
+    every = dynamic_configs(configs("--describe", *entity, "--all"))
+    assert every["retention.ms"] == "604800000"
+    assert every["cleanup.policy"] == "delete"
+    assert every["segment.ms"] == "60000"
+
+
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ("retention.ms=soon", "InvalidConfiguration"),
+        ("no.such.config=1", "InvalidConfiguration"),
+        ("min.insync.replicas=0", "InvalidConfiguration"),
+        ("cleanup.policy=burn", "InvalidConfiguration"),
+    ],
+)
+def test_kafka_configs_refuses_bad_values_and_changes_nothing(
+    topics, configs, unique, setting, error
+):
+    topic = unique("kept")
+    topics("--create", "--topic", topic)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    before = configs("--describe", *entity).out
+    done = configs("--alter", *entity, "--add-config", f"segment.ms=70000,{setting}")
+    assert (done.code, done.errors) == (1, {error})
+    assert configs("--describe", *entity).out == before
+
+
+def test_kafka_configs_of_an_unknown_topic_are_refused(configs, unique):
+    entity = ("--entity-type", "topics", "--entity-name", unique("absent"))
+    done = configs("--alter", *entity, "--add-config", "retention.ms=5")
+    assert (done.code, done.errors) == (1, {"UnknownTopicOrPartition"})
+
+
+def test_a_changed_topic_config_holds_for_the_next_record(java, broker, topics, configs, unique):
+    topic = unique("limits")
+    topics("--create", "--topic", topic)
+    send = (CONSOLE_PRODUCER, "--bootstrap-server", broker.bootstrap_servers, "--topic", topic)
+    assert java.ok(*send, stdin="x" * 400 + "\n").errors == set()
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    assert configs("--alter", *entity, "--add-config", "max.message.bytes=200").code == 0
+    wait_until(
+        lambda: java.ok(*send, stdin="x" * 400 + "\n").errors == {"RecordTooLarge"},
+        "the limit to hold",
+    )
+    assert configs("--alter", *entity, "--delete-config", "max.message.bytes").code == 0
+    wait_until(lambda: java.ok(*send, stdin="x" * 400 + "\n").errors == set(), "the old limit")
+
+
+def test_kafka_configs_describes_the_broker(java, broker, configs):
+    entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
+    described = configs("--describe", *entity, "--all")
+    values = dict(re.findall(r"^  ([\w.]+)=(\S*) sensitive=", described.out, re.MULTILINE))
+    assert values["node.id"] == entity[-1]
+    assert values["transaction.state.log.num.partitions"] == "4"
+    assert values["group.initial.rebalance.delay.ms"] == "0"
+    assert values["message.max.bytes"] == "1048588"
+    assert values["transactional.id.expiration.ms"] == "604800000"
+
+
+def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, topics, unique):
+    topic = unique("sized")
+    topics("--create", "--topic", topic, "--partitions", "2")
+    where = ("--bootstrap-server", broker.bootstrap_servers)
+
+    def sizes() -> dict[str, int]:
+        done = java.ok(LOG_DIRS, *where, "--describe", "--topic-list", topic)
+        (described,) = json.loads(done.lines[-1])["brokers"]
+        (folder,) = described["logDirs"]
+        assert folder["error"] is None
+        assert all(p["offsetLag"] == 0 and not p["isFuture"] for p in folder["partitions"])
+        return {each["partition"]: each["size"] for each in folder["partitions"]}
+
+    assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 0}
+    produce_values(broker.bootstrap_servers, topic, ["v"], partition=1)
+    # A record of key and value "v" is a batch of 61 bytes and a record of 9.
+    assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 70}
+
+
+def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, broker):
+    done = java.ok(API_VERSIONS, "--bootstrap-server", broker.bootstrap_servers)
+    usable = dict(re.findall(r"(\w+)\(\d+\): .*\[usable: (\d+)\]", done.out))
+    expected = {
+        "Produce": 12, "Fetch": 17, "ListOffsets": 10, "Metadata": 13, "OffsetCommit": 9,
+        "OffsetFetch": 9, "FindCoordinator": 6, "JoinGroup": 9, "InitProducerId": 5,
+        "AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "WriteTxnMarkers": 1,
+        "DescribeTopicPartitions": 0, "ListTransactions": 1, "DescribeTransactions": 0,
+    }  # fmt: skip
+    assert {name: int(usable[name]) >= least for name, least in expected.items()} == dict.fromkeys(
+        expected, True
+    )
+
+
+def test_kafka_features_says_that_transactions_are_of_version_2(java, broker):
+    done = java.ok(FEATURES, "--bootstrap-server", broker.bootstrap_servers, "describe")
+    (line,) = [line for line in done.lines if "transaction.version" in line]
+    assert re.search(r"SupportedMaxVersion: 2\s+FinalizedVersionLevel: 2\s", line)
+
+
+def test_kafka_cluster_says_its_id_and_its_one_broker(java, broker):
+    where = ("--bootstrap-server", broker.bootstrap_servers)
+    (line,) = java.ok(CLUSTER, "cluster-id", *where).lines
+    assert re.fullmatch(r"Cluster ID: [\w-]{22}", line)
+    (row,) = java.ok(CLUSTER, "list-endpoints", *where).rows()
+    assert (row["STATE"], row["ENDPOINT_TYPE"]) == ("unfenced", "broker")
