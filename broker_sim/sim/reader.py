@@ -27,6 +27,8 @@ TIMEOUT_MS = 2_000
 RETRY_MS = 200
 FETCH_VERSION_MAX = 12
 """The last version that names topics rather than ids."""
+OFFSET_FETCH_VERSION_MAX = 9
+"""Likewise."""
 
 _FETCH = APIS[ApiKey.FETCH].request
 _LIST_OFFSETS = APIS[ApiKey.LIST_OFFSETS].request
@@ -175,7 +177,7 @@ def read_group(group_id: str) -> Operation[dict[tuple[str, int], int]]:
         require_stable=True,
     )
     while True:
-        answer = yield from ask(request)
+        answer = yield from ask(request, OFFSET_FETCH_VERSION_MAX)
         group = answer.groups[0]
         parts = [(t.name, p) for t in group.topics for p in t.partitions]
         codes = {group.error_code, *(p.error_code for _, p in parts)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
+
 import pytest
 
 from broker_sim.core.coordinator.codec import CorruptRecord
@@ -25,7 +28,10 @@ OFFSET_KEY = bytes.fromhex("00010001670002696e00000004")
 GROUP_KEY = bytes.fromhex("0002000167")
 OFFSET_V3 = bytes.fromhex("000300000000000000050000000200016d0000000000000064")
 OFFSET_V1 = bytes.fromhex("0001000000000000000500016d000000000000006400000000000000c8")
+OFFSET_V2 = bytes.fromhex("0002000000000000000500016d0000000000000064")
 OFFSET_V4 = bytes.fromhex("0004000000000000000500000002026d000000000000006400")
+TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+OFFSET_V4_WITH_ID = OFFSET_V4[:-1] + b"\x01\x00\x10" + TOPIC_ID.bytes
 GROUP_V3 = bytes.fromhex(
     "0003"
     "0008" "636f6e73756d6572"  # consumer
@@ -53,12 +59,22 @@ def test_keys() -> None:
 
 def test_offset_values() -> None:
     value = OffsetValue(5, 2, "m", 100)
-    assert encode_offset_value(value) == OFFSET_V3
-    assert decode_offset_value(OFFSET_V3) == value
+    assert encode_offset_value(value) == OFFSET_V4
     assert decode_offset_value(OFFSET_V4) == value
+    assert decode_offset_value(OFFSET_V3) == value
+    identified = replace(value, topic_id=TOPIC_ID)
+    assert encode_offset_value(identified) == OFFSET_V4_WITH_ID
+    assert decode_offset_value(OFFSET_V4_WITH_ID) == identified
+    assert decode_offset_value(OFFSET_V2) == OffsetValue(5, -1, "m", 100)
+    assert decode_offset_value(b"\0\0" + OFFSET_V2[2:]) == OffsetValue(5, -1, "m", 100)
     expiring = OffsetValue(5, -1, "m", 100, 200)
     assert encode_offset_value(expiring) == OFFSET_V1
     assert decode_offset_value(OFFSET_V1) == expiring
+
+
+def test_a_topic_id_of_another_length_is_refused() -> None:
+    with pytest.raises(CorruptRecord):
+        decode_offset_value(OFFSET_V4[:-1] + b"\x01\x00\x02ab")
 
 
 def test_group_values() -> None:
@@ -84,6 +100,7 @@ def test_group_values_of_older_versions() -> None:
     [
         (decode_key, OFFSET_KEY), (decode_key, GROUP_KEY), (decode_offset_value, OFFSET_V3),
         (decode_offset_value, OFFSET_V1), (decode_offset_value, OFFSET_V4),
+        (decode_offset_value, OFFSET_V4_WITH_ID), (decode_offset_value, OFFSET_V2),
         (decode_group_value, GROUP_V3),
     ],
 )  # fmt: skip

@@ -362,6 +362,25 @@ def test_pending_offsets_keep_the_group_and_what_they_replace() -> None:
     assert world.groups.list_groups().groups == ()
 
 
+def test_a_deleted_pending_offset_does_not_keep_the_group() -> None:
+    world = World()
+    txn_commit(world, 8)
+    world.step(world.groups.offset_delete, "g", [("in", 0)])
+    world.advance(600_000)
+    assert world.groups.list_groups().groups == ()
+    mark(world, commit=True)
+    assert world.offset()[0] == -1
+
+
+def test_a_group_nobody_has_joined_yet_goes_with_the_next_sweep() -> None:
+    world = World()
+    (required,) = world.join(session_timeout_ms=1_800_000)
+    world.advance(600_000)
+    assert world.groups.list_groups().groups == ()
+    (refused,) = world.join(member_id=required.member_id)
+    assert refused.error is E.UNKNOWN_MEMBER_ID
+
+
 def test_offsets_of_a_group_with_members_expire_only_for_topics_it_left() -> None:
     world = World()
     subscription = bytes.fromhex("0000000000010002") + b"in"

@@ -315,6 +315,20 @@ def test_the_protocol_is_the_one_most_vote_for_among_those_all_have() -> None:
     assert refused.error is E.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_rebalance_that_all_have_left_takes_members_with_other_protocols() -> None:
+    world = World()
+    (parked,) = [world.join(**(OLD | LONG), protocols=(("range", b""),))]
+    (member_id,) = world.groups.describe_group("g").members
+    assert leave(world, LeavingMember(member_id.member_id)) == [E.NONE]
+    assert parked[0].error is E.UNKNOWN_MEMBER_ID
+    assert state(world) == "PreparingRebalance"
+    (refused,) = world.join(**(OLD | LONG), protocol_type="connect")
+    assert refused.error is E.INCONSISTENT_GROUP_PROTOCOL
+    newcomer = world.join(**(OLD | LONG), protocols=(("sticky", b""),))
+    world.advance(9_000)
+    assert (newcomer[0].error, newcomer[0].protocol_name) == (E.NONE, "sticky")
+
+
 def test_a_full_group_takes_no_more() -> None:
     world = World(groups=GroupConfig(partition_count=1, group_size_max=2))
     first, _ = build_group(world, 2)

@@ -30,6 +30,9 @@ LATEST_TIMESTAMP = -1
 REQUIRE_STABLE_VERSION = 7
 """OffsetFetch can refuse undecided offsets from this version on (KIP-447, Kafka 2.5)."""
 
+TOPIC_NAME_VERSION_MAX = 9
+"""Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
+
 _LIST = APIS[ApiKey.LIST_OFFSETS].request
 _FETCH = APIS[ApiKey.OFFSET_FETCH].request
 _COMMIT = APIS[ApiKey.OFFSET_COMMIT].request
@@ -168,7 +171,12 @@ def _fetch_offsets(
 ) -> Operation[dict[Partition, CommittedOffset]]:
     message = _fetch_request(group_id, named, require_stable)
     request = CoordinatorRequest(
-        GROUP, group_id, message, f"reading the offsets of group {group_id!r}", _fetch_codes
+        GROUP,
+        group_id,
+        message,
+        f"reading the offsets of group {group_id!r}",
+        _fetch_codes,
+        TOPIC_NAME_VERSION_MAX,
     )
     answer = yield from call_coordinator(session, request)
     if require_stable and answer.reply.version < REQUIRE_STABLE_VERSION:
@@ -246,5 +254,8 @@ def commit_offsets(
     )
     doing = f"committing offsets of group {group_id!r}"
     yield from call_coordinator(
-        session, CoordinatorRequest(GROUP, group_id, message, doing, partition_codes)
+        session,
+        CoordinatorRequest(
+            GROUP, group_id, message, doing, partition_codes, TOPIC_NAME_VERSION_MAX
+        ),
     )

@@ -134,7 +134,10 @@ class ClassicGroup:
         offered = set(names)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(offered)
-        return self.protocol_type == protocol_type and bool(offered & self._candidates())
+        if self.protocol_type != protocol_type:
+            return False
+        # A rebalance that all members left goes on with no vote, hence none against it.
+        return bool(offered & self._candidates() if self.members else offered)
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID (another process has the instance id) or NONE."""

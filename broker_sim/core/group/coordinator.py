@@ -8,7 +8,9 @@ KIP-848 is not here.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from broker_sim.core.coordinator.runtime import CoordinatorLog, TopicPartition
 from broker_sim.core.coordinator.timers import KeyedTimers
@@ -167,9 +169,12 @@ class GroupCoordinator:
         topic_partitions: Mapping[str, Collection[int]] | None,
         *,
         require_stable: bool,
+        topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
     ) -> OffsetFetchResult:
         """OffsetFetch for one group; None means all partitions with a committed offset."""
-        return self._offsets.fetch(group_id, topic_partitions, require_stable=require_stable)
+        return self._offsets.fetch(
+            group_id, topic_partitions, require_stable=require_stable, topic_ids=topic_ids
+        )
 
     def on_marker(
         self, partition: int, producer_id: int, committed: bool, effects: Effects
@@ -215,7 +220,7 @@ class GroupCoordinator:
         """ListGroups; filters compare without case, empty ones let all through."""
         if self._manager.is_loading:
             return GroupListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        states = {name.lower() for name in state_filters}
+        states = {name.lower().strip() for name in state_filters}
         types = {name.lower() for name in type_filters}
         if types and GROUP_TYPE not in types:
             return GroupListing(ErrorCode.NONE)
@@ -262,7 +267,7 @@ def _described_members(group: ClassicGroup, *, is_stable: bool) -> tuple[Describ
             member.client_id,
             member.client_host,
             metadata=member.metadata(group.protocol_name) if is_stable else b"",
-            assignment=member.assignment if is_stable else b"",
+            assignment=member.assignment,
         )
         for member in group.members.values()
     )

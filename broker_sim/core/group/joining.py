@@ -223,8 +223,9 @@ class JoinHandler:
         member_id = request.member_id
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
-                # A member id that waits to join was given to a dynamic member.
-                reply(JoinGroupResult(_E.UNKNOWN_MEMBER_ID, member_id), effects)
+                # A member id that waits to join was given to a dynamic member. Kafka fails over
+                # it (an IllegalStateException), and this is what clients are told of it.
+                reply(JoinGroupResult(_E.UNKNOWN_SERVER_ERROR), effects)
             else:
                 self._add(shard, group, request, (member_id, reply), effects)
             return

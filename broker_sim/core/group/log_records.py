@@ -7,19 +7,21 @@ GroupMetadataValue.json). The key's version tells the kind:
     2     GroupMetadataKey   string group
 
     OffsetCommitValue    int64 offset; v3+ int32 leader epoch; string metadata; int64 commit
-                         timestamp ms; v1 int64 expire timestamp ms; v4 is compact
+                         timestamp ms; v1 int64 expire timestamp ms; v4 is compact, tag 0: the
+                         topic's UUID, absent when it is zero
     GroupMetadataValue   string protocol type, int32 generation, nullable string protocol,
                          nullable string leader; v2+ int64 state timestamp ms; array of members:
                          string member id; v3+ nullable string instance id; string client id,
                          string client host; v1+ int32 rebalance timeout ms; int32 session
                          timeout ms, bytes subscription, bytes assignment; v4 is compact
 
-A null value is a tombstone. Values are written as Kafka does: offsets in version 3 (1 when they
-carry an expire timestamp), group metadata in version 3.
+A null value is a tombstone. Values are written as Kafka 4.3 does: offsets in version 4 (1 when
+they carry an expire timestamp), group metadata in version 3.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from broker_sim.core.coordinator.codec import CorruptRecord, RecordReader, RecordWriter
@@ -27,10 +29,12 @@ from txnlog_spark.wire.records import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
-OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
 VALUE_VERSION_MAX = 4
+TOPIC_ID_TAG = 0
+NO_TOPIC_ID = uuid.UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,17 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """A committed offset. Times in ms since the epoch; -1 is "none"."""
+    """A committed offset. Times in ms since the epoch; -1 is "none".
+
+    `topic_id` tells a topic from an earlier one of its name; zero in transactional commits.
+    """
 
     committed_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     commit_ms: int = NO_TIMESTAMP
     expire_ms: int = NO_TIMESTAMP
+    topic_id: uuid.UUID = NO_TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """A committed offset; with an expire timestamp the leader epoch cannot be kept (version 1)."""
+    """A committed offset. An expire timestamp (version 1) leaves no room for epoch and topic id."""
     if value.expire_ms != NO_TIMESTAMP:
         writer = RecordWriter(OFFSET_VALUE_VERSION_WITH_EXPIRY)
         writer.int64(value.committed_offset)
@@ -121,11 +129,13 @@ def encode_offset_value(value: OffsetValue) -> bytes:
         writer.int64(value.commit_ms)
         writer.int64(value.expire_ms)
         return writer.finish()
-    writer = RecordWriter(OFFSET_VALUE_VERSION)
+    writer = RecordWriter(OFFSET_VALUE_VERSION, flexible=True)
     writer.int64(value.committed_offset)
     writer.int32(value.leader_epoch)
     writer.string(value.metadata)
     writer.int64(value.commit_ms)
+    has_id = value.topic_id != NO_TOPIC_ID
+    writer.tagged_fields({TOPIC_ID_TAG: value.topic_id.bytes} if has_id else None)
     return writer.finish()
 
 
@@ -136,8 +146,16 @@ def decode_offset_value(data: bytes) -> OffsetValue:
     leader_epoch = reader.int32() if reader.version >= 3 else NO_LEADER_EPOCH
     metadata, commit_ms = reader.string(), reader.int64()
     expire_ms = reader.int64() if reader.version == 1 else NO_TIMESTAMP
-    reader.tagged_fields()
-    return OffsetValue(committed_offset, leader_epoch, metadata, commit_ms, expire_ms)
+    topic_id = _topic_id(reader.tagged_fields().get(TOPIC_ID_TAG))
+    return OffsetValue(committed_offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
+
+
+def _topic_id(field: bytes | None) -> uuid.UUID:
+    if field is None:
+        return NO_TOPIC_ID
+    if len(field) != len(NO_TOPIC_ID.bytes):
+        raise CorruptRecord(f"a topic id has {len(field)} bytes")
+    return uuid.UUID(bytes=field)
 
 
 def _value_reader(data: bytes) -> RecordReader:

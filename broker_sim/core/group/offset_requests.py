@@ -7,13 +7,15 @@ are committed, or none.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.log_records import GroupKey, OffsetKey, OffsetValue
+from broker_sim.core.group.log_records import NO_TOPIC_ID, GroupKey, OffsetKey, OffsetValue
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
@@ -116,7 +118,12 @@ class OffsetHandler:
                 continue
             errors[partition] = _E.NONE
             value = OffsetValue(
-                offset.committed_offset, offset.leader_epoch, metadata, effects.now_ms, expire_ms
+                offset.committed_offset,
+                offset.leader_epoch,
+                metadata,
+                effects.now_ms,
+                expire_ms,
+                offset.topic_id,
             )
             records.append(OffsetRecord(OffsetKey(group_id, *partition), value))
         return errors, records
@@ -129,11 +136,13 @@ class OffsetHandler:
         topic_partitions: Mapping[str, Collection[int]] | None,
         *,
         require_stable: bool,
+        topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
     ) -> OffsetFetchResult:
         """OffsetFetch for one group; None asks for all partitions with a committed offset.
 
         As in Kafka, "all" means committed ones: a partition that has a pending offset and no
-        committed one yet is not in it, also with `require_stable`.
+        committed one yet is not in it, also with `require_stable`. An offset of another topic id
+        than the one in `topic_ids` is none: the topic was deleted and made again.
         """
         shard = self._manager.find(group_id)
         if isinstance(shard, ErrorCode):
@@ -150,7 +159,11 @@ class OffsetHandler:
         return OffsetFetchResult(
             _E.NONE,
             tuple(
-                _fetched(partition, committed.get(partition), is_pending=partition in pending)
+                _fetched(
+                    partition,
+                    _of_topic(committed.get(partition), topic_ids.get(partition[0], NO_TOPIC_ID)),
+                    is_pending=partition in pending,
+                )
                 for partition in asked
             ),
         )
@@ -240,9 +253,8 @@ class OffsetHandler:
             and not shard.offsets.has_pending(group_id, partition)
         ]
         records = tombstones(group_id, expired)
-        is_idle = group.is_in(_S.EMPTY) and not group.pending_join
         if (
-            is_idle
+            group.is_in(_S.EMPTY)
             and len(expired) == len(committed)
             and not shard.offsets.has_open_transactions(group_id)
         ):
@@ -323,6 +335,12 @@ def _refuse_member(group: ClassicGroup, request: OffsetCommit | TxnOffsetCommit)
 def tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[GroupLogRecord]:
     """Deletions of these offsets."""
     return [OffsetRecord(OffsetKey(group_id, *partition), None) for partition in partitions]
+
+
+def _of_topic(stored: StoredOffset | None, topic_id: uuid.UUID) -> StoredOffset | None:
+    if stored is None or NO_TOPIC_ID in (stored.value.topic_id, topic_id):
+        return stored
+    return stored if stored.value.topic_id == topic_id else None
 
 
 def _fetched(

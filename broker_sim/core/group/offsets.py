@@ -55,8 +55,11 @@ class OffsetStore:
         )
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether some transaction wrote offsets of this group and is not decided here yet."""
-        return group_id in self._open_transactions
+        """Whether some transaction's offsets of this group wait for its marker.
+
+        Not those that were deleted meanwhile: their marker changes nothing (KAFKA-19164).
+        """
+        return bool(self.pending(group_id))
 
     def group_ids(self) -> set[str]:
         """Groups with committed or pending offsets."""

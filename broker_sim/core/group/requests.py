@@ -6,11 +6,13 @@ Kafka's "unknown member"; a generation of -1 is "no group management".
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.effects import Effects
+from broker_sim.core.group.log_records import NO_TOPIC_ID
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_LEADER_EPOCH
 
@@ -104,13 +106,17 @@ class LeaveGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class OffsetToCommit:
-    """The next offset to read of one partition. `metadata` None is stored as ""."""
+    """The next offset to read of one partition. `metadata` None is stored as "".
+
+    `topic_id` zero is "not known".
+    """
 
     topic: str
     partition: int
     committed_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str | None = ""
+    topic_id: uuid.UUID = NO_TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +200,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member in DescribeGroups; metadata and assignment are empty unless the group is Stable."""
+    """A member in DescribeGroups; metadata is empty unless the group is Stable."""
 
     member_id: str
     group_instance_id: str | None

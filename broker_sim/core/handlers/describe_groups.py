@@ -15,6 +15,10 @@ _Group = _Response.DescribedGroup
 
 NOT_FOUND_VERSION = 6
 """From here on an unknown group is GROUP_ID_NOT_FOUND; before, a Dead group (KIP-1043)."""
+OPERATIONS_VERSION = 3
+GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what Kafka's ACLs know of groups
+(`AclEntry`). Without an authorizer everybody may do them all. Encoded as a bit field."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -24,6 +28,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         _group(state.groups.describe_group(group_id), request.api_version)
         for group_id in request.message.groups
     ]
+    if request.api_version >= OPERATIONS_VERSION and request.message.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
     return _Response(throttle_time_ms=0, groups=groups)
 
 

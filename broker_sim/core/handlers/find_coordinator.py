@@ -22,6 +22,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     message = request.message
     if request.api_version < BATCH_VERSION:
         fields = _locate(state, message.key_type, effects)
+        if not fields["error_code"]:
+            fields["error_message"] = ErrorCode.NONE.name
         return _Response(throttle_time_ms=0, **fields)
     coordinators = [
         _Response.Coordinator(key=key, **_locate(state, message.key_type, effects))

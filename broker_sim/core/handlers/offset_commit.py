@@ -1,10 +1,12 @@
-"""OffsetCommit (key 8)."""
+"""OffsetCommit (key 8): topics by name, from version 10 on by id."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetCommit
-from broker_sim.core.handlers.offsets import commit_topics, offsets_to_commit, split_known
+from broker_sim.core.handlers.offsets import commit_topics, split_known, topic_names
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -12,18 +14,25 @@ _Response = APIS[ApiKey.OFFSET_COMMIT].response
 _Topic = _Response.OffsetCommitResponseTopic
 
 GROUP_ID_NOT_FOUND_VERSION = 9
+TOPIC_ID_VERSION = 10
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
-    known, errors = split_known(state, offsets_to_commit(message.topics))
+    by_id = request.api_version >= TOPIC_ID_VERSION
+    names = topic_names(state, message.topics, by_id=by_id)
+    known, errors = split_known(state, message.topics, names, by_id=by_id)
     if known:
+        # The id is stored also when the request has names only: it guards against reading the
+        # offset of a topic that was deleted and made again.
+        topics = state.image.topics
+        offsets = tuple(replace(offset, topic_id=topics[offset.topic].topic_id) for offset in known)
         errors.update(
             state.groups.offset_commit(
                 OffsetCommit(
                     group_id=message.group_id,
-                    offsets=tuple(known),
+                    offsets=offsets,
                     generation_id=message.generation_id_or_member_epoch,
                     member_id=message.member_id,
                     group_instance_id=message.group_instance_id,
@@ -33,4 +42,5 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                 effects,
             )
         )
-    return _Response(throttle_time_ms=0, topics=commit_topics(_Topic, message.topics, errors))
+    answered = commit_topics(_Topic, message.topics, names, errors)
+    return _Response(throttle_time_ms=0, topics=answered)

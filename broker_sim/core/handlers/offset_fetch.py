@@ -1,12 +1,14 @@
-"""OffsetFetch (key 9): one group below version 8, several from then on."""
+"""OffsetFetch (key 9): one group below version 8, several from then on; by topic id from 10 on."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import FetchedOffset, OffsetFetchResult
+from broker_sim.core.handlers.common import ZERO_ID
+from broker_sim.core.handlers.offsets import UNKNOWN_TOPIC, topic_names
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -16,8 +18,9 @@ _Topic = _Response.OffsetFetchResponseTopic
 _Group = _Response.OffsetFetchResponseGroup
 _GroupTopic = _Group.OffsetFetchResponseTopics
 
-GROUPS_VERSION = 8
 GROUP_ERROR_VERSION = 2
+GROUPS_VERSION = 8
+TOPIC_ID_VERSION = 10
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -27,57 +30,102 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     require_stable = bool(message.require_stable)
     if request.api_version < GROUPS_VERSION:
         return _single(state, request, require_stable)
+    by_id = request.api_version >= TOPIC_ID_VERSION
     groups = []
     for group in message.groups:
-        result = _fetch(state, group.group_id, group.topics, require_stable)
-        topics = _topics(_GroupTopic, _GroupTopic.OffsetFetchResponsePartitions, result.offsets)
+        if group.topics is None:
+            result = state.groups.offset_fetch(group.group_id, None, require_stable=require_stable)
+            topics = _all_topics(state, result, by_id=by_id)
+        else:
+            result, topics = _named_topics(state, group, require_stable, by_id=by_id)
         groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
     return _Response(throttle_time_ms=0, groups=groups)
 
 
+def _all_topics(state: BrokerState, result: OffsetFetchResult, *, by_id: bool) -> list[Any]:
+    """By id, topics that are gone are left out: they have none any more."""
+    answered = []
+    for name in dict.fromkeys(offset.topic for offset in result.offsets):
+        offsets = [offset for offset in result.offsets if offset.topic == name]
+        topic = _topic(_GroupTopic, name, offsets)
+        known = state.image.topics.get(name)
+        if by_id and known is not None:
+            topic.topic_id = known.topic_id
+        if known is not None or not by_id:
+            answered.append(topic)
+    return answered
+
+
+def _named_topics(
+    state: BrokerState, group: Any, require_stable: bool, *, by_id: bool
+) -> tuple[OffsetFetchResult, list[Any]]:
+    names = topic_names(state, group.topics, by_id=by_id)
+    asked: dict[str, list[int]] = {}
+    topic_ids = {}
+    for topic, name in zip(group.topics, names, strict=True):
+        if name != UNKNOWN_TOPIC or not by_id:
+            asked.setdefault(name, []).extend(topic.partition_indexes)
+            topic_ids[name] = topic.topic_id if by_id else ZERO_ID
+    result = state.groups.offset_fetch(
+        group.group_id, asked, require_stable=require_stable, topic_ids=topic_ids
+    )
+    if result.error is not ErrorCode.NONE:
+        return result, []
+    found = {(offset.topic, offset.partition): offset for offset in result.offsets}
+    answered = []
+    for topic, name in zip(group.topics, names, strict=True):
+        # What was not asked for has no name: its id is unknown.
+        offsets = [
+            found.get((name, index)) or FetchedOffset(name, index, error=ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in topic.partition_indexes
+        ]
+        answer = _topic(_GroupTopic, name, offsets)
+        if by_id:
+            answer.topic_id = topic.topic_id
+        answered.append(answer)
+    return result, answered
+
+
 def _single(state: BrokerState, request: Request, require_stable: bool) -> Message:
     message = request.message
-    result = _fetch(state, message.group_id, message.topics, require_stable)
+    asked: dict[str, list[int]] | None = None
+    if message.topics is not None:
+        asked = {}
+        for topic in message.topics:
+            asked.setdefault(topic.name, []).extend(topic.partition_indexes)
+    result = state.groups.offset_fetch(message.group_id, asked, require_stable=require_stable)
     offsets = result.offsets
-    if result.error is not ErrorCode.NONE and request.api_version < GROUP_ERROR_VERSION:
+    if asked and result.error is not ErrorCode.NONE and request.api_version < GROUP_ERROR_VERSION:
         offsets = tuple(
-            FetchedOffset(topic.name, partition, error=result.error)
-            for topic in message.topics
-            for partition in topic.partition_indexes
+            FetchedOffset(name, partition, error=result.error)
+            for name, partitions in asked.items()
+            for partition in partitions
         )
+    names = dict.fromkeys(offset.topic for offset in offsets)
     return _Response(
         throttle_time_ms=0,
-        topics=_topics(_Topic, _Topic.OffsetFetchResponsePartition, offsets),
+        topics=[
+            _topic(_Topic, name, [offset for offset in offsets if offset.topic == name])
+            for name in names
+        ],
         error_code=int(result.error),
     )
 
 
-def _fetch(
-    state: BrokerState, group_id: str, topics: Any, require_stable: bool
-) -> OffsetFetchResult:
-    wanted = None
-    if topics is not None:
-        wanted = {topic.name: list(topic.partition_indexes) for topic in topics}
-    return state.groups.offset_fetch(group_id, wanted, require_stable=require_stable)
-
-
-def _topics(
-    topic_class: Any, partition_class: Any, offsets: tuple[FetchedOffset, ...]
-) -> list[Any]:
-    by_topic = groupby(sorted(offsets, key=lambda o: (o.topic, o.partition)), lambda o: o.topic)
-    return [
-        topic_class(
-            name=topic,
-            partitions=[
-                partition_class(
-                    partition_index=offset.partition,
-                    committed_offset=offset.committed_offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    metadata=offset.metadata,
-                    error_code=int(offset.error),
-                )
-                for offset in members
-            ],
-        )
-        for topic, members in by_topic
-    ]
+def _topic(topic_class: Any, name: str, offsets: Sequence[FetchedOffset]) -> Any:
+    partition_class = getattr(topic_class, "OffsetFetchResponsePartitions", None)
+    if partition_class is None:
+        partition_class = topic_class.OffsetFetchResponsePartition
+    return topic_class(
+        name=name,
+        partitions=[
+            partition_class(
+                partition_index=offset.partition,
+                committed_offset=offset.committed_offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=int(offset.error),
+            )
+            for offset in offsets
+        ],
+    )

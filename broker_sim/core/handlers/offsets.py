@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 
+UNKNOWN_TOPIC = ""
+"""The name of a topic whose id is not known; no topic has it."""
 
-def offsets_to_commit(topics: Iterable[Any]) -> list[OffsetToCommit]:
-    """The offsets of an OffsetCommit or TxnOffsetCommit request, in order."""
-    return [
-        OffsetToCommit(
-            topic.name,
-            partition.partition_index,
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.committed_metadata,
-        )
-        for topic in topics
-        for partition in topic.partitions
-    ]
+
+def topic_names(state: BrokerState, topics: Sequence[Any], *, by_id: bool) -> list[str]:
+    """The names of a request's topics, in order; UNKNOWN_TOPIC where there is none of the id."""
+    if not by_id:
+        return [topic.name for topic in topics]
+    found = [state.image.topic_of_id(topic.topic_id) for topic in topics]
+    return [UNKNOWN_TOPIC if topic is None else topic.name for topic in found]
 
 
 def split_known(
-    state: BrokerState, offsets: Iterable[OffsetToCommit]
+    state: BrokerState, topics: Sequence[Any], names: Sequence[str], *, by_id: bool = False
 ) -> tuple[list[OffsetToCommit], OffsetErrors]:
-    """Offsets of partitions that exist, and UNKNOWN_TOPIC_OR_PARTITION for the others."""
+    """Offsets of partitions that exist, and errors for the others: UNKNOWN_TOPIC_ID or _PARTITION.
+
+    `topics` are those of an OffsetCommit or TxnOffsetCommit request.
+    """
     known: list[OffsetToCommit] = []
     errors: OffsetErrors = {}
-    for offset in offsets:
-        if state.partitions.get(offset.topic, offset.partition) is None:
-            errors[offset.topic, offset.partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            known.append(offset)
+    for topic, name in zip(topics, names, strict=True):
+        no_id = by_id and name == UNKNOWN_TOPIC
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if no_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in topic.partitions:
+            if state.partitions.get(name, partition.partition_index) is None:
+                errors[name, partition.partition_index] = unknown
+                continue
+            known.append(
+                OffsetToCommit(
+                    name,
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata,
+                )
+            )
     return known, errors
 
 
-def commit_topics(topic_class: Any, topics: Sequence[Any], errors: OffsetErrors) -> list[Any]:
+def commit_topics(
+    topic_class: Any, topics: Sequence[Any], names: Sequence[str], errors: OffsetErrors
+) -> list[Any]:
     """The `topics` of the answer; `topic_class` is the class of one, with that of partitions."""
     partition_class = getattr(topic_class, topic_class.__name__.removesuffix("Topic") + "Partition")
-    return [
-        topic_class(
-            name=topic.name,
-            partitions=[
-                partition_class(
-                    partition_index=partition.partition_index,
-                    error_code=int(errors[topic.name, partition.partition_index]),
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    answered = []
+    for topic, name in zip(topics, names, strict=True):
+        partitions = [
+            partition_class(
+                partition_index=partition.partition_index,
+                error_code=int(errors[name, partition.partition_index]),
+            )
+            for partition in topic.partitions
+        ]
+        answer = topic_class(name=name, partitions=partitions)
+        if getattr(topic, "topic_id", None) is not None:
+            answer.topic_id = topic.topic_id
+        answered.append(answer)
+    return answered

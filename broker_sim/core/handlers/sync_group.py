@@ -5,9 +5,13 @@ from __future__ import annotations
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import SyncGroup, SyncGroupResult
 from broker_sim.core.state import BrokerState, respond
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.SYNC_GROUP].response
+
+PROTOCOL_VERSION = 5
+"""From here on protocol type and name are mandatory (KIP-559)."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> None:
@@ -24,6 +28,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
         )
         respond(request, answer, later)
 
+    has_protocol = message.protocol_type is not None and message.protocol_name is not None
+    if request.api_version >= PROTOCOL_VERSION and not has_protocol:
+        reply(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), effects)
+        return
     sync = SyncGroup(
         group_id=message.group_id,
         generation_id=message.generation_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
-from broker_sim.core.handlers.offsets import commit_topics, offsets_to_commit, split_known
+from broker_sim.core.handlers.offsets import commit_topics, split_known, topic_names
 from broker_sim.core.handlers.transactional import Producer, join_transaction
 from broker_sim.core.metadata import GROUP_METADATA_TOPIC
 from broker_sim.core.state import BrokerState
@@ -17,25 +17,33 @@ _Topic = _Response.TxnOffsetCommitResponseTopic
 ADD_PARTITIONS_VERSION = 5
 """From here on the offsets partition joins the transaction by this request (KIP-890 part 2)."""
 ABORTABLE_VERSION = 4
+LOAD_IN_PROGRESS_VERSION = 2
+"""Producers before it fail over COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
-    known, errors = split_known(state, offsets_to_commit(message.topics))
+    names = topic_names(state, message.topics, by_id=False)
+    known, errors = split_known(state, message.topics, names)
     if known:
         errors.update(_commit(state, request, known, effects))
-    return _Response(throttle_time_ms=0, topics=commit_topics(_Topic, message.topics, errors))
+    return _Response(
+        throttle_time_ms=0, topics=commit_topics(_Topic, message.topics, names, errors)
+    )
 
 
 def _commit(
     state: BrokerState, request: Request, offsets: list[OffsetToCommit], effects: Effects
 ) -> OffsetErrors:
     message = request.message
-    error = _join_transaction(state, request, effects)
+    # An empty group id is refused before its offsets partition gets into the transaction.
+    error = ErrorCode.NONE if message.group_id else ErrorCode.INVALID_GROUP_ID
+    if error is ErrorCode.NONE:
+        error = _join_transaction(state, request, effects)
     if error is not ErrorCode.NONE:
         return {(o.topic, o.partition): error for o in offsets}
-    return state.groups.txn_offset_commit(
+    errors = state.groups.txn_offset_commit(
         TxnOffsetCommit(
             group_id=message.group_id,
             producer_id=message.producer_id,
@@ -47,6 +55,15 @@ def _commit(
         ),
         effects,
     )
+    if request.api_version >= LOAD_IN_PROGRESS_VERSION:
+        return errors
+    return {partition: _old_name(error) for partition, error in errors.items()}
+
+
+def _old_name(error: ErrorCode) -> ErrorCode:
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
 
 
 def _join_transaction(state: BrokerState, request: Request, effects: Effects) -> ErrorCode:

@@ -1,0 +1,262 @@
+"""Group requests message by message: what depends on their version, and topics by id."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import BrokerOnDisk, request, struct
+
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+
+E, K = ErrorCode, ApiKey
+
+
+def started(config: dict | None = None) -> BrokerOnDisk:
+    """A broker whose coordinators were asked for, which makes their topics."""
+    broker = BrokerOnDisk(config)
+    for key_type in (0, 1):
+        message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["g"])
+        assert broker.ask(message, 4).coordinators[0].error_code == 0
+    return broker
+
+
+def join(broker: BrokerOnDisk, version: int = 9, **fields):
+    """JoinGroup of one member; the answer once the rebalance is over."""
+    message = request(
+        K.JOIN_GROUP,
+        **{
+            "group_id": "g",
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+        }
+        | fields,
+    )
+    message.protocols = [
+        struct(message, "JoinGroupRequestProtocol", name="range", metadata=b"\0\0\0\0\0\0")
+    ]
+    key = broker.send(message, version)
+    broker.advance(10)
+    return broker.asked.answers[key]
+
+
+def sync(broker: BrokerOnDisk, joined, version: int = 5, **fields):
+    message = request(
+        K.SYNC_GROUP,
+        **{
+            "group_id": "g",
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+        }
+        | fields,
+    )
+    message.assignments = [
+        struct(
+            message,
+            "SyncGroupRequestAssignment",
+            member_id=joined.member_id,
+            assignment=b"part",
+        )
+    ]
+    return broker.ask(message, version)
+
+
+def stable_group(broker: BrokerOnDisk):
+    joined = join(broker, member_id=join(broker).member_id)
+    answer = sync(broker, joined)
+    assert (answer.error_code, answer.assignment) == (0, b"part"), (answer, joined)
+    return joined
+
+
+def describe(broker: BrokerOnDisk, *group_ids: str, version: int = 6, operations: bool = False):
+    message = request(
+        K.DESCRIBE_GROUPS, groups=[*group_ids], include_authorized_operations=operations
+    )
+    return broker.ask(message, version).groups
+
+
+def commit(broker: BrokerOnDisk, topics: dict, version: int, **fields) -> list[tuple]:
+    """OffsetCommit of partition 0 of each topic (by name or id): (topic, error)."""
+    message = request(
+        K.OFFSET_COMMIT,
+        **{"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""} | fields,
+    )
+    named = "topic_id" if version >= 10 else "name"
+    message.topics = [
+        struct(
+            message,
+            "OffsetCommitRequestTopic",
+            **{named: topic},
+            partitions=[
+                struct(
+                    message,
+                    "OffsetCommitRequestPartition",
+                    partition_index=0,
+                    committed_offset=offset,
+                    committed_metadata="",
+                )
+            ],
+        )
+        for topic, offset in topics.items()
+    ]
+    answered = broker.ask(message, version).topics
+    return [(getattr(t, named), E(t.partitions[0].error_code)) for t in answered]
+
+
+def fetch(broker: BrokerOnDisk, topics: list | None, version: int) -> list[tuple]:
+    """OffsetFetch of partition 0 of each topic: (topic, offset, error)."""
+    message = request(K.OFFSET_FETCH, require_stable=True)
+    named = "topic_id" if version >= 10 else "name"
+    asked = topics and [
+        struct(message, "OffsetFetchRequestTopics", **{named: topic}, partition_indexes=[0])
+        for topic in topics
+    ]
+    message.groups = [struct(message, "OffsetFetchRequestGroup", group_id="g", topics=asked)]
+    (group,) = broker.ask(message, version).groups
+    assert group.error_code == 0
+    found = [(getattr(t, named), t.partitions[0]) for t in group.topics]
+    return [(name, p.committed_offset, E(p.error_code)) for name, p in found]
+
+
+def test_topics_by_id_are_committed_and_fetched_and_unknown_ids_refused():
+    broker = started()
+    known = broker.create_topic("orders").topic_id
+    gone = broker.create_topic("gone").topic_id
+    assert commit(broker, {known: 1, gone: 2}, 10) == [(known, E.NONE), (gone, E.NONE)]
+    broker.ask(request(K.DELETE_TOPICS, topic_names=["gone"], timeout_ms=1000), 5)
+    assert commit(broker, {gone: 3, known: 4}, 10) == [
+        (gone, E.UNKNOWN_TOPIC_ID),
+        (known, E.NONE),
+    ]
+    assert fetch(broker, [gone, known], 10) == [
+        (gone, -1, E.UNKNOWN_TOPIC_ID),
+        (known, 4, E.NONE),
+    ]
+    assert fetch(broker, None, 10) == [(known, 4, E.NONE)]
+    assert fetch(broker, ["nowhere", "orders"], 9) == [
+        ("nowhere", -1, E.NONE),
+        ("orders", 4, E.NONE),
+    ]
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_the_offset_of_an_earlier_topic_of_the_name_is_none_by_id(version):
+    broker = started()
+    broker.create_topic("orders")
+    assert commit(broker, {"orders": 7}, version) == [("orders", E.NONE)]
+    # As after a crash between the deletion and the tombstones of its offsets.
+    state = broker.broker.state
+    old_id = state.image.topics["orders"].topic_id
+    listener, state.groups.on_partitions_deleted = state.groups.on_partitions_deleted, ignore
+    broker.ask(request(K.DELETE_TOPICS, topic_names=["orders"], timeout_ms=1000), 5)
+    state.groups.on_partitions_deleted = listener
+    new_id = broker.create_topic("orders").topic_id
+    assert new_id != old_id
+    for _ in range(2):
+        assert fetch(broker, [new_id], 10) == [(new_id, -1, E.NONE)]
+        assert fetch(broker, ["orders"], 9) == [("orders", 7, E.NONE)]
+        broker.kill()
+
+
+def ignore(_partitions, _effects) -> None:
+    """A listener that never ran."""
+
+
+def test_without_protocol_type_and_name_a_sync_is_refused_from_version_5_on():
+    broker = started()
+    joined = join(broker, member_id=join(broker).member_id)
+    refused = sync(broker, joined, protocol_type=None)
+    assert refused.error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert sync(broker, joined, protocol_name=None).error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert sync(broker, joined, 4).error_code == E.NONE
+
+
+def test_describe_groups_shows_the_last_assignment_also_while_a_rebalance_goes_on():
+    broker = started()
+    joined = stable_group(broker)
+    (described,) = describe(broker, "g")
+    (member,) = described.members
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert (member.member_metadata, member.member_assignment) == (b"\0" * 6, b"part")
+    join(broker, member_id=joined.member_id)
+    (described,) = describe(broker, "g")
+    (member,) = described.members
+    assert (described.group_state, described.protocol_data) == ("CompletingRebalance", "")
+    assert (member.member_metadata, member.member_assignment) == (b"", b"part")
+
+
+def test_describe_groups_tells_unknown_groups_and_what_everybody_may_do():
+    broker = started()
+    stable_group(broker)
+    known, unknown = describe(broker, "g", "nobody", operations=True)
+    assert known.authorized_operations == {3, 6, 8, 10, 11}
+    assert (unknown.error_code, unknown.group_state) == (E.GROUP_ID_NOT_FOUND, "Dead")
+    assert unknown.error_message == "Group nobody not found."
+    assert unknown.authorized_operations is None
+    (old,) = describe(broker, "nobody", version=5)
+    assert (old.error_code, old.group_state) == (E.NONE, "Dead")
+    (not_asked,) = describe(broker, "g")
+    assert not_asked.authorized_operations is None
+
+
+def txn_commit(broker: BrokerOnDisk, version: int, group_id: str = "g") -> ErrorCode:
+    broker.create_topic("orders")
+    init = request(
+        K.INIT_PRODUCER_ID,
+        transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1,
+    )  # fmt: skip
+    ids = broker.ask(init, 4)
+    message = request(
+        K.TXN_OFFSET_COMMIT,
+        transactional_id="t", group_id=group_id,
+        producer_id=ids.producer_id, producer_epoch=ids.producer_epoch,
+    )  # fmt: skip
+    place = struct(
+        message, "TxnOffsetCommitRequestPartition",
+        partition_index=0, committed_offset=1, committed_metadata="",
+    )  # fmt: skip
+    message.topics = [
+        struct(message, "TxnOffsetCommitRequestTopic", name="orders", partitions=[place])
+    ]
+    return E(broker.ask(message, version).topics[0].partitions[0].error_code)
+
+
+def test_an_empty_group_id_adds_nothing_to_the_transaction():
+    broker = started()
+    assert txn_commit(broker, 5, group_id="") is E.INVALID_GROUP_ID
+    assert broker.broker.state.transactions.describe("t").state == "Empty"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(1, E.COORDINATOR_NOT_AVAILABLE), (2, E.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_producers_before_2_3_are_not_told_that_the_coordinator_loads(version, expected):
+    broker = started({"transaction.partition.verification.enable": False})
+    groups = broker.broker.state.groups
+    assert txn_commit(broker, version) is E.NONE
+    groups.begin_loading(groups.partition_for("g"))
+    assert txn_commit(broker, version) is expected
+
+
+def test_list_groups_filters_ignore_case_and_blanks():
+    broker = started()
+    stable_group(broker)
+
+    def listed(states: list[str], types: list[str]) -> list[str]:
+        message = request(K.LIST_GROUPS, states_filter=states, types_filter=types)
+        return [group.group_id for group in broker.ask(message, 5).groups]
+
+    assert listed([" staBLE"], ["ClassIC"]) == ["g"]
+    assert listed(["Empty"], []) == []
+    assert listed([], ["consumer"]) == []
+    assert listed([], ["no such type"]) == []
+
+
+def test_find_coordinator_says_none_in_words_where_there_is_one_answer():
+    broker = started()
+    answer = broker.ask(request(K.FIND_COORDINATOR, key="g", key_type=0), 3)
+    assert (answer.error_code, answer.error_message) == (0, "NONE")
