@@ -65,6 +65,12 @@ _NETWORK = (
         "What clients are told to connect to, PLAINTEXT://host:port; empty means the listener.",
     ),
     _int("socket.request.max.bytes", 104_857_600, "The largest request frame.", 1),
+    _long(
+        "queued.max.request.bytes",
+        536_870_912,
+        "Bytes of large requests being received, over all connections; -1 is no limit.",
+        -1,
+    ),
     _int("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
     _long("connections.max.idle.ms", 600_000, "Idle connections are closed after this; -1 never."),
     _int("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 0),

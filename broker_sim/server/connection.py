@@ -1,21 +1,24 @@
-"""One client connection: bytes to requests, and answers back in the order of the requests.
+"""One client connection: bytes to requests, one at a time, and answers back.
 
 Rules for this file: whatever the bytes are, they become requests or close this connection, and
-nothing else. Memory is bounded: by the frame limit for what is being received, by
-`REQUESTS_IN_FLIGHT_MAX` for what waits for an answer, and by the transport's high-water mark for
-what the peer does not read: beyond it neither answers are encoded nor requests read.
+nothing else. As in Kafka, the next request is looked at when the one before it is answered: so
+answers keep the order of requests, and a connection has one request in the broker, however many it
+sends. Memory is bounded, by what was received of the next frame (`RequestMemory` bounds that over
+all connections), by `READ_AHEAD_BYTES` behind it, and by a piece of an answer for a peer that does
+not read: record bytes stay in their files until the socket can take them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass
+import socket
 from typing import Protocol, cast
 
 from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
 from broker_sim.core.handlers.api_versions import unsupported_version_response
+from broker_sim.server.outgoing import Outgoing
+from broker_sim.server.request_memory import RequestMemory
 from txnlog_spark.wire.framing import (
     FrameDecoder,
     MalformedFrame,
@@ -25,8 +28,13 @@ from txnlog_spark.wire.framing import (
 )
 from txnlog_spark.wire.messages import ApiKey
 
-REQUESTS_IN_FLIGHT_MAX = 256
-WRITE_BUFFER_HIGH_BYTES = 4 * 1024 * 1024
+READ_AHEAD_BYTES = 64 * 1024
+"""Received while a request is being answered; beyond it the socket is not read."""
+WRITE_BUFFER_HIGH_BYTES = 64 * 1024
+PIECE_BYTES = 128 * 1024
+"""How much of an answer is handed to the socket at a time."""
+TURN_BYTES = 1024 * 1024
+"""How much a fast reader is sent before other connections have their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +43,7 @@ class Owner(Protocol):
     """What a connection needs from the host."""
 
     frame_bytes_max: int
+    request_memory: RequestMemory
 
     def opened(self, connection: Connection) -> None:
         """A connection was accepted."""
@@ -45,46 +54,72 @@ class Owner(Protocol):
     def submit(self, request: Request | Disconnected) -> None:
         """Hand an input to the core, in the order of the calls."""
 
-    def encode(self, response: Respond) -> bytes:
-        """The frame, with record bytes filled in. Raises LookupError when they are gone."""
+    def encode(self, response: Respond) -> Outgoing:
+        """The frame, record bytes by reference. Raises LookupError when they are gone."""
 
-    def now_seconds(self) -> float:
-        """The host's monotonic clock."""
-
-
-@dataclass(slots=True)
-class _Slot:
-    """One request's place in the order of answers."""
-
-    correlation_id: int
-    response: Respond | bytes | None = None
-    done: bool = False
+    def call_soon(self, connection: Connection) -> None:
+        """Call `connection.go_on` when others had their turn."""
 
 
 class Connection(asyncio.Protocol):
     """See the module. Created by the server for each accepted socket."""
 
+    __slots__ = (
+        "_bytes_moved",
+        "_closing",
+        "_decoder",
+        "_in_flight",
+        "_outgoing",
+        "_owner",
+        "_reading",
+        "_response",
+        "_transport",
+        "_writable",
+        "connection_id",
+        "memory_held_bytes",
+        "memory_waits",
+        "peer",
+    )
+
     def __init__(self, owner: Owner, connection_id: int) -> None:
         self.connection_id = connection_id
         self.peer = "?"
-        self.last_active = owner.now_seconds()
+        self.memory_held_bytes = 0
+        """What of `buffered_bytes` is counted in the owner's `RequestMemory`."""
+        self.memory_waits = False
+        """Not read from until there is memory for its frame."""
         self._owner = owner
         self._decoder = FrameDecoder(owner.frame_bytes_max)
-        self._slots: deque[_Slot] = deque()
+        self._in_flight: int | None = None
+        """Correlation id of the request that the broker has."""
+        self._response: Respond | bytes | None = None
+        self._outgoing: Outgoing | None = None
         self._writable = True
         self._reading = True
         self._closing = False
+        self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 
     @property
     def is_idle(self) -> bool:
-        """No request waits for its answer."""
-        return not self._slots
+        """No request waits for its answer, and no answer for its reader."""
+        return self._in_flight is None and self._outgoing is None and self._response is None
 
     @property
     def is_closing(self) -> bool:
         """Closed, by either side."""
         return self._closing
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Received and not yet a request."""
+        return self._decoder.buffered_bytes
+
+    @property
+    def bytes_moved(self) -> int:
+        """Grows while bytes go in either direction; bytes that only wait to go do not count."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._bytes_moved - waiting
 
     # ------------------------------------------------------------------ asyncio.Protocol
 
@@ -94,39 +129,36 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "?"
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            # A peer that vanished without a word is found out by the kernel, as in Kafka.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone, whoever closed it."""
         del exc
         self._closing = True
-        self._slots.clear()
+        self._drop_answer()
+        self._owner.request_memory.forget(self)
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
         if self._closing:
             return
-        self.last_active = self._owner.now_seconds()
-        try:
-            for frame in self._decoder.feed(data):
-                self._on_frame(frame)
-                if self.is_closing:
-                    return
-        except MalformedFrame as error:
-            self.close(f"malformed request: {error}")
-            return
-        self._regulate()
+        self._bytes_moved += len(data)
+        self._decoder.append(data)
+        self.go_on()
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: stop encoding answers and reading requests."""
+        """The peer reads too slowly: hand over nothing more, and read nothing more."""
         self._writable = False
-        self._regulate()
 
     def resume_writing(self) -> None:
         """The peer caught up."""
         self._writable = True
-        self._send_ready()
+        self.go_on()
 
     # ------------------------------------------------------------------ for the host
 
@@ -134,24 +166,123 @@ class Connection(asyncio.Protocol):
         """An effect of the core for this connection."""
         if self._closing:
             return
-        match response:
-            case Close(_, reason):
-                self.close(reason)
-            case NoResponse(_, correlation_id):
-                self._fill(correlation_id, None)
-            case Respond():
-                self._fill(response.correlation_id, response)
-        self._send_ready()
+        if isinstance(response, Close):
+            self.close(response.reason)
+            return
+        if response.correlation_id != self._in_flight:
+            _log.error(
+                "connection %d: no request waits for %d",
+                self.connection_id,
+                response.correlation_id,
+            )
+            return
+        self._in_flight = None
+        if isinstance(response, Respond):
+            self._response = response
+        self.go_on()
 
-    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """Send what was written, then close; `level` is the log's for this reason."""
+    def go_on(self) -> None:
+        """Do what can be done now: send, take the next request, read or stop reading."""
         if self._closing or self._transport is None:
             return
-        _log.log(level, "closing connection %d from %s: %s", self.connection_id, self.peer, reason)
-        self._closing = True
-        self._transport.close()
+        if self._send(self._transport):
+            self._take_request(self._transport)
+        self._owner.request_memory.account(self)
+        self.regulate()
+
+    def regulate(self) -> None:
+        """Read from the socket, or stop reading from it."""
+        if self._closing or self._transport is None:
+            return
+        wanted = not self.memory_waits and (
+            self.is_idle or self._decoder.buffered_bytes < READ_AHEAD_BYTES
+        )
+        if wanted and not self._reading:
+            self._transport.resume_reading()
+        elif self._reading and not wanted:
+            self._transport.pause_reading()
+        self._reading = wanted
+
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Send what the socket was given, then close; `level` is the log's for this reason."""
+        if self._start_closing(reason, level) and self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str, *, level: int = logging.INFO) -> None:
+        """Close at once, also a connection that is closing and whose peer does not read."""
+        self._start_closing(reason, level)
+        if self._transport is not None:
+            self._transport.abort()
 
     # ------------------------------------------------------------------ details
+
+    def _start_closing(self, reason: str, level: int) -> bool:
+        if self._closing or self._transport is None:
+            return False
+        _log.log(level, "closing connection %d from %s: %s", self.connection_id, self.peer, reason)
+        self._closing = True
+        self._drop_answer()
+        self._decoder = FrameDecoder(self._owner.frame_bytes_max)
+        self._owner.request_memory.forget(self)
+        return True
+
+    def _drop_answer(self) -> None:
+        self._response = None
+        if self._outgoing is not None:
+            self._outgoing.close()
+            self._outgoing = None
+
+    def _send(self, transport: asyncio.Transport) -> bool:
+        """Hand over what the socket takes; whether all is handed over and the peer keeps up."""
+        sent_bytes = 0
+        while self._writable and not self._closing:
+            piece = self._next_piece()
+            if piece is None:
+                return not self._closing
+            if sent_bytes > TURN_BYTES:
+                self._owner.call_soon(self)
+                transport.write(piece)
+                self._bytes_moved += len(piece)
+                return False
+            sent_bytes += len(piece)
+            self._bytes_moved += len(piece)
+            transport.write(piece)
+        return False
+
+    def _next_piece(self) -> bytes | memoryview | None:
+        """The next bytes of the answer; None when there is none, or the connection was closed."""
+        try:
+            if self._outgoing is None:
+                response, self._response = self._response, None
+                if response is None or isinstance(response, bytes):
+                    return response
+                self._outgoing = self._owner.encode(response)
+            piece = self._outgoing.read(PIECE_BYTES)
+        except LookupError as error:
+            self.close(f"records are gone: {error}")
+            return None
+        except Exception:  # noqa: BLE001 one connection pays for our bug, not all
+            # The state is right, only this answer cannot be made: it costs one connection.
+            _log.exception("connection %d: an answer cannot be encoded", self.connection_id)
+            self.close("an answer cannot be encoded")
+            return None
+        if not piece:
+            self._outgoing = None
+            return None
+        return piece
+
+    def _take_request(self, transport: asyncio.Transport) -> None:
+        while self._writable and not self._closing and self.is_idle:
+            try:
+                frame = self._decoder.pop()
+                if frame is None:
+                    return
+                self._on_frame(frame)
+            except MalformedFrame as error:
+                self.close(f"malformed request: {error}")
+                return
+            if self._response is not None and not self._send(transport):
+                return
 
     def _on_frame(self, frame: bytes) -> None:
         try:
@@ -160,13 +291,11 @@ class Connection(asyncio.Protocol):
             if error.header.api_key is not ApiKey.API_VERSIONS:
                 self.close(str(error))
                 return
-            answer = encode_response(
+            self._response = encode_response(
                 ApiKey.API_VERSIONS, 0, error.header.correlation_id, unsupported_version_response()
             )
-            self._slots.append(_Slot(error.header.correlation_id, answer, done=True))
-            self._send_ready()
             return
-        self._slots.append(_Slot(header.correlation_id))
+        self._in_flight = header.correlation_id
         self._owner.submit(
             Request(
                 connection_id=self.connection_id,
@@ -178,41 +307,3 @@ class Connection(asyncio.Protocol):
                 message=message,
             )
         )
-
-    def _fill(self, correlation_id: int, response: Respond | None) -> None:
-        for slot in self._slots:
-            if slot.correlation_id == correlation_id and not slot.done:
-                slot.response = response
-                slot.done = True
-                return
-        _log.error("connection %d: no request waits for %d", self.connection_id, correlation_id)
-
-    def _send_ready(self) -> None:
-        transport = self._transport
-        while self._slots and self._slots[0].done and self._writable and not self._closing:
-            response = self._slots.popleft().response
-            if response is None or transport is None:
-                continue
-            try:
-                frame = response if isinstance(response, bytes) else self._owner.encode(response)
-            except LookupError as error:
-                self.close(f"records are gone: {error}")
-                return
-            except Exception:  # noqa: BLE001 one connection pays for our bug, not all
-                # The state is right, only this answer cannot be made: it costs one connection.
-                _log.exception("connection %d: an answer cannot be encoded", self.connection_id)
-                self.close("an answer cannot be encoded")
-                return
-            self.last_active = self._owner.now_seconds()
-            transport.write(frame)
-        self._regulate()
-
-    def _regulate(self) -> None:
-        if self._closing or self._transport is None:
-            return
-        wanted = self._writable and len(self._slots) < REQUESTS_IN_FLIGHT_MAX
-        if wanted and not self._reading:
-            self._transport.resume_reading()
-        elif self._reading and not wanted:
-            self._transport.pause_reading()
-        self._reading = wanted

@@ -1,9 +1,11 @@
 """The real host: drives one `Broker` with sockets, files, the clock and timers.
 
-Theory of operation: inputs that are ready together are one *round*. For each the core makes a
+Theory of operation: inputs that are ready together are one *round*: at most one request of each
+connection, so that a flood on one delays the others by one request. For each input the core makes a
 `Step`, whose storage operations are carried out at once (so that the core's next read sees them);
 flushes are shared within the round as far as their order allows; when all are done, answers go
 out. Requests that arrive during an fsync form the next round: this is group commit without a timer.
+Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
 
 One thread runs everything. An exception of the core or of the disk ends the process: what is in
 memory can no longer be trusted to be what is on disk, and recovery is the tested way back.
@@ -35,10 +37,16 @@ from broker_sim.core.effects import (
     TimerKey,
 )
 from broker_sim.server.connection import Connection
+from broker_sim.server.connections import Connections
+from broker_sim.server.outgoing import Outgoing, outgoing
+from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.storage import FileStorage
-from txnlog_spark.wire.framing import encode_response
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+ROUNDS_IN_A_ROW = 16
+CHECK_SECONDS_MAX = 5.0
+"""How often connections are looked at for having stood still."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,14 +79,13 @@ class BrokerHost:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._storage = storage
-        self._connections_max = config.integer("max.connections")
-        self._idle_seconds_max = config.integer("connections.max.idle.ms") / 1000
         self._inputs: deque[Input] = deque()
         self._round_scheduled = False
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._fired: set[TimerKey] = set()
         """Timers whose input waits for its round; setting or cancelling one takes it back."""
-        self._connections: dict[int, Connection] = {}
+        self.request_memory = RequestMemory(config.integer("queued.max.request.bytes"))
+        self._connections = Connections(config)
         self._next_connection_id = 1
 
     def start(self) -> None:
@@ -86,8 +93,7 @@ class BrokerHost:
         step = self._step(Start(machine_boot_id()))
         self._set_timers(step)
         self._carry_out([step])
-        if self._idle_seconds_max > 0:
-            self._loop.call_later(self._idle_check_seconds(), self._close_idle)
+        self._check_connections()
 
     def stop(self) -> None:
         """A clean stop: answers that wait are dropped, files flushed and closed."""
@@ -96,7 +102,7 @@ class BrokerHost:
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()
-        for connection in list(self._connections.values()):
+        for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
 
@@ -110,40 +116,46 @@ class BrokerHost:
 
     def opened(self, connection: Connection) -> None:
         """A connection was accepted."""
-        self._connections[connection.connection_id] = connection
-        if len(self._connections) > self._connections_max:
-            connection.close(f"over max.connections={self._connections_max}")
+        self._connections.add(connection)
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
-        if self._connections.pop(connection.connection_id, None) is not None:
+        if self._connections.remove(connection):
             self.submit(Disconnected(connection.connection_id))
 
     def submit(self, request: Request | Disconnected | TimerFired) -> None:
         """Take part in the next round."""
         self._inputs.append(request)
+        self._schedule_round()
+
+    def encode(self, response: Respond) -> Outgoing:
+        """The frame, record bytes by reference. Raises LookupError when they are gone."""
+        return outgoing(response, self._storage)
+
+    def call_soon(self, connection: Connection) -> None:
+        """Call `connection.go_on` in the loop's next turn."""
+        self._loop.call_soon(connection.go_on)
+
+    # ------------------------------------------------------------------ rounds
+
+    def _schedule_round(self) -> None:
         if not self._round_scheduled:
             self._round_scheduled = True
             self._loop.call_soon(self._round)
 
-    def encode(self, response: Respond) -> bytes:
-        """The frame, with record bytes read from the log. Raises LookupError."""
-        for records in response.records:
-            records.target.records = self._storage.read_slices(records.slices)
-        return encode_response(
-            response.api_key, response.api_version, response.correlation_id, response.message
-        )
-
-    def now_seconds(self) -> float:
-        """The event loop's clock."""
-        return self._loop.time()
-
-    # ------------------------------------------------------------------ rounds
-
     def _round(self) -> None:
+        flushes_before = self._storage.flush_count
+        for _ in range(ROUNDS_IN_A_ROW):
+            if self.failed.done() or not self._inputs:
+                break
+            self._one_round()
+            if self._storage.flush_count != flushes_before:
+                break
         self._round_scheduled = False
-        if self.failed.done():
-            return
+        if self._inputs and not self.failed.done():
+            self._schedule_round()
+
+    def _one_round(self) -> None:
         try:
             steps = []
             inputs, self._inputs = self._inputs, deque()
@@ -206,12 +218,12 @@ class BrokerHost:
         self._fired.discard(key)
         return True
 
-    def _idle_check_seconds(self) -> float:
-        return min(self._idle_seconds_max / 4, 30.0)
-
-    def _close_idle(self) -> None:
-        limit = self._loop.time() - self._idle_seconds_max
-        for connection in list(self._connections.values()):
-            if connection.is_idle and connection.last_active < limit:
-                connection.close("idle for connections.max.idle.ms", level=logging.INFO)
-        self._loop.call_later(self._idle_check_seconds(), self._close_idle)
+    def _check_connections(self) -> None:
+        now_seconds = self._loop.time()
+        self._connections.close_idle(now_seconds)
+        self.request_memory.close_stalled(now_seconds)
+        idle_seconds_max = self._connections.idle_seconds_max
+        pause_seconds = CHECK_SECONDS_MAX
+        if idle_seconds_max > 0:
+            pause_seconds = min(pause_seconds, idle_seconds_max / 4)
+        self._loop.call_later(pause_seconds, self._check_connections)

@@ -126,7 +126,7 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = await loop.create_server(host.accept, sock=listening)
+    server = await loop.create_server(host.accept, sock=listening, backlog=BACKLOG)
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, stopping))
     sys.stdout.write(f"READY bootstrap.servers={advertised_endpoint(config)}\n")
     sys.stdout.flush()

@@ -35,6 +35,17 @@ OPEN_FILES_MAX = 512
 """File descriptors kept open; the least recently used is closed beyond it."""
 
 
+class SlicesInUse:
+    """Files whose bytes are being sent, piece by piece; `changed` names one that is not as it was.
+
+    An append does not change what is being sent; removing, renaming and cutting a file do.
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self.paths = paths
+        self.changed: str | None = None
+
+
 class FileStorage:
     """Files under one folder. Implements `broker_sim.core.effects.Storage`, and the writes."""
 
@@ -44,6 +55,9 @@ class FileStorage:
         self._to_flush: set[str] = set()
         self._new_entries: set[str] = set()
         """Folders with an entry that was created and is not yet durable."""
+        self._in_use: set[SlicesInUse] = set()
+        self.flush_count = 0
+        """How many files were flushed so far."""
 
     # ------------------------------------------------------------------ reads
 
@@ -88,6 +102,23 @@ class FileStorage:
                 raise LookupError(f"{wanted.path} has not the {wanted.length} bytes expected")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def use(self, paths: frozenset[str]) -> SlicesInUse:
+        """From here on changes of these files are noted, until `release`."""
+        in_use = SlicesInUse(paths)
+        self._in_use.add(in_use)
+        return in_use
+
+    def release(self, in_use: SlicesInUse) -> None:
+        """The end of `use`."""
+        self._in_use.discard(in_use)
+
+    def _note_change(self, path: str) -> None:
+        below = path + "/"
+        for in_use in self._in_use:
+            for name in in_use.paths:
+                if name == path or name.startswith(below):
+                    in_use.changed = name
+
     # ------------------------------------------------------------------ writes
 
     def perform(self, operations: Iterable[StorageOperation]) -> None:
@@ -103,6 +134,7 @@ class FileStorage:
                     self._replace(path, data)
                 case Truncate(path, size_bytes):
                     self.barrier()
+                    self._note_change(path)
                     os.ftruncate(self._open(path, create=True), size_bytes)
                 case Rename(path, new_path):
                     self.barrier()
@@ -173,6 +205,7 @@ class FileStorage:
     def _flush(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             sync(self._open(path, create=False))
+            self.flush_count += 1
         folder = _folder(path)
         while folder in self._new_entries:
             self._new_entries.discard(folder)
@@ -221,7 +254,8 @@ class FileStorage:
             full.unlink(missing_ok=True)
 
     def _forget(self, path: str) -> None:
-        """Close descriptors of the path itself and of everything below it."""
+        """The path and everything below it is not what it was: close its descriptors."""
+        self._note_change(path)
         below = path + "/"
         for name in [n for n in self._descriptors if n == path or n.startswith(below)]:
             os.close(self._descriptors.pop(name))

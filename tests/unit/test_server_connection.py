@@ -1,4 +1,4 @@
-"""One connection: answers in the order of requests, bounded memory, hostile bytes close it."""
+"""One connection: one request at a time, bounded memory, hostile bytes close it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import struct
 import pytest
 
 from broker_sim.core.effects import Close, NoResponse, Request, Respond
-from broker_sim.server.connection import REQUESTS_IN_FLIGHT_MAX, Connection
+from broker_sim.server.connection import PIECE_BYTES, READ_AHEAD_BYTES, TURN_BYTES, Connection
+from broker_sim.server.outgoing import Outgoing
+from broker_sim.server.request_memory import FREE_BYTES, RequestMemory
 from txnlog_spark.wire.framing import encode_request, encode_response
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -19,15 +21,22 @@ class Transport:
         self.written: list[bytes] = []
         self.reading = True
         self.closed = False
+        self.waiting_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting_bytes
+
+    def abort(self) -> None:
+        self.closed = True
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
 
-    def get_extra_info(self, _name: str):
-        return ("10.0.0.1", 5)
+    def get_extra_info(self, name: str):
+        return ("10.0.0.1", 5) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
     def close(self) -> None:
         self.closed = True
@@ -42,9 +51,11 @@ class Transport:
 class Owner:
     """A host that only remembers."""
 
-    frame_bytes_max = 1000
+    frame_bytes_max = 1_000_000
 
     def __init__(self) -> None:
+        self.request_memory = RequestMemory(200_000)
+        self.later: list[Connection] = []
         self.submitted: list[Request] = []
         self.gone: list[Connection] = []
 
@@ -57,15 +68,18 @@ class Owner:
     def submit(self, request) -> None:
         self.submitted.append(request)
 
-    def encode(self, response: Respond) -> bytes:
+    def encode(self, response: Respond) -> Outgoing:
         if response.message is None:
             raise LookupError("gone")
         if response.message == "broken":
             raise TypeError("not encodable")
-        return f"answer {response.correlation_id}".encode()
+        data = f"answer {response.correlation_id}".encode()
+        if isinstance(response.message, int):
+            data = bytes(response.message)
+        return Outgoing([data], None)
 
-    def now_seconds(self) -> float:
-        return 1.0
+    def call_soon(self, connection: Connection) -> None:
+        self.later.append(connection)
 
 
 @pytest.fixture
@@ -96,37 +110,54 @@ def answer(correlation_id: int, message="ok") -> Respond:
     return Respond(3, correlation_id, ApiKey.HEARTBEAT, 4, message)
 
 
-def test_requests_go_to_the_core_in_order_with_who_asked(connection, owner):
-    data = frame(1) + frame(2)
+def correlation_ids(owner) -> list[int]:
+    """Of the requests that the core has got."""
+    return [request.correlation_id for request in owner.submitted]
+
+
+def test_a_request_goes_to_the_core_with_who_asked(connection, owner):
+    data = frame(1)
     connection.data_received(data[:7])
+    assert owner.submitted == []
     connection.data_received(data[7:])
-    assert [(r.correlation_id, r.connection_id, r.client_host) for r in owner.submitted] == [
-        (1, 3, "10.0.0.1"),
-        (2, 3, "10.0.0.1"),
-    ]
+    (request,) = owner.submitted
+    assert (request.correlation_id, request.connection_id, request.client_host) == (
+        1, 3, "10.0.0.1",
+    )  # fmt: skip
 
 
-def test_answers_leave_in_the_order_of_requests(connection, transport):
+def test_the_next_request_is_looked_at_when_the_one_before_is_answered(
+    connection, owner, transport
+):
     connection.data_received(frame(1) + frame(2) + frame(3))
-    connection.deliver(answer(3))
-    connection.deliver(answer(2))
-    assert transport.written == []
+    assert correlation_ids(owner) == [1]
     connection.deliver(answer(1))
+    assert correlation_ids(owner) == [1, 2]
+    connection.deliver(answer(2))
+    connection.deliver(answer(3))
     assert transport.written == [b"answer 1", b"answer 2", b"answer 3"]
     assert connection.is_idle
 
 
-def test_a_request_without_answer_does_not_block_the_ones_behind_it(connection, transport):
+def test_a_request_without_answer_makes_way_for_the_next(connection, owner, transport):
     connection.data_received(frame(1) + frame(2))
-    connection.deliver(answer(2))
     connection.deliver(NoResponse(3, 1))
+    connection.deliver(answer(2))
     assert transport.written == [b"answer 2"]
 
 
-def test_equal_correlation_ids_are_answered_one_by_one(connection, transport):
+def test_an_answer_that_nobody_waits_for_is_not_sent(connection, transport):
+    connection.data_received(frame(1))
+    connection.deliver(answer(7))
+    connection.deliver(answer(1))
+    connection.deliver(answer(1))
+    assert transport.written == [b"answer 1"]
+
+
+def test_equal_correlation_ids_are_answered_one_by_one(connection, owner, transport):
     connection.data_received(frame(1) + frame(1))
     connection.deliver(answer(1))
-    assert not connection.is_idle
+    assert len(owner.submitted) == 2
     connection.deliver(answer(1))
     assert transport.written == [b"answer 1", b"answer 1"]
 
@@ -136,7 +167,7 @@ def test_equal_correlation_ids_are_answered_one_by_one(connection, transport):
     [
         struct.pack(">i", -1),
         struct.pack(">i", 0),
-        struct.pack(">i", 1001),
+        struct.pack(">i", 1_000_001),
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">ihhi", 8, 999, 0, 1),
         struct.pack(">ihhi", 8, 18, 0, 1),
@@ -165,23 +196,126 @@ def test_another_version_that_is_not_spoken_closes_the_connection(connection, tr
     assert transport.closed
 
 
-def test_reading_stops_while_too_many_requests_wait(connection, transport):
-    for number in range(REQUESTS_IN_FLIGHT_MAX):
-        connection.data_received(frame(number))
+def test_reading_stops_when_enough_waits_behind_a_request(connection, owner, transport):
+    many = READ_AHEAD_BYTES // len(frame(0)) + 2
+    connection.data_received(b"".join(frame(n) for n in range(many)))
+    assert correlation_ids(owner) == [0]
     assert not transport.reading
-    connection.deliver(answer(0))
+    number = 0
+    while not transport.reading:
+        connection.deliver(answer(number))
+        number += 1
+    assert 0 < number < 5
+    assert correlation_ids(owner) == list(range(number + 1))
+
+
+def test_a_large_frame_is_read_to_its_end(connection, owner, transport):
+    size = 4 * READ_AHEAD_BYTES
+    data = encode_request(
+        APIS[ApiKey.HEARTBEAT].request(
+            group_id="g" * 30_000, generation_id=1, member_id="m", group_instance_id=None
+        ),
+        4, 1, "c",
+    )  # fmt: skip
+    connection.data_received(struct.pack(">i", size) + data[4:])
     assert transport.reading
+    connection.data_received(bytes(size + 4 - len(data)))
+    assert correlation_ids(owner) == [1]
+    assert connection.buffered_bytes == 0
 
 
-def test_a_peer_that_does_not_read_stops_encoding_and_reading(connection, transport):
+def test_a_peer_that_does_not_read_stops_sending_and_taking_requests(connection, owner, transport):
     connection.data_received(frame(1) + frame(2))
     connection.pause_writing()
-    assert not transport.reading
     connection.deliver(answer(1))
     assert transport.written == []
+    assert correlation_ids(owner) == [1]
+    connection.data_received(frame(5) * (READ_AHEAD_BYTES // len(frame(5)) + 1))
+    assert not transport.reading
     connection.resume_writing()
     assert transport.written == [b"answer 1"]
-    assert transport.reading
+    assert correlation_ids(owner) == [1, 2]
+
+
+def test_an_answer_is_handed_over_in_pieces_as_long_as_the_peer_reads(
+    connection, transport, monkeypatch
+):
+    connection.data_received(frame(1) + frame(2))
+    write = transport.write
+
+    def full_after_two(data) -> None:
+        write(data)
+        if len(transport.written) == 2:
+            connection.pause_writing()
+
+    monkeypatch.setattr(transport, "write", full_after_two)
+    connection.deliver(answer(1, 3 * PIECE_BYTES + 5))
+    assert [len(data) for data in transport.written] == [PIECE_BYTES] * 2
+    connection.resume_writing()
+    assert sum(len(data) for data in transport.written) == 3 * PIECE_BYTES + 5
+
+
+def test_a_large_answer_lets_others_have_their_turn(connection, owner, transport):
+    connection.data_received(frame(1) + frame(2))
+    size = 3 * TURN_BYTES
+    connection.deliver(answer(1, size))
+    while owner.later:
+        assert correlation_ids(owner) == [1]
+        assert sum(map(len, transport.written)) < size
+        owner.later.pop().go_on()
+    assert sum(map(len, transport.written)) == size
+    assert correlation_ids(owner) == [1, 2]
+
+
+def test_bytes_that_only_wait_to_go_are_no_progress(connection, transport):
+    connection.data_received(frame(1))
+    before = connection.bytes_moved
+    transport.waiting_bytes = len(b"answer 1")
+    connection.deliver(answer(1))
+    assert connection.bytes_moved == before
+    transport.waiting_bytes = 0
+    assert connection.bytes_moved > before
+
+
+def partial_frame(size: int, received: int) -> bytes:
+    return struct.pack(">i", size) + bytes(received - 4)
+
+
+def test_large_requests_share_one_account_and_one_always_goes_on(owner):
+    transports = [Transport() for _ in range(3)]
+    members = [Connection(owner, number) for number in range(3)]
+    for member, transport in zip(members, transports, strict=True):
+        member.connection_made(transport)
+    for member in members:
+        member.data_received(partial_frame(900_000, FREE_BYTES + 90_000))
+    assert owner.request_memory.held_bytes == 270_000
+    assert [t.reading for t in transports] == [True, True, True]
+    members[0].data_received(bytes(1))
+    assert [t.reading for t in transports] == [False, True, True], "the third has the turn"
+    members[2].data_received(bytes(700_000))
+    assert transports[2].reading
+    members[2].connection_lost(None)
+    assert owner.request_memory.held_bytes == 180_001
+    assert [t.reading for t in transports[:2]] == [True, True]
+
+
+def test_who_stalls_with_the_turn_is_closed_while_others_wait(owner):
+    transports = [Transport(), Transport()]
+    members = [Connection(owner, number) for number in range(2)]
+    for member, transport in zip(members, transports, strict=True):
+        member.connection_made(transport)
+        member.data_received(partial_frame(900_000, FREE_BYTES + 150_000))
+    owner.request_memory.close_stalled(0.5)
+    members[0].data_received(bytes(1))
+    for now_seconds in (1.0, 8.0):
+        owner.request_memory.close_stalled(now_seconds)
+    members[1].data_received(bytes(1))
+    for now_seconds in (10.0, 19.0):
+        owner.request_memory.close_stalled(now_seconds)
+    assert not transports[1].closed
+    owner.request_memory.close_stalled(21.0)
+    assert transports[1].closed
+    assert transports[0].reading
 
 
 @pytest.mark.parametrize("message", [None, "broken"])
@@ -192,9 +326,10 @@ def test_an_answer_that_cannot_be_made_costs_only_its_connection(connection, tra
 
 
 def test_the_core_can_close_a_connection(connection, transport, owner):
-    connection.data_received(frame(1))
+    connection.data_received(frame(1) + frame(2))
     connection.deliver(Close(3, "because"))
     assert transport.closed
+    assert correlation_ids(owner) == [1]
     connection.connection_lost(None)
     assert owner.gone == [connection]
     connection.deliver(answer(1))

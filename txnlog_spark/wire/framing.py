@@ -13,6 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
+from txnlog_spark.wire.shape import (
+    REQUEST_ELEMENTS_MAX,
+    RESPONSE_ELEMENTS_MAX,
+    check_shape,
+)
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
@@ -62,26 +67,35 @@ class FrameDecoder:
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Yield every whole frame, without its length prefix. Raises MalformedFrame."""
+        self.append(data)
+        while (frame := self.pop()) is not None:
+            yield frame
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep bytes that arrived, for `pop`."""
         self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= 4:
-                (length,) = _LENGTH.unpack_from(self._buffer, start)
-                if length <= 0:
-                    raise MalformedFrame(f"frame length {length} is not positive")
-                if length > self._frame_bytes_max:
-                    raise MalformedFrame(
-                        f"frame length {length} is over the limit of {self._frame_bytes_max} bytes"
-                    )
-                end = start + 4 + length
-                if len(self._buffer) < end:
-                    break
-                with memoryview(self._buffer) as view:
-                    frame = bytes(view[start + 4 : end])
-                start = end
-                yield frame
-        finally:
-            del self._buffer[:start]
+
+    def pop(self) -> bytes | None:
+        """The next whole frame, without its length prefix; None when there is none yet.
+
+        Raises MalformedFrame as soon as a length is none.
+        """
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length <= 0:
+            raise MalformedFrame(f"frame length {length} is not positive")
+        if length > self._frame_bytes_max:
+            raise MalformedFrame(
+                f"frame length {length} is over the limit of {self._frame_bytes_max} bytes"
+            )
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[_LENGTH.size : end])
+        del self._buffer[:end]
+        return frame
 
 
 def _request_header_flexible(api: Api, version: int) -> bool:
@@ -107,8 +121,10 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
         raise UnsupportedVersion(header)
     if _request_header_flexible(api, version):
         position = _skip_tagged_fields(frame, position)
+    body = memoryview(frame)[position:]
     try:
-        message = api.request.decode(memoryview(frame)[position:], version=version)
+        check_shape(api.request, version, body, elements_max=REQUEST_ELEMENTS_MAX)
+        message = api.request.decode(body, version=version)
     except Exception as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from error
     return header, message
@@ -191,7 +207,9 @@ def decode_response(api: Api, version: int, frame: bytes) -> Message:
     try:
         body = memoryview(frame)[position:]
         if api.key == ApiKey.API_VERSIONS:
+            # Not checked: to a version it does not know a broker answers in version 0.
             return api.response.decode(bytes(body), version=version)
+        check_shape(api.response, version, body, elements_max=RESPONSE_ELEMENTS_MAX)
         return api.response.decode(body, version=version)
     except Exception as error:
         raise MalformedFrame(f"{api.name} v{version} answer cannot be decoded: {error}") from error

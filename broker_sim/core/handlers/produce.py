@@ -95,12 +95,13 @@ def _answer_without_acks(
     request: Request, results: dict[TopicPartition, AppendResult], effects: Effects
 ) -> None:
     """With acks=0 the only way to tell of an error is to close the connection, as Kafka does."""
-    effects.responses.append(NoResponse(request.connection_id, request.correlation_id))
     failed = [(k, r) for k, r in results.items() if r.error is not ErrorCode.NONE]
-    if failed:
-        (topic, partition), result = failed[0]
-        reason = f"acks=0 and {topic}-{partition} gave {result.error.name}"
-        effects.responses.append(Close(request.connection_id, reason))
+    if not failed:
+        effects.responses.append(NoResponse(request.connection_id, request.correlation_id))
+        return
+    (topic, partition), result = failed[0]
+    reason = f"acks=0 and {topic}-{partition} gave {result.error.name}"
+    effects.responses.append(Close(request.connection_id, reason))
 
 
 def _partition_response(index: int, result: AppendResult) -> Any:

@@ -1,0 +1,98 @@
+"""All open connections: how many there may be, and which have been still for too long.
+
+A connection beyond a limit is closed at once and touches no other. A connection is idle when no
+byte moves in either direction: so one whose peer has vanished, or never reads its answers, goes the
+same way as one that asks nothing, whatever the broker still holds for it (Kafka's idle expiry, too,
+knows only what the socket did).
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections import Counter
+from collections.abc import Iterator
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.server.connection import Connection
+from broker_sim.server.storage import OPEN_FILES_MAX
+
+SPARE_DESCRIPTORS = 64
+"""For what is neither connection nor log file: the event loop, the lock, the standard streams."""
+
+
+class Connections:
+    """See the module."""
+
+    def __init__(self, config: BrokerConfig, descriptors_max: int | None = None) -> None:
+        """`descriptors_max` is how many files the process may have open; None asks the system."""
+        if descriptors_max is None:
+            descriptors_max = raise_descriptor_limit()
+        self.idle_seconds_max = config.integer("connections.max.idle.ms") / 1000
+        self._config = config
+        self._descriptors_max = max(1, descriptors_max - OPEN_FILES_MAX - SPARE_DESCRIPTORS)
+        self._by_id: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self._still: dict[int, tuple[int, float]] = {}
+        """By connection id: bytes moved when last seen, and since when they are the same."""
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._by_id.values()))
+
+    def get(self, connection_id: int) -> Connection | None:
+        """The open connection of this number."""
+        return self._by_id.get(connection_id)
+
+    def add(self, connection: Connection) -> None:
+        """A connection was accepted; it is closed when that makes too many."""
+        refused = self._refused(connection.peer)
+        if refused is not None:
+            connection.abort(refused, level=logging.WARNING)
+            return
+        self._by_id[connection.connection_id] = connection
+        self._per_address[connection.peer] += 1
+
+    def remove(self, connection: Connection) -> bool:
+        """The connection is gone; False for one that was refused."""
+        if self._by_id.pop(connection.connection_id, None) is None:
+            return False
+        self._still.pop(connection.connection_id, None)
+        self._per_address[connection.peer] -= 1
+        if not self._per_address[connection.peer]:
+            del self._per_address[connection.peer]
+        return True
+
+    def close_idle(self, now_seconds: float) -> None:
+        """Close what has been still for connections.max.idle.ms; called at a fraction of that."""
+        if self.idle_seconds_max <= 0:
+            return
+        for connection in self:
+            moved = connection.bytes_moved
+            seen, since = self._still.get(connection.connection_id, (-1, now_seconds))
+            if moved != seen:
+                self._still[connection.connection_id] = (moved, now_seconds)
+            elif now_seconds - since >= self.idle_seconds_max:
+                connection.abort("idle for connections.max.idle.ms")
+
+    def _refused(self, peer: str) -> str | None:
+        # Both limits may be changed while the broker runs.
+        connections_max = self._config.integer("max.connections")
+        per_address_max = self._config.integer("max.connections.per.ip")
+        if len(self._by_id) >= connections_max:
+            return f"over max.connections={connections_max}"
+        if len(self._by_id) >= self._descriptors_max:
+            return f"{len(self._by_id)} connections are all that the limit of open files allows"
+        if self._per_address[peer] >= per_address_max:
+            return f"over max.connections.per.ip={per_address_max}"
+        return None
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one; what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 1 << 30

@@ -1,0 +1,129 @@
+"""One answer on its way out: bytes, and record bytes that are still in their files.
+
+Theory of operation: a small answer is encoded at once. In a large Fetch answer each record field is
+encoded as a mark that nobody can guess; the marks are then replaced by references to the log files,
+lengths are put right, and the bytes are read piece by piece as the socket takes them. So a peer
+that does not read holds a piece, not its answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from broker_sim.core.effects import FileSlice, RecordsField, Respond
+from broker_sim.server.storage import FileStorage, SlicesInUse
+from txnlog_spark.wire.framing import encode_response
+from txnlog_spark.wire.messages import APIS
+
+WHOLE_BYTES_MAX = 64 * 1024
+"""Answers with at most this many record bytes are encoded at once."""
+
+_INT32 = struct.Struct(">i")
+_MARK = secrets.token_bytes(16)
+
+
+class Outgoing:
+    """The bytes of one answer, taken piece by piece with `read`."""
+
+    def __init__(self, pieces: Iterable[bytes | FileSlice], storage: FileStorage) -> None:
+        self._pieces = deque(p for p in map(_piece, pieces) if _length(p))
+        self._storage = storage
+        self._in_use: SlicesInUse | None = None
+        paths = frozenset(p.path for p in self._pieces if isinstance(p, FileSlice))
+        if paths:
+            self._in_use = storage.use(paths)
+
+    @property
+    def is_empty(self) -> bool:
+        """All was taken."""
+        return not self._pieces
+
+    def read(self, size_bytes: int) -> bytes | memoryview:
+        """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
+        if not self._pieces:
+            self.close()
+            return b""
+        if self._in_use is not None and self._in_use.changed is not None:
+            raise LookupError(f"{self._in_use.changed} was removed or cut")
+        piece = self._pieces.popleft()
+        if isinstance(piece, memoryview):
+            if len(piece) > size_bytes:
+                self._pieces.appendleft(piece[size_bytes:])
+            return piece[:size_bytes]
+        if piece.length > size_bytes:
+            rest = FileSlice(piece.path, piece.position + size_bytes, piece.length - size_bytes)
+            self._pieces.appendleft(rest)
+        length = min(piece.length, size_bytes)
+        return self._storage.read_slices([FileSlice(piece.path, piece.position, length)])
+
+    def close(self) -> None:
+        """No more is taken."""
+        self._pieces.clear()
+        if self._in_use is not None:
+            self._storage.release(self._in_use)
+            self._in_use = None
+
+
+def outgoing(response: Respond, storage: FileStorage) -> Outgoing:
+    """The framed answer. Raises LookupError when record bytes are gone already."""
+    if sum(s.length for field in response.records for s in field.slices) <= WHOLE_BYTES_MAX:
+        for field in response.records:
+            field.target.records = storage.read_slices(field.slices)
+        return Outgoing([_encode(response)], storage)
+    return Outgoing(_pieces(response), storage)
+
+
+def _encode(response: Respond) -> bytes:
+    return encode_response(
+        response.api_key, response.api_version, response.correlation_id, response.message
+    )
+
+
+def _pieces(response: Respond) -> Iterator[bytes | FileSlice]:
+    fields: dict[bytes, RecordsField] = {}
+    for index, field in enumerate(response.records):
+        mark = _MARK + _INT32.pack(index)
+        fields[mark] = field
+        field.target.records = mark
+    api = APIS[response.api_key]
+    compact = bool(api.response.flexible_version_q(response.api_version))
+    parts = list(_split(_encode(response)[_INT32.size :], fields, compact))
+    yield _INT32.pack(sum(map(_length, parts)))
+    yield from parts
+
+
+def _split(
+    body: bytes, fields: dict[bytes, RecordsField], compact: bool
+) -> Iterator[bytes | FileSlice]:
+    """The body with each mark, and the length in front of it, replaced by what it stands for."""
+    mark_bytes = len(_MARK) + _INT32.size
+    prefix_bytes = 1 if compact else _INT32.size
+    start = 0
+    while (at := body.find(_MARK, start)) >= 0:
+        slices = fields[body[at : at + mark_bytes]].slices
+        length = sum(s.length for s in slices)
+        yield body[start : at - prefix_bytes]
+        yield _unsigned_varint(length + 1) if compact else _INT32.pack(length)
+        yield from slices
+        start = at + mark_bytes
+    yield body[start:]
+
+
+def _piece(part: bytes | FileSlice) -> memoryview | FileSlice:
+    return part if isinstance(part, FileSlice) else memoryview(part)
+
+
+def _length(part: bytes | memoryview | FileSlice) -> int:
+    return part.length if isinstance(part, FileSlice) else len(part)
+
+
+def _unsigned_varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,100 @@
+"""Memory for requests that are being received, over all connections: `queued.max.request.bytes`.
+
+Each connection may hold `FREE_BYTES` of a frame that is not whole; what is beyond comes out of one
+account. When the account is used up, connections in the middle of a large frame are not read from
+until others are done. One of them always may go on, whatever it takes, or all could wait for each
+other; the one that has this turn and sends nothing is closed after a while (`close_stalled`).
+
+Kafka reserves the size that a frame claims before it reads the frame; here only bytes that
+arrived count, so a claim costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+FREE_BYTES = 64 * 1024
+STALLED_SECONDS_MAX = 10.0
+
+
+class Member(Protocol):
+    """What the account needs of a connection."""
+
+    memory_held_bytes: int
+    memory_waits: bool
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Received and not yet a request."""
+
+    @property
+    def bytes_moved(self) -> int:
+        """Grows while it sends."""
+
+    def regulate(self) -> None:
+        """Told that `memory_waits` changed."""
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+
+
+class RequestMemory:
+    """The account. `limit_bytes` of -1 is no limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.held_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._waiting: deque[Member] = deque()
+        self._turn: Member | None = None
+        self._turn_seen = (0, 0.0)
+        """(bytes moved, when) the holder of the turn last made progress."""
+
+    def account(self, member: Member) -> None:
+        """After each change of `member.buffered_bytes`."""
+        held = max(0, member.buffered_bytes - FREE_BYTES)
+        self.held_bytes += held - member.memory_held_bytes
+        member.memory_held_bytes = held
+        if not held:
+            self._give_up_turn(member)
+        elif member is not self._turn and not member.memory_waits and self._is_full():
+            member.memory_waits = True
+            self._waiting.append(member)
+        self._admit()
+
+    def forget(self, member: Member) -> None:
+        """The connection is gone."""
+        self.held_bytes -= member.memory_held_bytes
+        member.memory_held_bytes = 0
+        if member.memory_waits:
+            member.memory_waits = False
+            self._waiting.remove(member)
+        self._give_up_turn(member)
+        self._admit()
+
+    def close_stalled(self, now_seconds: float) -> None:
+        """Close the holder of the turn when others wait and it sends nothing; call now and then."""
+        turn = self._turn
+        if turn is None or not self._waiting:
+            return
+        moved, since = self._turn_seen
+        if turn.bytes_moved != moved or since == 0.0:
+            self._turn_seen = (turn.bytes_moved, now_seconds)
+        elif now_seconds - since > STALLED_SECONDS_MAX:
+            turn.abort("stalled in the middle of a large frame while others wait for memory")
+
+    def _is_full(self) -> bool:
+        return 0 <= self._limit_bytes < self.held_bytes
+
+    def _give_up_turn(self, member: Member) -> None:
+        if member is self._turn:
+            self._turn = None
+
+    def _admit(self) -> None:
+        while self._waiting and (self._turn is None or not self._is_full()):
+            member = self._waiting.popleft()
+            if self._is_full():
+                self._turn = member
+                self._turn_seen = (member.bytes_moved, 0.0)
+            member.memory_waits = False
+            member.regulate()

@@ -1,0 +1,79 @@
+"""Many raw connections to one broker from one thread, and what a process holds, from /proc."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+from txnlog_spark.wire.framing import decode_response, encode_request
+from txnlog_spark.wire.messages import api_of
+
+ANSWER_SECONDS_MAX = 60.0
+
+
+class Peer:
+    """One asynchronous connection that sends requests by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation_id = 0
+
+    def send(self, message: Any, version: int) -> int:
+        """Send one request without waiting; its correlation id."""
+        self._correlation_id += 1
+        self.writer.write(bytes(encode_request(message, version, self._correlation_id, "swarm")))
+        return self._correlation_id
+
+    async def receive(self) -> bytes:
+        """The next answer's frame without its length; EOFError when the broker has closed."""
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            try:
+                (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+                return await self.reader.readexactly(size)
+            except (asyncio.IncompleteReadError, ConnectionError) as gone:
+                raise EOFError("the broker closed the connection") from gone
+
+    async def ask(self, message: Any, version: int) -> Any:
+        """The answer to one request."""
+        correlation_id = self.send(message, version)
+        frame = await self.receive()
+        assert struct.unpack_from(">i", frame) == (correlation_id,)
+        return decode_response(api_of(message), version, frame)
+
+    async def is_closed(self) -> bool:
+        """Whether the broker closes the connection, without having sent anything."""
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    def close(self) -> None:
+        """Close without a word."""
+        self.writer.transport.abort()
+
+
+async def connect(port: int, count: int) -> list[Peer]:
+    """That many connections, one after another in batches."""
+    peers: list[Peer] = []
+    while len(peers) < count:
+        batch = min(100, count - len(peers))
+        opened = [asyncio.open_connection("127.0.0.1", port) for _ in range(batch)]
+        peers += [Peer(*pair) for pair in await asyncio.gather(*opened)]
+    return peers
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory the process has in RAM."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError("no VmRSS")
+
+
+def open_descriptors(pid: int) -> int:
+    """Open files and sockets of the process."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
