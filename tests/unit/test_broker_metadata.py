@@ -59,6 +59,17 @@ def test_a_leader_epoch_rises_with_each_start():
     assert log.end_offset_for_epoch(1) == (1, 2)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_only_carry_topic_ids_refuse_to_ask_by_them(version):
+    broker = BrokerOnDisk()
+    topic_id = broker.create_topic("orders").topic_id
+    for name, each_id in (("orders", topic_id), (None, topic_id), (None, None)):
+        (answer,) = metadata(broker, version, topics=wanted(name, each_id)).topics
+        assert (answer.error_code, answer.name) == (ErrorCode.INVALID_REQUEST, name or "")
+    (answer,) = metadata(broker, version, topics=wanted("orders")).topics
+    assert (answer.error_code, answer.topic_id) == (0, topic_id)
+
+
 @pytest.mark.parametrize("crash_after", range(1, 12))
 def test_a_crash_at_any_operation_of_a_creation_leaves_all_of_a_topic_or_nothing(crash_after):
     broker = BrokerOnDisk()

@@ -14,6 +14,9 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.METADATA].response
 
+TOPIC_ID_VERSION = 12
+"""Versions 10 and 11 have the field, but ask by name only (KAFKA-10774)."""
+
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """All topics for a null list (an empty one in version 0), else those asked for."""
@@ -21,6 +24,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     wanted = message.topics
     if wanted is None or (request.api_version == 0 and not wanted):
         topics = [_topic(state, topic) for _, topic in sorted(state.image.topics.items())]
+    elif request.api_version < TOPIC_ID_VERSION and any(map(_has_id_or_no_name, wanted)):
+        topics = [_error(entry.name or "", ErrorCode.INVALID_REQUEST) for entry in wanted]
     else:
         may_create = request.api_version < 4 or bool(message.allow_auto_topic_creation)
         topics = [_wanted(state, entry, may_create, effects) for entry in wanted]
@@ -36,6 +41,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         topics=topics,
         error_code=0,
     )
+
+
+def _has_id_or_no_name(entry: Any) -> bool:
+    return entry.name is None or entry.topic_id not in (None, ZERO_ID)
 
 
 def _wanted(state: BrokerState, entry: Any, may_create: bool, effects: Effects) -> Any:
