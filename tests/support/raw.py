@@ -18,7 +18,8 @@ from txnlog_spark.wire.messages import APIS, ApiKey, api_of
 from txnlog_spark.wire.records import Record, encode_batch
 
 TIMEOUT_S = 30.0
-RETRIES = 200
+RETRIES = 400
+PAUSE_S = 0.05
 RETRIABLE = {
     "COORDINATOR_NOT_AVAILABLE",
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -79,13 +80,14 @@ class RawProducer:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
     last_offset: int = -1
     retries: bool = True
+    pause_s: float = PAUSE_S
 
     def _retry(self, attempt) -> str:
         for _ in range(RETRIES):
             error = attempt()
             if error not in RETRIABLE or not self.retries:
                 return error
-            pause()
+            pause(self.pause_s)
         return error
 
     def find_coordinator(self, key: str | None = None, key_type: int = 1) -> str:
