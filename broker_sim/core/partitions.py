@@ -129,12 +129,9 @@ class PartitionTable:
         effects: Effects,
         *,
         origin: AppendOrigin,
-        supports_epoch_bump: bool = False,
     ) -> AppendResult:
         """Append batches; the log commits them, there is one replica."""
-        result = log.append(
-            records, origin=origin, effects=effects, supports_epoch_bump=supports_epoch_bump
-        )
+        result = log.append(records, origin=origin, effects=effects)
         if result.error is ErrorCode.NONE and not result.duplicate:
             self.changed.add((log.topic, log.partition))
         return result

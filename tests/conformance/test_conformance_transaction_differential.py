@@ -1,96 +1,119 @@
-"""Random requests to two transaction coordinators, ours and Apache Kafka's: the same answers.
+"""Random requests to two brokers, ours and Apache Kafka's: the same answers, and the same records.
 
-Each sequence runs on a fresh transactional id at both brokers. Producer ids differ, so answers are
-compared as (error, which of the ids seen so far, epoch). CONCURRENT_TRANSACTIONS is retried: how
-long markers take is no rule.
+Each sequence (see `support.transaction_steps`) runs on a fresh transactional id and group at both
+brokers; answers, admin views, and in the end the batches and aborted transactions that readers
+get, have to be equal. One thread per broker, one request at a time: Kafka mixes the requests of
+several connections into one verification, and then answers one in the words meant for the other.
+
+A failure prints its seed and the shortest part of the sequence that still differs.
 """
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from support.apache_kafka import ApacheKafka
 from support.availability import check_available
 from support.librdkafka import create_topic
-from support.raw import Connection, RawProducer
+from support.raw import Connection
+from support.sim_broker import SimBroker
+from support.transaction_steps import Side, Step, build_sequence
 
-SEQUENCES = 60
-REQUESTS = 14
-KINDS = (
-    "init", "resume", "add", "add", "add", "offsets",
-    "commit v4", "abort v4", "commit v5", "abort v5", "commit v5", "abort v5",
-)  # fmt: skip
+STEPS = 14
+SEEDS = {2: range(400), 1: range(400, 650)}
+"""Which seeds run under which transaction.version; `make chaos` runs more of them."""
+CHAOS_SEEDS = {2: range(1000, 5000), 1: range(5000, 8000)}
+DIFFERENCES_MAX = 3
+"""So many differing sequences are reduced and shown, the others are counted."""
 
-Request = tuple[str, int, int]
-"""(kind, whose identity: 0 the newest, 1 the one before, .., epoch added to it)."""
-
-
-def build_sequence(seed: int) -> list[Request]:
-    rng = random.Random(seed)
-    sequence: list[Request] = [("init", 0, 0)]
-    for _ in range(REQUESTS):
-        age = rng.choice((0, 0, 0, 0, 1, 1, 2))
-        drift = rng.choice((0, 0, 0, 0, 0, 0, -1, 1))
-        sequence.append((rng.choice(KINDS), age, drift))
-    return sequence
+Answers = list[Any]
 
 
-@dataclass
-class Side:
-    """One broker's view of a sequence."""
+class Pair:
+    """One broker of each kind, with a topic of two partitions."""
 
-    producer: RawProducer
-    topic: str
-    identities: list[tuple[int, int]] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
+    def __init__(self, brokers: Sequence[Any], topic: str, name: Callable[[str], str]) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._name = name
+        for broker in brokers:
+            create_topic(broker.bootstrap_servers, topic, 2)
 
-    def ask(self, request: Request) -> tuple[str, int, int]:
-        """(error, index of the producer id, epoch) after one request."""
-        kind, age, drift = request
-        if self.identities:
-            producer_id, epoch = self.identities[max(-1 - age, -len(self.identities))]
-            self.producer.producer_id = producer_id
-            self.producer.producer_epoch = max(epoch + drift, 0)
-        before = self.producer.identity
-        error = self._send(kind)
-        after = self.producer.identity
-        if error == "NONE" and (after != before or kind in ("init", "resume")):
-            if after[0] not in self.ids:
-                self.ids.append(after[0])
-            if after not in self.identities:
-                self.identities.append(after)
-        known = self.ids.index(after[0]) if after[0] in self.ids else -1
-        return error, known, after[1]
+    def answers(self, sequences: Sequence[Sequence[Step]]) -> list[tuple[Answers, Answers]]:
+        """(ours, theirs) of each sequence."""
+        named = [(self._name("differential"), sequence) for sequence in sequences]
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(self._run, broker, named) for broker in self._brokers]
+            return list(zip(*(job.result() for job in jobs), strict=True))
 
-    def _send(self, kind: str) -> str:
-        producer = self.producer
-        if kind in ("init", "resume"):
-            return producer.init(resume=kind == "resume")
-        if kind == "add":
-            return producer.add_partitions(self.topic, 0)
-        if kind == "offsets":
-            return producer.add_offsets("differential")
-        word, version = kind.split(" v")
-        return producer.end(commit=word == "commit", version=int(version))
+    def _run(self, broker: Any, named: Sequence[tuple[str, Sequence[Step]]]) -> list[Answers]:
+        with Connection(broker.port) as connection:
+            return [self._run_one(connection, *each) for each in named]
+
+    def _run_one(self, connection: Connection, name: str, sequence: Sequence[Step]) -> Answers:
+        side = Side(connection, self._topic, transactional_id=name, group=name)
+        return [*(side.ask(step) for step in sequence), side.finish()]
+
+    def reduce(self, sequence: Sequence[Step]) -> str:
+        """The shortest part of a differing sequence that still differs, step by step."""
+        kept, differing = list(sequence), None
+        for index in reversed(range(1, len(sequence))):
+            shorter = kept[:index] + kept[index + 1 :]
+            ((ours, theirs),) = self.answers([shorter])
+            if ours != theirs:
+                kept, differing = shorter, (ours, theirs)
+        if differing is None:
+            ((ours, theirs),) = self.answers([kept])
+            differing = ours, theirs
+        lines = [
+            f"  {step}\n    ours   {ours}\n    theirs {theirs}"
+            for step, ours, theirs in zip([*kept, "finish"], *differing, strict=True)
+        ]
+        return "\n".join(lines)
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
+def pair(request, shared_brokers, tmp_path_factory, unique_names) -> Iterator[tuple[int, Pair]]:
+    """(transaction.version, the two brokers)."""
+    check_available("apache_kafka")
+    version = request.param
+    topic = unique_names("differential")
+    if version == 2:
+        brokers = [shared_brokers("broker_sim"), shared_brokers("apache_kafka")]
+        yield version, Pair(brokers, topic, unique_names)
+        return
+    folder = tmp_path_factory.mktemp("version-1")
+    with (
+        SimBroker(folder / "broker_sim", transaction_version=version) as ours,
+        ApacheKafka(folder / "apache_kafka", transaction_version=version) as theirs,
+    ):
+        yield version, Pair([ours, theirs], topic, unique_names)
+
+
+def check_alike(pair: Pair, seeds: range) -> None:
+    """Fails with the differing seeds, the first few of them reduced."""
+    sequences = [build_sequence(seed, STEPS) for seed in seeds]
+    answers = pair.answers(sequences)
+    differing = [
+        (seed, sequence)
+        for seed, sequence, (ours, theirs) in zip(seeds, sequences, answers, strict=True)
+        if ours != theirs
+    ]
+    shown = [f"seed {seed}:\n{pair.reduce(steps)}" for seed, steps in differing[:DIFFERENCES_MAX]]
+    assert not differing, f"{len(differing)} of {len(seeds)} sequences differ\n" + "\n".join(shown)
 
 
 @pytest.mark.kafka
-def test_random_requests_are_answered_alike(shared_brokers, unique):
-    check_available("apache_kafka")
-    brokers = [shared_brokers("broker_sim"), shared_brokers("apache_kafka")]
-    topic = unique("differential")
-    for broker in brokers:
-        create_topic(broker.bootstrap_servers, topic, 1)
-    with Connection(brokers[0].port) as ours, Connection(brokers[1].port) as theirs:
-        for seed in range(SEQUENCES):
-            sides = [
-                Side(RawProducer(connection, unique(f"t{seed}")), topic)
-                for connection in (ours, theirs)
-            ]
-            for side in sides:
-                assert side.producer.find_coordinator() == "NONE"
-            told = []
-            for request in build_sequence(seed):
-                told.append((request, *(side.ask(request) for side in sides)))
-                assert told[-1][1] == told[-1][2], f"seed {seed}, (request, ours, theirs): {told}"
+def test_random_requests_are_answered_alike(pair):
+    version, brokers = pair
+    check_alike(brokers, SEEDS[version])
+
+
+@pytest.mark.kafka
+@pytest.mark.chaos
+def test_many_random_requests_are_answered_alike(pair):
+    version, brokers = pair
+    check_alike(brokers, CHAOS_SEEDS[version])

@@ -18,7 +18,6 @@ from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import decode_marker, decode_records, parse_header
 
-UNKNOWN_ID = "never-initialised"
 UNKNOWN_TOPIC = "no-such-topic"
 FETCH_VERSION = 11
 PAUSE_S = 0.002
@@ -92,8 +91,9 @@ class Side:
     base: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        self.unknown_id = f"{self.transactional_id}-unknown"
         self.producer = RawProducer(self.connection, self.transactional_id, pause_s=PAUSE_S)
-        for key, key_type in ((self.transactional_id, 1), (UNKNOWN_ID, 1), (self.group, 0)):
+        for key, key_type in ((self.transactional_id, 1), (self.unknown_id, 1), (self.group, 0)):
             assert self.producer.find_coordinator(key, key_type) == "NONE"
         self.base = tuple(self._end(partition) for partition in (0, 1))
 
@@ -106,7 +106,7 @@ class Side:
         self._take_identity(step)
         producer = self.producer
         producer.transactional_id = (
-            UNKNOWN_ID if "unknown id" in step.detail else self.transactional_id
+            self.unknown_id if "unknown id" in step.detail else self.transactional_id
         )
         before = producer.identity
         error = self._send(step)
@@ -303,11 +303,37 @@ class Side:
         return self.connection.ask(request, 5).topics[0].partitions[0].offset
 
     def _fetched(self, partition: int) -> tuple:
+        """All batches up to the last stable offset, and what a reader needs to judge them."""
+        base = self.base[partition]
+        aborted: set[tuple[str, int]] = set()
+        batches: list[tuple] = []
+        offset = base
+        while True:
+            answer = self._fetch(partition, offset)
+            aborted |= {
+                (self._name(each.producer_id), each.first_offset - base)
+                for each in answer.aborted_transactions or []
+            }
+            for next_offset, batch in self._batches(bytes(answer.records or b""), base):
+                if next_offset > offset:
+                    batches.append(batch)
+                    offset = next_offset
+            if answer.error_code or offset >= answer.last_stable_offset:
+                break
+        return (
+            error_name(answer.error_code),
+            answer.high_watermark - base,
+            answer.last_stable_offset - base,
+            sorted(aborted),
+            batches,
+        )
+
+    def _fetch(self, partition: int, offset: int) -> Any:
+        """One answer of read_committed; it may end before the last stable offset."""
         cls = message_class(ApiKey.FETCH)
         topic = cls.FetchTopic
-        base = self.base[partition]
         place = topic.FetchPartition(
-            partition=partition, current_leader_epoch=-1, fetch_offset=base,
+            partition=partition, current_leader_epoch=-1, fetch_offset=offset,
             last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=2**20,
         )  # fmt: skip
         request = cls(
@@ -315,18 +341,7 @@ class Side:
             session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
             topics=[topic(topic=self.topic, partitions=[place])],
         )  # fmt: skip
-        answer = self.connection.ask(request, FETCH_VERSION).responses[0].partitions[0]
-        aborted = sorted(
-            (self._name(each.producer_id), each.first_offset - base)
-            for each in answer.aborted_transactions or []
-        )
-        return (
-            error_name(answer.error_code),
-            answer.high_watermark - base,
-            answer.last_stable_offset - base,
-            aborted,
-            list(self._batches(bytes(answer.records or b""), base)),
-        )
+        return self.connection.ask(request, FETCH_VERSION).responses[0].partitions[0]
 
     def _batches(self, data: bytes, base: int):
         position = 0
@@ -343,10 +358,13 @@ class Side:
                 assert marker is not None
                 values = (marker.marker_type.name, marker.coordinator_epoch)
             yield (
-                header.base_offset - base,
-                self._name(header.producer_id),
-                header.producer_epoch,
-                header.base_sequence,
-                header.is_transactional,
-                values,
+                header.next_offset,
+                (
+                    header.base_offset - base,
+                    self._name(header.producer_id),
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.is_transactional,
+                    values,
+                ),
             )

@@ -174,13 +174,47 @@ def test_version_12_adds_the_partition_itself_and_end_txn_5_gives_the_next_epoch
     assert {r.error_code for r in late} == {ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-def test_version_12_does_not_add_when_the_cluster_is_at_transaction_version_1():
+def test_version_12_adds_the_partition_whatever_transaction_version_is_finalized():
+    """As in Kafka: clients look at the finalized feature, the broker at the request's version."""
     broker = BrokerOnDisk({"transaction.version": 1})
     broker.create_topic("orders")
     ids = init(broker)
     data = {("orders", 0): transactional(ids, "a")}
     result = broker.produce_bytes(data, transactional_id="t", version=12)[0]
-    assert result.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert result.error_code == 0
+
+
+def test_transactional_batches_of_two_producers_in_one_request_are_no_mapping(broker):
+    ids = init(broker)
+    data = {
+        ("orders", 0): transactional(ids, "a"),
+        ("orders", 1): transactional((ids[0] + 1, 0), "b"),
+    }
+    results = broker.produce_bytes(data, transactional_id="t", version=12)
+    assert {r.error_code for r in results} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert broker.fetch("orders").high_watermark == 0
+
+
+def test_an_epoch_older_than_the_partitions_is_refused_before_the_coordinator_is_asked(broker):
+    """KAFKA-18042: whatever the coordinator would say of the id."""
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a")}
+    assert broker.produce_bytes(data, transactional_id="t", version=12)[0].error_code == 0
+    assert end(broker, ids, commit=False, version=5).error_code == 0
+    late = broker.produce_bytes(data, transactional_id="another", version=12)[0]
+    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_may_not_overtake_one_that_the_coordinator_refused(broker):
+    ids = init(broker)
+    first = {("orders", 0): transactional(ids, "a")}
+    second = {("orders", 0): transactional(ids, "b", sequence=1)}
+    refused = broker.produce_bytes(first, transactional_id="t", version=11)[0]
+    assert refused.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    overtaking = broker.produce_bytes(second, transactional_id="t", version=12)[0]
+    assert overtaking.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for data in (first, second):
+        assert broker.produce_bytes(data, transactional_id="t", version=11)[0].error_code == 0
 
 
 def test_a_fenced_producer_is_told_so_by_the_partition(broker):

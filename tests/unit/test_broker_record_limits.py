@@ -118,7 +118,7 @@ def _add_partition(broker: BrokerOnDisk, producer_id: int, producer_epoch: int) 
     return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
 
-def test_end_txn_of_a_newer_client_is_one_of_version_1_on_a_cluster_of_version_1() -> None:
+def test_end_txn_5_bumps_the_epoch_whatever_transaction_version_is_finalized() -> None:
     broker = BrokerOnDisk({"transaction.version": 1})
     broker.create_topic("out")
     message = request(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"])
@@ -129,4 +129,5 @@ def test_end_txn_of_a_newer_client_is_one_of_version_1_on_a_cluster_of_version_1
         assert _add_partition(broker, **ids) == 0
         message = request(ApiKey.END_TXN, transactional_id="t", committed=committed, **ids)
         answer = broker.ask(message, 5)
-        assert (answer.error_code, answer.producer_epoch) == (0, -1)
+        assert (answer.error_code, answer.producer_epoch) == (0, ids["producer_epoch"] + 1)
+        ids["producer_epoch"] = answer.producer_epoch

@@ -167,9 +167,16 @@ def test_an_old_epoch_is_told_so_before_it_is_told_to_be_unverified():
     assert result.error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def begin_verification(on_disk: LogOnDisk, epoch: int, sequence: int, *, bumps: bool = False):
+    return on_disk.log.begin_verification(
+        7, epoch, sequence, on_disk.effects(), supports_epoch_bump=bumps
+    )
+
+
 def test_a_later_batch_may_not_overtake_one_that_was_refused():
     on_disk = LogOnDisk()
-    send(on_disk, 0, 0, 5, transactional=True, verified=False)
+    assert begin_verification(on_disk, 0, 0) is None
+    assert begin_verification(on_disk, 0, 5) is None
     assert send(on_disk, 0, 5, transactional=True).error == OOO
     assert send(on_disk, 0, 0, 5, transactional=True).error == ErrorCode.NONE
     assert send(on_disk, 0, 5, transactional=True).error == ErrorCode.NONE
@@ -177,9 +184,45 @@ def test_a_later_batch_may_not_overtake_one_that_was_refused():
 
 def test_under_transaction_version_2_an_unknown_producer_starts_at_zero():
     on_disk = LogOnDisk()
-    more = {"transactional": True, "supports_epoch_bump": True}
-    assert send(on_disk, 0, 3, **more).error == OOO
-    assert send(on_disk, 0, 0, **more).error == ErrorCode.NONE
+    begin_verification(on_disk, 0, 3, bumps=True)
+    assert send(on_disk, 0, 3, transactional=True).error == OOO
+    assert send(on_disk, 0, 0, transactional=True).error == ErrorCode.NONE
+
+
+def test_what_was_refused_in_an_older_epoch_does_not_hold_the_newer_one_back():
+    on_disk = LogOnDisk()
+    begin_verification(on_disk, 0, 0)
+    begin_verification(on_disk, 1, 4)
+    assert send(on_disk, 1, 4, transactional=True).error == ErrorCode.NONE
+
+
+def test_an_older_epoch_is_refused_before_it_is_verified():
+    on_disk = LogOnDisk()
+    send(on_disk, 3, 0)
+    assert begin_verification(on_disk, 2, 0).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert begin_verification(on_disk, 3, 1) is None
+
+
+def test_the_marker_before_the_next_transaction_of_version_2_does_not_forget_its_sequence():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, transactional=True)
+    begin_verification(on_disk, 1, 2, bumps=True)
+    on_disk.mark(7, 1, "commit")
+    assert send(on_disk, 1, 3, transactional=True).error == OOO
+    begin_verification(on_disk, 1, 0, bumps=True)
+    assert send(on_disk, 1, 0, transactional=True).error == ErrorCode.NONE
+
+
+def test_a_marker_with_the_last_epoch_ends_what_that_epoch_began():
+    """Only an epoch that was forged can be 32767 in data; it cannot rise any more."""
+    on_disk = LogOnDisk()
+    for epoch, expected in ((32766, ErrorCode.INVALID_PRODUCER_EPOCH), (32767, ErrorCode.NONE)):
+        send(on_disk, epoch, 0, transactional=True)
+        marker = records.TransactionMarker(7, epoch, records.MarkerType.ABORT, 0)
+        effects = on_disk.effects()
+        answer = on_disk.log.append_marker(marker, effects=effects, transaction_version=2)
+        on_disk.carry_out(effects)
+        assert answer.error == expected
 
 
 # --------------------------------------------------------------------------- expiry

@@ -120,6 +120,14 @@ def test_with_the_epoch_used_up_there_is_a_new_producer_id(state, expected) -> N
         assert world.init(**expected) == ProducerIdResult(E.NONE, 1000, 0)
 
 
+@pytest.mark.parametrize("epoch", [EPOCH_LAST - 1, 0])
+def test_with_the_epoch_used_up_any_other_epoch_is_an_unknown_error(epoch) -> None:
+    """Also the retry of the bump to it: Kafka has no answer there (`IllegalStateException`)."""
+    world = build_world(S.EMPTY, producer_epoch=EPOCH_LAST - 1)
+    assert world.init(**holder(PID, EPOCH_LAST - 1)).producer_epoch == EPOCH_LAST
+    assert world.init(**holder(PID, epoch)).error is E.UNKNOWN_SERVER_ERROR
+
+
 def test_the_fence_of_the_last_epoch_in_version_1_is_followed_by_a_new_producer_id() -> None:
     world = build_world(
         S.ONGOING, ONE_V1, producer_epoch=EPOCH_LAST, partitions=frozenset({("data", 0)})

@@ -115,8 +115,9 @@ def test_add_offsets_adds_the_groups_partition() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_the_epoch_that_is_reserved_for_fencing_is_nobodys(version) -> None:
-    """On a cluster of version 1 a fence at the last epoch leaves it in the log."""
+def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(version) -> None:
+    """On a cluster of version 1 a fence at the last epoch leaves 32767 in the log. Nobody was
+    given it; who names it nevertheless is taken for its holder, and can only abort in version 2."""
     host = MemoryHost.holding(
         build_metadata(S.ONGOING, producer_epoch=EPOCH_LAST, partitions=frozenset({A}))
     )
@@ -125,13 +126,25 @@ def test_the_epoch_that_is_reserved_for_fencing_is_nobodys(version) -> None:
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
     assert world.transactions.describe("t").producer_epoch == EPOCH_MAX
     reserved = ProducerIdResult(E.NONE, PID, EPOCH_MAX)
-    for commits in (True, False):
-        assert world.end(reserved, commit=commits, version=version).error is E.PRODUCER_FENCED
-    assert world.begin(reserved, A, version=version) is E.PRODUCER_FENCED
-    assert set(verify(world, reserved, A).values()) == {E.PRODUCER_FENCED}
-    again = world.init(producer_id=PID, producer_epoch=EPOCH_MAX)
-    assert again.error is E.PRODUCER_FENCED
-    assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
+    assert world.begin(reserved, A, version=version) is E.NONE
+    committed = world.end(reserved, commit=True, version=version)
+    if version == 0:
+        assert committed.error is E.NONE
+        assert world.init(producer_id=PID, producer_epoch=EPOCH_MAX).producer_id == 1000
+    else:
+        assert (committed.error, world.state()) == (E.UNKNOWN_SERVER_ERROR, "Ongoing")
+        assert world.end(reserved, commit=False) == ProducerIdResult(E.NONE, 1000, 0)
+        assert world.state() == "CompleteAbort"
+
+
+def test_a_timeout_at_the_last_epoch_ends_the_transaction_in_version_2() -> None:
+    host = MemoryHost.holding(
+        build_metadata(S.ONGOING, producer_epoch=EPOCH_MAX, partitions=frozenset({A}))
+    )
+    host.create(*A)
+    world = World(ONE, host=host)
+    assert world.init().error is E.CONCURRENT_TRANSACTIONS
+    assert world.init() == ProducerIdResult(E.NONE, 1000, 1)
 
 
 # ---------------------------------------------------------------- timeouts and expiry

@@ -13,7 +13,7 @@ from typing import Any
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
 from broker_sim.core.handlers.transactional import (
     Producer,
-    has_epoch_bump,
+    is_asked,
     join_transaction,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
@@ -35,6 +35,11 @@ _UNAUTHORIZED = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     "a transactional batch in a request without a transactional id",
 )
+
+_MIXED_PRODUCERS = AppendResult(
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer"
+)
+_NOT_IN_TRANSACTION = "The partition is not in a transaction that the coordinator knows."
 
 _TO_NOT_ENOUGH_REPLICAS = frozenset(
     {
@@ -69,10 +74,12 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message | 
         for topic in message.topic_data
         for entry in topic.partition_data
     ]
-    verified = _verify(state, request, targets, effects)
+    mixed = len(_producers(targets)) > 1
+    refused = {} if mixed else _verify(state, request, targets, effects)
     for target in targets:
         key = (target.topic, target.partition)
-        results[key] = _append(state, request, target, verified.get(key), effects)
+        refusal = _MIXED_PRODUCERS if mixed else refused.get(key)
+        results[key] = refusal or _append(state, target, effects)
     if message.acks == 0:
         _answer_without_acks(request, results, effects)
         return None
@@ -200,24 +207,46 @@ def _is_transactional(records: bytes | None) -> bool:
 # --------------------------------------------------------------------------- transactions
 
 
+def _producers(targets: list[_Target]) -> set[tuple[int, int]]:
+    """(producer id, epoch) of all transactional batches."""
+    headers = [target.header for target in targets if target.header is not None]
+    return {(h.producer_id, h.producer_epoch) for h in headers if h.is_transactional}
+
+
 def _verify(
     state: BrokerState, request: Request, targets: list[_Target], effects: Effects
-) -> dict[TopicPartition, ErrorCode]:
-    """The coordinator's word on partitions where no transaction of the producer is open."""
-    unknown: dict[Producer, list[TopicPartition]] = {}
+) -> dict[TopicPartition, AppendResult]:
+    """Refusals of partitions where no transaction of the producer is open: the epoch is older than
+    what the partition knows, or the coordinator says no."""
+    refused: dict[TopicPartition, AppendResult] = {}
+    adds = request.api_version >= ADD_PARTITIONS_VERSION
+    asked: list[TopicPartition] = []
     for target in targets:
-        header, log = target.header, target.log
+        header, log, key = target.header, target.log, (target.topic, target.partition)
         if target.refused is not None or header is None or log is None:
             continue
         ids = (header.producer_id, header.producer_epoch)
-        if header.is_transactional and not log.has_open_transaction(*ids):
-            producer = Producer(request.message.transactional_id, *ids)
-            unknown.setdefault(producer, []).append((target.topic, target.partition))
-    adds = request.api_version >= ADD_PARTITIONS_VERSION
-    verdicts: dict[TopicPartition, ErrorCode] = {}
-    for producer, partitions in unknown.items():
-        verdicts.update(join_transaction(state, producer, partitions, effects, adds=adds))
-    return {p: _verification_error(e, request.api_version) for p, e in verdicts.items()}
+        if not header.is_transactional or log.has_open_transaction(*ids):
+            continue
+        if not is_asked(state, adds=adds):
+            continue
+        rejection = log.begin_verification(
+            *ids, header.base_sequence, effects, supports_epoch_bump=adds
+        )
+        if rejection is not None:
+            refused[key] = AppendResult(rejection.error, rejection.message)
+            continue
+        asked.append(key)
+    if not asked:
+        return refused
+    ((producer_id, producer_epoch),) = _producers(targets)
+    producer = Producer(request.message.transactional_id, producer_id, producer_epoch)
+    verdicts = join_transaction(state, producer, asked, effects, adds=adds)
+    for key, verdict in verdicts.items():
+        if verdict is not ErrorCode.NONE:
+            error = _verification_error(verdict, request.api_version)
+            refused[key] = AppendResult(error, _NOT_IN_TRANSACTION)
+    return refused
 
 
 def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
@@ -231,24 +260,7 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
     return error
 
 
-def _append(
-    state: BrokerState,
-    request: Request,
-    target: _Target,
-    verdict: ErrorCode | None,
-    effects: Effects,
-) -> AppendResult:
+def _append(state: BrokerState, target: _Target, effects: Effects) -> AppendResult:
     if target.refused is not None or target.log is None:
         return target.refused or AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if verdict is not None and verdict is not ErrorCode.NONE:
-        return AppendResult(
-            verdict, "The partition is not in a transaction that the coordinator knows."
-        )
-    bumps = request.api_version >= ADD_PARTITIONS_VERSION and has_epoch_bump(state)
-    return state.partitions.append(
-        target.log,
-        target.records,
-        effects,
-        origin=AppendOrigin.CLIENT,
-        supports_epoch_bump=bumps,
-    )
+    return state.partitions.append(target.log, target.records, effects, origin=AppendOrigin.CLIENT)

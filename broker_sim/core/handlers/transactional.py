@@ -12,7 +12,8 @@ from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 
 EPOCH_BUMP_VERSION = 2
-"""The transaction.version in which partitions are added by the requests that write to them."""
+"""The transaction.version whose clients let the requests that write to partitions add them. It is
+the version of the request that counts, as in Kafka, whatever the cluster was finalized at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,10 @@ class Producer:
     producer_epoch: int
 
 
-def has_epoch_bump(state: BrokerState) -> bool:
-    """Whether the cluster is at transaction version 2."""
-    return state.config.integer("transaction.version") >= EPOCH_BUMP_VERSION
+def is_asked(state: BrokerState, *, adds: bool) -> bool:
+    """Whether the coordinator has a word in this append: it always has when partitions are added,
+    and for older requests unless verification is switched off."""
+    return adds or state.config.boolean("transaction.partition.verification.enable")
 
 
 def join_transaction(
@@ -42,7 +44,7 @@ def join_transaction(
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1), unless verification is switched off.
     """
-    if adds and has_epoch_bump(state):
+    if adds:
         error = state.transactions.add_partitions(
             producer.transactional_id,
             partitions,
@@ -52,7 +54,7 @@ def join_transaction(
             client_transaction_version=EPOCH_BUMP_VERSION,
         )
         return dict.fromkeys(partitions, error)
-    if not state.config.boolean("transaction.partition.verification.enable"):
+    if not is_asked(state, adds=adds):
         return dict.fromkeys(partitions, ErrorCode.NONE)
     return state.transactions.verify_partitions(
         producer.transactional_id,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
 from broker_sim.core.handlers.offsets import commit_topics, split_known, topic_names
-from broker_sim.core.handlers.transactional import Producer, join_transaction
+from broker_sim.core.handlers.transactional import Producer, is_asked, join_transaction
 from broker_sim.core.metadata import GROUP_METADATA_TOPIC
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import NO_SEQUENCE
 
 _Response = APIS[ApiKey.TXN_OFFSET_COMMIT].response
 _Topic = _Response.TxnOffsetCommitResponseTopic
@@ -72,15 +73,16 @@ def _join_transaction(state: BrokerState, request: Request, effects: Effects) ->
     state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects)
     partition = (GROUP_METADATA_TOPIC, state.groups.partition_for(message.group_id))
     log = state.partitions.get(*partition)
-    if log is not None and log.has_open_transaction(message.producer_id, message.producer_epoch):
-        return ErrorCode.NONE
-    errors = join_transaction(
-        state,
-        Producer(message.transactional_id, message.producer_id, message.producer_epoch),
-        [partition],
-        effects,
-        adds=request.api_version >= ADD_PARTITIONS_VERSION,
-    )
+    ids = (message.producer_id, message.producer_epoch)
+    adds = request.api_version >= ADD_PARTITIONS_VERSION
+    if log is not None:
+        if log.has_open_transaction(*ids) or not is_asked(state, adds=adds):
+            return ErrorCode.NONE
+        rejection = log.begin_verification(*ids, NO_SEQUENCE, effects, supports_epoch_bump=adds)
+        if rejection is not None:
+            return rejection.error
+    producer = Producer(message.transactional_id, *ids)
+    errors = join_transaction(state, producer, [partition], effects, adds=adds)
     return _coordinator_error(errors[partition], request.api_version)
 
 

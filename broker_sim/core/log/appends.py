@@ -44,8 +44,6 @@ class AppendContext:
 
     origin: AppendOrigin
     verified: bool
-    supports_epoch_bump: bool
-    now_ms: int
 
 
 def check_producers(
@@ -70,7 +68,10 @@ def check_producers(
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return DuplicateBatch(duplicate)
-        rejection = _check_verified(entry, verification, header, context)
+        rejection = _check_verified(entry, header, context)
+        if rejection is None and context.origin is AppendOrigin.CLIENT:
+            rejection = check_producer_epoch(entry, header.producer_epoch)
+            rejection = rejection or verification.check_sequence(entry, header)
         if rejection is None:
             rejection = check_data_batch(entry, header, context.origin)
         if rejection is not None:
@@ -80,10 +81,7 @@ def check_producers(
 
 
 def _check_verified(
-    entry: ProducerStateEntry,
-    verification: VerificationStates,
-    header: BatchHeader,
-    context: AppendContext,
+    entry: ProducerStateEntry, header: BatchHeader, context: AppendContext
 ) -> Rejection | None:
     """The first batch of a transaction needs the coordinator's word that it is part of one.
 
@@ -96,18 +94,12 @@ def _check_verified(
     if context.origin is AppendOrigin.REPLICATION or not header.is_transactional or is_open:
         return None
     rejection = check_producer_epoch(entry, header.producer_epoch)
-    if rejection is not None:
+    if rejection is not None or context.verified:
         return rejection
-    if not context.verified:
-        if context.origin is AppendOrigin.CLIENT:
-            verification.refused(header, context.now_ms)
-        return Rejection(
-            ErrorCode.INVALID_TXN_STATE,
-            f"the batch of producer {header.producer_id} was not part of an ongoing transaction",
-        )
-    if context.origin is AppendOrigin.CLIENT:
-        return verification.check_sequence(entry, header, context.supports_epoch_bump)
-    return None
+    return Rejection(
+        ErrorCode.INVALID_TXN_STATE,
+        f"the batch of producer {header.producer_id} was not part of an ongoing transaction",
+    )
 
 
 def stamp(

@@ -24,7 +24,11 @@ from broker_sim.core.log import files, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
-from broker_sim.core.log.producer_state import VerificationStates, check_marker
+from broker_sim.core.log.producer_state import (
+    VerificationStates,
+    check_marker,
+    check_producer_epoch,
+)
 from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
 from broker_sim.core.log.timestamps import Decompress, find_timestamp
 from broker_sim.core.log.validation import IncomingBatch, parse_append
@@ -157,20 +161,18 @@ class PartitionLog:
         origin: AppendOrigin,
         effects: Effects,
         verified: bool = True,
-        supports_epoch_bump: bool = False,
     ) -> AppendResult:
         """Append one or more record batches, all or none.
 
         CLIENT and COORDINATOR batches get offsets and the leader epoch; REPLICATION keeps both.
         `verified` says that the transaction coordinator has confirmed the partition (or that no
-        verification is asked for); `supports_epoch_bump` that the producer speaks transaction
-        version 2. A refused append changes nothing.
+        verification is asked for). A refused append changes nothing.
         """
         now_ms = effects.now_ms
         batches = parse_append(bytes(data), origin=origin, config=self.config, now_ms=now_ms)
         if isinstance(batches, Rejection):
             return self._refused(batches)
-        context = AppendContext(origin, verified, supports_epoch_bump, now_ms)
+        context = AppendContext(origin, verified)
         verdict = check_producers(self._producers, self._verification, batches, context)
         if isinstance(verdict, Rejection):
             return self._refused(verdict)
@@ -193,6 +195,29 @@ class PartitionLog:
         data = bytearray(encode_marker(marker, timestamp=effects.now_ms))
         batch = IncomingBatch(parse_header(data), 0, marker)
         return self._write([batch], data, AppendOrigin.COORDINATOR, effects)
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        sequence: int,
+        effects: Effects,
+        *,
+        supports_epoch_bump: bool,
+    ) -> Rejection | None:
+        """A batch that begins a transaction here has come, and the coordinator is asked next.
+
+        Its sequence is remembered, so that none after it can be the first when it is refused. An
+        epoch that is older than what the log knows need not be asked about (KAFKA-18042).
+        """
+        entry = self._producers.entry(producer_id)
+        rejection = check_producer_epoch(entry, producer_epoch)
+        if rejection is None:
+            now_ms = effects.now_ms
+            self._verification.begin(
+                producer_id, producer_epoch, sequence, supports_epoch_bump, now_ms
+            )
+        return rejection
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
         """Whether the producer (in this epoch) has undecided data here."""
@@ -243,7 +268,7 @@ class PartitionLog:
     def _replay(
         self, header: BatchHeader, marker: TransactionMarker | None, effects: Effects
     ) -> None:
-        self._verification.forget(header.producer_id)
+        self._verification.replay(header)
         completed = self._producers.replay(header, marker)
         if completed is None:
             return

@@ -35,6 +35,7 @@ from txnlog_spark.wire.records import (
 
 BATCHES_RETAINED = 5
 NO_COORDINATOR_EPOCH = -1
+PRODUCER_EPOCH_MAX = 32767
 
 
 class BatchMetadata(NamedTuple):
@@ -188,8 +189,10 @@ def check_marker(
     rejection = check_producer_epoch(entry, marker.producer_epoch)
     if rejection is not None:
         return rejection
-    same_epoch = marker.producer_epoch == entry.producer_epoch
-    if transaction_version >= 2 and same_epoch and entry.current_txn_first_offset is not None:
+    is_open = entry.current_txn_first_offset is not None
+    # The last epoch cannot rise any more: it may end what it began, or nothing ever would.
+    must_rise = marker.producer_epoch == entry.producer_epoch < PRODUCER_EPOCH_MAX
+    if transaction_version >= 2 and must_rise and is_open:
         return Rejection(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"marker epoch {marker.producer_epoch} of producer {marker.producer_id} is not above "
@@ -308,51 +311,79 @@ class ProducerStates:
         )
 
 
+@dataclass(slots=True)
+class VerificationState:
+    """A producer whose first batch of a transaction waits for the coordinator's word.
+
+    `lowest_sequence` is of the batches it sent in `producer_epoch`; `supports_epoch_bump` what
+    the first of them said of its transaction version.
+    """
+
+    started_ms: int
+    producer_epoch: int
+    lowest_sequence: int
+    supports_epoch_bump: bool
+
+
 class VerificationStates:
-    """The lowest sequence of appends that were refused because they were not verified (KIP-890).
+    """What producers tried to append before their transaction was known here (KIP-890).
 
     Without it a later batch of the same producer, verified in the meantime, could be the first
-    one in the log while an earlier one was refused: a hole that no later check would see.
+    one in the log while an earlier one was refused: a hole that no later check would see. Kept in
+    memory only (source: Kafka's `VerificationStateEntry`).
     """
 
     def __init__(self) -> None:
-        self._lowest: dict[int, tuple[int, int, int]] = {}
+        self._states: dict[int, VerificationState] = {}
 
-    def refused(self, header: BatchHeader, now_ms: int) -> None:
-        """An unverified batch was refused."""
-        epoch, sequence, _ = self._lowest.get(header.producer_id, (NO_PRODUCER_EPOCH, 0, 0))
-        if header.producer_epoch > epoch:
-            sequence = header.base_sequence
-        lowest = min(sequence, header.base_sequence)
-        self._lowest[header.producer_id] = (header.producer_epoch, lowest, now_ms)
+    def begin(
+        self, producer_id: int, producer_epoch: int, sequence: int, bumps: bool, now_ms: int
+    ) -> None:
+        """A batch that begins a transaction has come; the coordinator is asked next."""
+        state = self._states.setdefault(
+            producer_id, VerificationState(now_ms, producer_epoch, sequence, bumps)
+        )
+        if producer_epoch > state.producer_epoch:
+            state.producer_epoch, state.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == state.producer_epoch:
+            state.lowest_sequence = min(state.lowest_sequence, sequence)
 
-    def check_sequence(
-        self, entry: ProducerStateEntry, header: BatchHeader, supports_epoch_bump: bool
-    ) -> Rejection | None:
+    def check_sequence(self, entry: ProducerStateEntry, header: BatchHeader) -> Rejection | None:
         """The first batch of a transaction may not overtake one that was refused.
 
         With transaction version 2 a producer that nothing is known of starts at sequence 0.
         """
-        if supports_epoch_bump and not entry.batches and header.base_sequence != 0:
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return None
+        expected = state.lowest_sequence
+        if state.supports_epoch_bump and not entry.batches:
             expected = 0
-        else:
-            epoch, expected, _ = self._lowest.get(header.producer_id, (NO_PRODUCER_EPOCH, 0, 0))
-            if epoch != header.producer_epoch or header.base_sequence <= expected:
-                return None
+        if header.base_sequence <= expected:
+            return None
         return Rejection(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"sequence {header.base_sequence} of producer {header.producer_id} epoch "
             f"{header.producer_epoch} is out of order, expected at most {expected}",
         )
 
-    def forget(self, producer_id: int) -> None:
-        """The producer has appended, or its transaction has ended."""
-        self._lowest.pop(producer_id, None)
+    def replay(self, header: BatchHeader) -> None:
+        """A batch is in the log: nothing is waited for, unless the next transaction is.
+
+        With version 2 a marker has the epoch of the transaction after it, whose first batch may
+        have come before the marker.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None or not header.is_transactional:
+            return
+        is_next = header.is_control and header.producer_epoch == state.producer_epoch
+        if not (state.supports_epoch_bump and is_next):
+            del self._states[header.producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget what is older than a producer id may be idle."""
-        self._lowest = {
-            producer_id: kept
-            for producer_id, kept in self._lowest.items()
-            if now_ms - kept[2] < expiration_ms
+        self._states = {
+            producer_id: state
+            for producer_id, state in self._states.items()
+            if now_ms - state.started_ms < expiration_ms
         }

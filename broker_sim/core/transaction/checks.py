@@ -6,7 +6,6 @@ Rules for this file: pure functions; NONE means that nothing speaks against it.
 from __future__ import annotations
 
 from broker_sim.core.transaction.metadata import (
-    EPOCH_LAST,
     TransactionEntry,
     TransactionMetadata,
     is_epoch_exhausted,
@@ -21,8 +20,6 @@ def refuse_init(entry: TransactionEntry, expected: tuple[int, int] | None) -> Er
     current = entry.committed
     if entry.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if expected is not None and expected[1] > EPOCH_LAST:
-        return ErrorCode.PRODUCER_FENCED
     if expected is not None and not _may_hold(current, expected):
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.CONCURRENT_TRANSACTIONS if current.state in PREPARED else ErrorCode.NONE
@@ -39,13 +36,10 @@ def _may_hold(current: TransactionMetadata, expected: tuple[int, int]) -> bool:
 def refuse_producer(
     current: TransactionMetadata, producer_id: int, producer_epoch: int
 ) -> ErrorCode:
-    """The producer is not the present holder of its transactional id.
-
-    After a fence at the last epoch nobody holds it: the reserved epoch is nobody's.
-    """
+    """The producer is not the present holder of its transactional id."""
     if current.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if current.producer_epoch != producer_epoch or producer_epoch > EPOCH_LAST:
+    if current.producer_epoch != producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 

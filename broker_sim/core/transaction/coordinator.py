@@ -196,8 +196,9 @@ class TransactionCoordinator:
         expected_epoch: int | None,
         effects: Effects,
     ) -> TransactionMetadata | ErrorCode:
-        rotates = current.is_epoch_exhausted and expected_epoch in (None, current.producer_epoch)
-        if rotates:
+        if current.is_epoch_exhausted:
+            if expected_epoch not in (None, current.producer_epoch):
+                return _E.UNKNOWN_SERVER_ERROR  # Kafka has no better word for any other epoch
             producer_id = self._producer_ids.generate(effects)
             if producer_id is None:
                 return _E.COORDINATOR_LOAD_IN_PROGRESS
@@ -319,8 +320,7 @@ class TransactionCoordinator:
         committed: bool,
         client_transaction_version: int = 0,
     ) -> ProducerIdResult:
-        """EndTxn. Version 2 (request version 5 on) answers the ids to go on with; on a cluster
-        below version 2 such a request is one of version 1, as nothing else there raises epochs.
+        """EndTxn. Version 2 (request version 5 on) answers the ids to go on with.
 
         NONE means decided and durable, or the retry of what was decided so.
         """
@@ -329,8 +329,7 @@ class TransactionCoordinator:
             return ProducerIdResult(found)
         owned, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
-        version = min(client_transaction_version, self._config.transaction_version)
-        bumps = version >= EPOCH_BUMP_VERSION
+        bumps = client_transaction_version >= EPOCH_BUMP_VERSION
         verdict = self._decide_end_txn(entry, request, bumps=bumps)
         if isinstance(verdict, ErrorCode):
             if verdict is not _E.NONE or not bumps:
@@ -344,7 +343,7 @@ class TransactionCoordinator:
             entry.committed,
             verdict,
             effects.now_ms,
-            client_transaction_version=version if bumps else 0,
+            client_transaction_version=client_transaction_version if bumps else 0,
             next_producer_id=next_producer_id,
         )
         return self._decide(owned, entry, target, effects)

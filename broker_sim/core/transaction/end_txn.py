@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_sim.core.effects import check
-from broker_sim.core.transaction.metadata import EPOCH_LAST, TransactionMetadata
+from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
 from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -86,7 +86,7 @@ def decide_end_txn_v1(
     _check_storable(metadata)
     if request.producer_id != metadata.producer_id:
         return _E.INVALID_PRODUCER_ID_MAPPING
-    if request.producer_epoch != metadata.producer_epoch or request.producer_epoch > EPOCH_LAST:
+    if request.producer_epoch != metadata.producer_epoch:
         return _E.PRODUCER_FENCED
     if is_pending:
         return _E.CONCURRENT_TRANSACTIONS
@@ -113,14 +113,17 @@ def decide_end_txn_v2(
     key = (metadata.state, request.committed, is_retry)
     if fence_commit_after_abort and key == (_S.COMPLETE_ABORT, True, True):
         return _E.PRODUCER_FENCED
-    return VERDICTS_V2[key]
+    verdict = VERDICTS_V2[key]
+    if verdict is _S.PREPARE_COMMIT and metadata.producer_epoch == EPOCH_MAX:
+        # Only a forged epoch gets here: none is left to raise it to.
+        return _E.UNKNOWN_SERVER_ERROR
+    return verdict
 
 
 def is_overflow_retry(metadata: TransactionMetadata, request: EndTxnRequest) -> bool:
     """Whether this is the retry of an end that used up the epoch and moved to a new id."""
     return (
         request.producer_id == metadata.previous_producer_id
-        and request.producer_id != metadata.producer_id
         and request.producer_epoch == EPOCH_LAST
         and metadata.producer_epoch == 0
     )
@@ -129,8 +132,6 @@ def is_overflow_retry(metadata: TransactionMetadata, request: EndTxnRequest) -> 
 def _is_epoch_valid_v2(
     metadata: TransactionMetadata, request: EndTxnRequest, *, is_retry: bool
 ) -> bool:
-    if request.producer_epoch > EPOCH_LAST:
-        return False  # reserved for fencing: whoever names it cannot have got it from us
     is_current = request.producer_epoch == metadata.producer_epoch
     if metadata.state in PREPARED:
         return is_retry

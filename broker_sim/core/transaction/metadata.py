@@ -90,6 +90,8 @@ def plan_producer_epoch_bump(
 ) -> TransactionMetadata | None:
     """InitProducerId without an open transaction; None when `expected_epoch` is fenced.
 
+    The epoch is not exhausted: then there is `plan_producer_id_rotation`, or no answer.
+
     No expected epoch: a new producer instance, which fences the older one and forgets its epoch.
     The current one: the same instance goes on after an error (KIP-360). The last one: its retry,
     answered again without another bump.
@@ -102,7 +104,7 @@ def plan_producer_epoch_bump(
             epoch, last_epoch = current.producer_epoch, current.last_producer_epoch
         else:
             return None
-    check(epoch < EPOCH_MAX, "the last epoch is never handed out", current=current)
+    check(not current.is_epoch_exhausted, "the last epoch is never handed out", current=current)
     return replace(
         current,
         state=_S.EMPTY,
@@ -171,10 +173,13 @@ def plan_end(
     """Decide: PREPARE_COMMIT or PREPARE_ABORT. Version 2 raises the epoch with every end.
 
     An abort without a transaction (version 2 only) has no start time; it gets the present one.
+    An abort at the epoch reserved for fencing cannot raise it; it goes on to a new producer id.
     """
     epoch, last_epoch = current.producer_epoch, current.last_producer_epoch
     if client_transaction_version >= EPOCH_BUMP_VERSION:
         epoch, last_epoch = current.producer_epoch + 1, current.producer_epoch
+        if state is _S.PREPARE_ABORT:
+            epoch = min(epoch, EPOCH_MAX)
     check(epoch <= EPOCH_MAX, "an epoch would overflow", current=current)
     return replace(
         current,
