@@ -28,7 +28,7 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
-from broker_sim.core.log.timestamps import Decompress
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.parked import TIMER as FETCH_TIMER
 from broker_sim.core.state import BrokerState, respond
 

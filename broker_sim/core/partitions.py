@@ -22,6 +22,7 @@ from broker_sim.core.log import (
     PartitionLog,
 )
 from broker_sim.core.metadata.image import METADATA_TOPIC, ClusterImage, Topic
+from broker_sim.core.offset_file import LOG_START_FILE, OffsetFile
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import TransactionMarker
 
@@ -29,6 +30,9 @@ TopicPartition = tuple[str, int]
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """Kafka's reserved id of the metadata topic."""
+
+HIGH_WATERMARK = -1
+"""As the offset of DeleteRecords: all that is committed."""
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
@@ -65,6 +69,7 @@ class PartitionTable:
         self._config = config
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._log_starts = OffsetFile(LOG_START_FILE, storage)
 
     # ------------------------------------------------------------------ life
 
@@ -76,6 +81,7 @@ class PartitionTable:
     def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
         """At start: load what is there, create what is missing, remove what is in no topic."""
         self._remove_strays(image, effects)
+        self._log_starts.load(image, effects)
         for topic in image.topics.values():
             for partition in range(topic.partition_count):
                 log = self._open(topic, partition, clean_shutdown=clean_shutdown, effects=effects)
@@ -93,6 +99,7 @@ class PartitionTable:
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove the logs of a topic that is no longer in the metadata log."""
+        self._log_starts.forget_topic(topic.name, effects)
         for partition in range(topic.partition_count):
             log = self._logs.pop((topic.name, partition), None)
             if log is not None:
@@ -150,6 +157,26 @@ class PartitionTable:
             self.changed.add((log.topic, log.partition))
         return result
 
+    def delete_records(
+        self, log: PartitionLog, before_offset: int, effects: Effects
+    ) -> tuple[ErrorCode, int]:
+        """Move the log start up to the offset (-1: the high watermark); the low watermark then.
+
+        The new start is durable before a file goes, so that it never moves back. Kafka writes its
+        checkpoint once a minute; here a deletion that was answered survives any crash.
+        """
+        if log.config.compacts and not log.config.deletes:
+            return ErrorCode.POLICY_VIOLATION, -1
+        if before_offset == HIGH_WATERMARK:
+            before_offset = log.high_watermark
+        if not 0 <= before_offset <= log.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        if log.increase_log_start(before_offset, effects):
+            self._log_starts.put({(log.topic, log.partition): log.log_start_offset}, effects)
+            log.remove_below_start(effects)
+            self.changed.add((log.topic, log.partition))
+        return ErrorCode.NONE, log.log_start_offset
+
     def take_changed(self) -> set[TopicPartition]:
         """Partitions that changed since the last call."""
         changed, self.changed = self.changed, set()
@@ -177,6 +204,7 @@ class PartitionTable:
                 storage=self._storage,
                 clean_shutdown=clean_shutdown,
                 effects=effects,
+                log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
             )
         except InconsistentTopicId as error:
             raise DataDirectoryError(str(error)) from error

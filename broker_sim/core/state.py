@@ -9,7 +9,7 @@ from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.group.coordinator import GroupCoordinator
-from broker_sim.core.log.timestamps import Decompress
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.metadata import ClusterImage, MetadataLog
 from broker_sim.core.parked import ParkedFetches
 from broker_sim.core.partitions import PartitionTable

@@ -15,8 +15,6 @@ PRODUCE_ADVERTISED_MIN = 0
 """librdkafka turns idempotence and compression off unless Produce starts at 0, although Kafka 4
 refuses the versions below 3 itself (KAFKA-18659)."""
 TRANSACTION_VERSION_MAX = 2
-NOT_SPOKEN = frozenset({ApiKey.DELETE_RECORDS})
-"""Declared on the wire, answered by nothing here, so not advertised."""
 
 
 def _api_keys() -> list[Any]:
@@ -27,7 +25,6 @@ def _api_keys() -> list[Any]:
             max_version=api.version_max,
         )
         for key, api in sorted(APIS.items())
-        if key not in NOT_SPOKEN
     ]
 
 

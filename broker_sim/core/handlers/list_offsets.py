@@ -8,7 +8,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import check_leader_epoch, find_log
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
-from broker_sim.core.log.timestamps import Decompress
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message

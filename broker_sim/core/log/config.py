@@ -44,6 +44,11 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
+    def compacts(self) -> bool:
+        """Of each key only the latest record is kept, once the cleaner has passed."""
+        return "compact" in self.cleanup_policy
+
+    @property
     def deletes(self) -> bool:
         """Old segments may go."""
         return "delete" in self.cleanup_policy

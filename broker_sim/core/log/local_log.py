@@ -13,6 +13,7 @@ Sources: Kafka's `LocalLog`, `LogSegments`. What it does not do: decide who may 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from broker_sim.core.effects import Delete, Effects, Flush, WriteFile
@@ -121,14 +122,23 @@ class LocalLog:
         for segment in removed:
             self._dirty.pop(segment.path(), None)
 
-    def forget_before(self, start_offset: int, effects: Effects) -> None:
-        """Snapshots and leader epochs of what lies below the offset are of no use."""
+    def remove_below(self, log_start_offset: int, effects: Effects) -> int:
+        """Remove the segments that lie wholly below the offset; how many. The active one stays."""
+        bases = [segment.base_offset for segment in self.segments[1:]]
+        count = bisect_right(bases, log_start_offset)
+        if count:
+            self.remove_oldest(count, effects)
+            self.forget_before(log_start_offset, effects)
+        return count
+
+    def forget_before(self, log_start_offset: int, effects: Effects) -> None:
+        """Leader epochs below the offset are of no use, nor snapshots below the first segment."""
         for next_offset in sorted(self.snapshots):
-            if next_offset < start_offset:
+            if next_offset < self.segments[0].base_offset:
                 path = f"{self.directory}/{snapshot_name(next_offset)}"
                 effects.storage.append(Delete(path))
                 self.snapshots.discard(next_offset)
-        if self.epochs.truncate_start(start_offset):
+        if self.epochs.truncate_start(log_start_offset):
             self._write_epochs(effects)
 
     # ----------------------------------------------------------------------- durability

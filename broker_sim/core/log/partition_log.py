@@ -3,8 +3,8 @@
 Its segments and files are in `local_log`, what it knows of producers in `producer_state`; here both
 are put together, and an append or a read is decided.
 
-Sources: Kafka's `UnifiedLog`. What it does not do: compaction, DeleteRecords, tiered storage,
-decoding of records on the hot path.
+Sources: Kafka's `UnifiedLog`. What it does not do: compaction, tiered storage, decoding of
+records on the hot path.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.log import files, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.producer_state import (
@@ -30,7 +31,7 @@ from broker_sim.core.log.producer_state import (
     check_producer_epoch,
 )
 from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
-from broker_sim.core.log.timestamps import Decompress, find_timestamp
+from broker_sim.core.log.timestamps import find_timestamp
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
     AbortedTransaction,
@@ -66,6 +67,7 @@ class PartitionLog:
         """The high watermark follows the log end; a cluster sets False and moves it itself."""
         self._local = LocalLog(folder, loaded)
         self._producers = loaded.producers
+        self._log_start_offset = loaded.log_start_offset
         self._verification = VerificationStates()
         self.leader_epoch = max(self._local.epochs.latest or 0, _INITIAL_LEADER_EPOCH)
         self.high_watermark = self.log_end_offset
@@ -103,15 +105,24 @@ class PartitionLog:
         storage: Storage,
         clean_shutdown: bool,
         effects: Effects,
+        log_start_offset: int = 0,
     ) -> PartitionLog:
         """The log as its files say, repaired where a crash left them torn.
 
-        `clean_shutdown` may only be True when every log was closed before the process ended. An
-        absent folder is created. Raises InconsistentTopicId for the folder of another topic.
+        `clean_shutdown` may only be True when every log was closed before the process ended.
+        `log_start_offset` is where DeleteRecords has moved the log's start, as the files do not
+        tell it. An absent folder is created. Raises InconsistentTopicId for the folder of another
+        topic.
         """
         directory = files.directory_name(topic, partition)
         folder = recovery.Folder(directory, topic_id, config, storage)
-        loaded = recovery.load_log(folder, storage, clean_shutdown=clean_shutdown, effects=effects)
+        loaded = recovery.load_log(
+            folder,
+            storage,
+            clean_shutdown=clean_shutdown,
+            effects=effects,
+            log_start_offset=log_start_offset,
+        )
         return cls(topic, partition, folder, loaded)
 
     @property
@@ -127,7 +138,12 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first offset that may be read. It may lie inside the first segment."""
+        return self._log_start_offset
+
+    @property
+    def first_segment_offset(self) -> int:
+        """Where the files begin; the log start is there or, after DeleteRecords, above it."""
         return self._local.segments[0].base_offset
 
     @property
@@ -304,21 +320,41 @@ class PartitionLog:
         self._local.roll(self._producers, effects)
 
     def apply_retention(self, effects: Effects) -> int:
-        """Remove old segments by retention.ms and retention.bytes; how many.
+        """Remove segments below the log start, and by retention.ms and retention.bytes; how many.
 
         Only below the high watermark, oldest first. An active segment that is due is rolled first.
         """
+        below = self.remove_below_start(effects)
         due = retention.due_count
         hw, now_ms = self.high_watermark, effects.now_ms
         count = due(self._local.segments, self.config, high_watermark=hw, now_ms=now_ms)
         if count == 0:
-            return 0
+            return below
         if count == len(self._local.segments):
             self.roll(effects)
         self._local.remove_oldest(count, effects)
+        self._log_start_offset = max(self._log_start_offset, self.first_segment_offset)
         self._local.forget_before(self.log_start_offset, effects)
         effects.trace("log-retention", log=self.directory, start_offset=self.log_start_offset)
-        return count
+        return below + count
+
+    def increase_log_start(self, log_start_offset: int, effects: Effects) -> bool:
+        """Nothing below the offset may be read from now on; False when it may not already.
+
+        Only up to the high watermark. Producers keep their states: what they wrote is gone, not
+        undone. The caller makes the offset durable, then calls `remove_below_start`.
+        """
+        check(log_start_offset <= self.high_watermark, "log start above the high watermark")
+        if log_start_offset <= self._log_start_offset:
+            return False
+        self._log_start_offset = log_start_offset
+        self._producers.on_high_watermark(log_start_offset)
+        effects.trace("log-start", log=self.directory, start_offset=log_start_offset)
+        return True
+
+    def remove_below_start(self, effects: Effects) -> int:
+        """Remove the segments that lie wholly below the log start; how many."""
+        return self._local.remove_below(self.log_start_offset, effects)
 
     # ----------------------------------------------------------------------- reading
 

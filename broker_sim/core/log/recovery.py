@@ -66,6 +66,8 @@ class LoadedLog:
     epochs: LeaderEpochs
     snapshots: set[int]
     dirty: tuple[str, ...] = ()
+    log_start_offset: int = 0
+    """The first offset that may be read; it lies in the first segment, or at its base."""
 
 
 @dataclass(slots=True)
@@ -82,20 +84,29 @@ class _Loading:
         return f"{self.folder.directory}/{name}"
 
 
-def create_log(folder: Folder, effects: Effects) -> LoadedLog:
+def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> LoadedLog:
     """A log without a batch, and its first files."""
     path = f"{folder.directory}/{files.PARTITION_METADATA}"
     effects.storage.append(WriteFile(path, files.encode_partition_metadata(folder.topic_id)))
-    segment = Segment(folder.directory, 0, folder.config.index_interval_bytes)
+    segment = Segment(folder.directory, base_offset, folder.config.index_interval_bytes)
     segment.create_files(effects)
-    return LoadedLog([segment], ProducerStates(), LeaderEpochs(), set())
+    return LoadedLog(
+        [segment], ProducerStates(), LeaderEpochs(), set(), log_start_offset=base_offset
+    )
 
 
 def load_log(
-    folder: Folder, storage: Storage, *, clean_shutdown: bool, effects: Effects
+    folder: Folder,
+    storage: Storage,
+    *,
+    clean_shutdown: bool,
+    effects: Effects,
+    log_start_offset: int = 0,
 ) -> LoadedLog:
     """The log of the folder, its files repaired through `effects`.
 
+    A log that ends below `log_start_offset` lost what was not flushed, and all it has was deleted
+    by DeleteRecords: it begins anew there, so that no offset is used twice (Kafka's `LogLoader`).
     Raises InconsistentTopicId when the folder is another topic's.
     """
     names = storage.list(folder.directory)
@@ -103,17 +114,24 @@ def load_log(
     _check_topic_id(folder, storage)
     if not bases:
         effects.storage.append(Delete(folder.directory))
-        return create_log(folder, effects)
+        return create_log(folder, effects, base_offset=log_start_offset)
     loading = _Loading(folder, storage, effects)
     _remove_strays(loading, names, set(bases))
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
         _open_segment(loading, base, next_base, trust=clean_shutdown or next_base is not None)
     _load_epochs(loading)
     snapshots = _load_producers(loading, _offsets_of(names, SNAPSHOT_SUFFIX))
-    _store_epochs(loading)
+    if loading.segments[-1].next_offset < log_start_offset:
+        effects.trace("log-below-start", log=folder.directory, start_offset=log_start_offset)
+        effects.storage.append(Delete(folder.directory))
+        return create_log(folder, effects, base_offset=log_start_offset)
+    log_start_offset = max(log_start_offset, loading.segments[0].base_offset)
+    _store_epochs(loading, log_start_offset)
     active = loading.segments[-1]
     dirty = (active.path(),) if active in loading.untrusted and active.size_bytes else ()
-    return LoadedLog(loading.segments, loading.producers, loading.epochs, snapshots, dirty)
+    return LoadedLog(
+        loading.segments, loading.producers, loading.epochs, snapshots, dirty, log_start_offset
+    )
 
 
 def _offsets_of(names: Sequence[str], suffix: str) -> list[int]:
@@ -359,8 +377,8 @@ def _load_epochs(loading: _Loading) -> None:
             loading.effects.trace("damaged-segment", path=segment.path(), reason=str(corrupt))
 
 
-def _store_epochs(loading: _Loading) -> None:
-    loading.epochs.truncate_start(loading.segments[0].base_offset)
+def _store_epochs(loading: _Loading, log_start_offset: int) -> None:
+    loading.epochs.truncate_start(log_start_offset)
     loading.epochs.truncate_end(loading.segments[-1].next_offset)
     path = loading.path(leader_epochs.FILE_NAME)
     data = loading.epochs.encode()

@@ -7,9 +7,10 @@ first offset: never too late, and at most one batch early.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from broker_sim.core.effects import Storage
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.segment import Segment
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
@@ -22,9 +23,6 @@ from txnlog_spark.wire.records import (
     decode_records,
     parse_header,
 )
-
-Decompress = Callable[[int, bytes], bytes]
-"""(codec number, compressed records of one batch) -> records. Raises ValueError on bad bytes."""
 
 _LENGTH = slice(8, 12)
 _AFTER_LENGTH = 12
@@ -66,6 +64,8 @@ def _find_in_batch(
     start_offset: int,
     decompress: Decompress | None,
 ) -> tuple[int, int] | None:
+    if header.record_count == 0:
+        return None
     if header.is_log_append_time:
         return header.max_timestamp, max(header.base_offset, start_offset)
     try:
