@@ -25,6 +25,7 @@ from broker_sim.core.config_key import (
 from broker_sim.core.config_table import (
     ALIASES,
     BROKER_CONFIG,
+    DEFAULT_OF_COARSER_UNIT,
     DYNAMIC_CONFIGS,
     TOPIC_CONFIG,
     TopicConfigKey,
@@ -101,13 +102,18 @@ class BrokerConfig:
         self._values = {**defaults, **self._static, **self._cluster, **self._broker}
 
     def sources(self, name: str) -> list[tuple[ConfigSource, ConfigValue]]:
-        """Every place that has a value for the option, the one that counts first."""
+        """Every place that has a value for the option, the one that counts first.
+
+        The defaults of some times are those of their coarser units, as in Kafka, and not listed.
+        """
         layers = (
             (ConfigSource.DYNAMIC_BROKER, self._broker),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, self._cluster),
             (ConfigSource.STATIC_BROKER, self._static),
         )
         found = [(source, values[name]) for source, values in layers if name in values]
+        if name in DEFAULT_OF_COARSER_UNIT:
+            return found
         return [*found, (ConfigSource.DEFAULT, BROKER_CONFIG[name].default)]
 
     def value(self, name: str) -> ConfigValue:
@@ -116,7 +122,7 @@ class BrokerConfig:
 
     def is_given(self, name: str) -> bool:
         """Whether the option was set, rather than left at its default."""
-        return len(self.sources(name)) > 1
+        return any(name in layer for layer in (self._static, self._cluster, self._broker))
 
     def integer(self, name: str) -> int:
         """The value of an INT or LONG option."""

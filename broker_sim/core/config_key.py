@@ -1,7 +1,7 @@
 """What a configuration option is: its name, type, range, text; how values are parsed and printed.
 
 Parsing follows Kafka's `ConfigDef`: blanks around a value do not matter, a list is separated by
-commas, has no empty and no repeated element.
+commas and has no empty element; a repeated one counts once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     allowed: tuple[str, ...] = ()
+    pattern: str = ""
+    """What the text must look like as a whole, besides, where that is not empty."""
 
     def parse(self, text: str | ConfigValue) -> ConfigValue:
         """The typed value of `text`. Raises ConfigError, naming the option and the range."""
+        if self.pattern and re.fullmatch(self.pattern, format_value(text).strip()) is None:
+            raise ConfigError(f"{self.name} cannot be {format_value(text)[:100]!r}")
         match self.kind:
             case ConfigKind.BOOLEAN:
                 return self._parse_boolean(text)
@@ -83,9 +87,7 @@ class ConfigKey:
         parts = [part.strip() for part in text.split(",")]
         if "" in parts:
             raise ConfigError(f"{self.name} has an empty element: {text!r}")
-        if len(set(parts)) != len(parts):
-            raise ConfigError(f"{self.name} names an element twice: {text!r}")
-        return ",".join(self._check_allowed(part) for part in parts)
+        return ",".join(self._check_allowed(part) for part in dict.fromkeys(parts))
 
     def _parse_integer(self, text: str | ConfigValue) -> int:
         trimmed = format_value(text).strip()

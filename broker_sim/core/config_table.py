@@ -7,7 +7,7 @@ are those that are taken and have no effect with one broker and one thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker_sim.core.config_key import (
     DOUBLE_MAX,
@@ -43,9 +43,9 @@ def _list(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> C
     return ConfigKey(name, ConfigKind.LIST, default, doc, allowed=allowed)
 
 
-def _level(name: str, default: int, low: int, high: int) -> ConfigKey:
+def _level(name: str, default: int, low: int, high: int, pattern: str = "") -> ConfigKey:
     doc = "Its topic default; no effect here: batches stay as the producer made them."
-    return ConfigKey(name, ConfigKind.INT, default, doc, low, high)
+    return ConfigKey(name, ConfigKind.INT, default, doc, low, high, pattern=pattern)
 
 
 def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
@@ -130,7 +130,7 @@ _TOPICS = (
         "Topic default of compression.type. Batches stay as the producer made them.",
         COMPRESSION_TYPES,
     ),
-    _level("compression.gzip.level", -1, -1, 9),
+    _level("compression.gzip.level", -1, -1, 9, "-1|[1-9]"),
     _level("compression.lz4.level", 9, 1, 17),
     _level("compression.zstd.level", 3, -131_072, 22),
     _long("log.flush.interval.messages", INT64_MAX, "Topic default of flush.messages.", 1),
@@ -231,6 +231,11 @@ ALIASES: dict[str, tuple[ConfigKey, int]] = {
 }
 """Other names of an option at start, and the ms of their unit; the first of them that is given."""
 
+DEFAULT_OF_COARSER_UNIT = frozenset(
+    {"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
+)
+"""Null in Kafka until they are set: `log.retention.hours` and so on hold the default."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigKey:
@@ -244,8 +249,11 @@ class TopicConfigKey:
 
 def _topic(name: str, synonym: str, doc: str) -> TopicConfigKey:
     base = BROKER_CONFIG[synonym]
-    key = ConfigKey(name, base.kind, base.default, doc, base.minimum, base.maximum, base.allowed)
-    return TopicConfigKey(key, synonym)
+    return TopicConfigKey(replace(base, name=name, doc=doc), synonym)
+
+
+def _throttled(name: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LIST, "", _ONE_REPLICA, pattern=_REPLICAS)
 
 
 def _topic_only(key: ConfigKey, *, internal: bool = False) -> TopicConfigKey:
@@ -254,6 +262,7 @@ def _topic_only(key: ConfigKey, *, internal: bool = False) -> TopicConfigKey:
 
 _NO_TIER = "No effect here: there is no tiered storage."
 _ONE_REPLICA = "No effect here: each partition has one replica."
+_REPLICAS = r"\*|[0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*|"
 _AS_PRODUCED = "No effect here: batches stay as the producer made them."
 
 TOPIC_CONFIG: dict[str, TopicConfigKey] = {
@@ -274,11 +283,9 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
         ),
         _topic("flush.messages", "log.flush.interval.messages", "fsync after so many records."),
         _topic("flush.ms", "log.flush.interval.ms", "fsync after this time."),
-        _topic_only(
-            _list("follower.replication.throttled.replicas", "", _ONE_REPLICA),
-        ),
+        _topic_only(_throttled("follower.replication.throttled.replicas")),
         _topic("index.interval.bytes", "log.index.interval.bytes", "Bytes between index entries."),
-        _topic_only(_list("leader.replication.throttled.replicas", "", _ONE_REPLICA)),
+        _topic_only(_throttled("leader.replication.throttled.replicas")),
         _topic("local.retention.bytes", "log.local.retention.bytes", _NO_TIER),
         _topic("local.retention.ms", "log.local.retention.ms", _NO_TIER),
         _topic(

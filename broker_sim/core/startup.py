@@ -14,6 +14,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, DataDirectoryError, parse_properties
+from broker_sim.core.config_admin import ConfigAdmin, apply_dynamic
 from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
 from broker_sim.core.endpoint import advertised_endpoint
@@ -64,6 +65,9 @@ def start(
         raise DataDirectoryError(f"the metadata log is damaged: {error}") from error
     image = metadata.image
     _check_cluster(properties, image)
+    unusable = apply_dynamic(config, image)
+    if unusable:
+        effects.trace("unusable-configs", names=unusable)
     if not image.cluster_id:
         metadata.commit([cluster_record(_random_id(rng))], effects)
     if not properties:
@@ -83,6 +87,7 @@ def start(
         metadata=metadata,
         partitions=partitions,
         topics=TopicAdmin(config, metadata, partitions, rng),
+        configs=ConfigAdmin(config, metadata, partitions),
         host=host,
         transactions=TransactionCoordinator(transaction_config(config, image), host),
         groups=GroupCoordinator(group_config(config, image), host),

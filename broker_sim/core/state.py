@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.config_admin import ConfigAdmin
 from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint
@@ -27,6 +28,7 @@ class BrokerState:
     metadata: MetadataLog
     partitions: PartitionTable
     topics: TopicAdmin
+    configs: ConfigAdmin
     host: LocalHost
     transactions: TransactionCoordinator
     groups: GroupCoordinator

@@ -7,7 +7,7 @@ removed (`PartitionTable.open_all`). Refusals are raised as `TopicRefused` with 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigValue
@@ -20,15 +20,16 @@ from broker_sim.core.metadata import (
     Topic,
 )
 from broker_sim.core.metadata.image import (
-    configs_record,
     partitions_record,
     topic_deleted_record,
     topic_record,
 )
 from broker_sim.core.metadata.topics import (
     TopicRefused,
+    assigned_count,
     check_no_collision,
     check_partition_count,
+    check_replicas,
     check_topic_name,
     parse_topic_configs,
 )
@@ -61,32 +62,50 @@ class TopicAdmin:
         *,
         partition_count: int = USE_DEFAULT,
         replication_factor: int = USE_DEFAULT,
+        assignments: Sequence[tuple[int, Sequence[int]]] = (),
         configs: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """The topic that `create` would make. Raises TopicRefused; changes nothing."""
+        """The topic that `create` would make. Raises TopicRefused; changes nothing.
+
+        Checked in the order of Kafka's `ReplicationControlManager`: a topic that exists comes
+        before a name that collides, and configurations come before counts. `assignments` are
+        (partition, replicas) pairs in place of the counts.
+        """
         image = self._metadata.image
+        if name == METADATA_TOPIC:
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{name} cannot be created")
         check_topic_name(name)
         if name in image.topics:
             raise TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if name == METADATA_TOPIC:
-            raise TopicRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is reserved")
         check_no_collision(name, image.topics)
-        if partition_count == USE_DEFAULT:
-            partition_count = self._config.integer("num.partitions")
-        check_partition_count(partition_count)
-        self._check_replication_factor(replication_factor)
-        parsed = parse_topic_configs(configs or {})
+        parsed = parse_topic_configs(configs or {}, self._config)
+        if assignments:
+            count = self._assigned_count(partition_count, replication_factor, assignments)
+        else:
+            self._check_replication_factor(replication_factor)
+            count = partition_count
+            if count == USE_DEFAULT:
+                count = self._config.integer("num.partitions")
+        check_partition_count(count)
         if name in INTERNAL_TOPICS:
-            partition_count, parsed = self._internal(name)
+            count, parsed = self._internal(name)
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
-        return Topic(name, topic_id, partition_count, parsed, image.broker_epoch)
+        return Topic(name, topic_id, count, parsed, image.broker_epoch)
 
     def create(self, topic: Topic, effects: Effects) -> None:
         """Make a planned topic real."""
-        self._metadata.commit([topic_record(topic)], effects)
-        self._partitions.create(topic, range(topic.partition_count), self._metadata.image, effects)
-        if topic.is_internal and self.on_internal_created is not None:
-            self.on_internal_created(topic.name, effects)
+        self.create_all([topic], effects)
+
+    def create_all(self, topics: Sequence[Topic], effects: Effects) -> None:
+        """Make planned topics real: all of them, or after a crash none."""
+        if not topics:
+            return
+        self._metadata.commit([topic_record(topic) for topic in topics], effects)
+        image = self._metadata.image
+        for topic in topics:
+            self._partitions.create(topic, range(topic.partition_count), image, effects)
+            if topic.is_internal and self.on_internal_created is not None:
+                self.on_internal_created(topic.name, effects)
 
     def ensure_internal(self, name: str, effects: Effects) -> Topic:
         """The internal topic, created when it is first needed."""
@@ -98,9 +117,7 @@ class TopicAdmin:
         return topic
 
     def delete(self, topic: Topic, effects: Effects) -> None:
-        """Remove a topic and its records."""
-        if not self._config.boolean("delete.topic.enable"):
-            raise TopicRefused(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        """Remove a topic and its records. Raises TopicRefused."""
         if topic.is_internal:
             raise TopicRefused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal and cannot be deleted"
@@ -108,19 +125,31 @@ class TopicAdmin:
         self._metadata.commit([topic_deleted_record(topic)], effects)
         self._partitions.delete(topic, effects)
 
-    def check_more_partitions(self, topic: Topic, count: int) -> None:
-        """Raise TopicRefused unless the topic may grow to `count` partitions."""
+    def check_more_partitions(
+        self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None
+    ) -> None:
+        """Raise TopicRefused unless the topic may grow to `count` partitions.
+
+        `assignments` are the replicas of each new partition, None to leave them to the broker.
+        """
+        present = topic.partition_count
         if topic.is_internal:
             raise TopicRefused(
-                ErrorCode.INVALID_REQUEST, "the partition count of an internal topic is fixed"
+                ErrorCode.INVALID_REQUEST, f"the partition count of {topic.name} is fixed"
             )
-        if count <= topic.partition_count:
+        if count <= present:
             raise TopicRefused(
                 ErrorCode.INVALID_PARTITIONS,
-                f"Topic currently has {topic.partition_count} partitions, "
-                f"which is {'more than' if count < topic.partition_count else 'the'} requested "
-                f"{count}.",
+                f"Topic '{topic.name}' has {present} partitions, {count} are not more",
             )
+        if assignments is not None:
+            if len(assignments) != count - present:
+                raise TopicRefused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(assignments)} assignments for {count - present} new partitions",
+                )
+            for replicas in assignments:
+                check_replicas(replicas, self._config.integer("node.id"))
         check_partition_count(count)
 
     def add_partitions(self, topic: Topic, count: int, effects: Effects) -> None:
@@ -130,12 +159,21 @@ class TopicAdmin:
         added = range(topic.partition_count, count)
         self._partitions.create(grown, added, self._metadata.image, effects)
 
-    def set_configs(
-        self, topic: Topic, configs: Mapping[str, ConfigValue], effects: Effects
-    ) -> None:
-        """Replace the topic's own configurations; the next append obeys."""
-        self._metadata.commit([configs_record(topic, configs)], effects)
-        self._partitions.reconfigure(self._metadata.image.topics[topic.name])
+    def _assigned_count(
+        self,
+        partition_count: int,
+        replication_factor: int,
+        assignments: Sequence[tuple[int, Sequence[int]]],
+    ) -> int:
+        for value, what in (
+            (replication_factor, "replication factor"),
+            (partition_count, "partition count"),
+        ):
+            if value != USE_DEFAULT:
+                raise TopicRefused(
+                    ErrorCode.INVALID_REQUEST, f"a {what} of {value} and an assignment were given"
+                )
+        return assigned_count(assignments, self._config.integer("node.id"))
 
     def _check_replication_factor(self, replication_factor: int) -> None:
         if replication_factor == USE_DEFAULT:
@@ -143,8 +181,7 @@ class TopicAdmin:
         if replication_factor != 1:
             raise TopicRefused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {replication_factor} time(s): "
-                "the cluster has 1 broker",
+                f"{replication_factor} replicas are not possible: the cluster has 1 broker",
             )
 
     def _internal(self, name: str) -> tuple[int, dict[str, ConfigValue]]:

@@ -81,6 +81,7 @@ def test_the_finest_unit_of_a_time_wins(given, retention_ms):
     [
         ("cleanup.policy", " compact , delete ", "compact,delete"),
         ("cleanup.policy", "", ""),
+        ("cleanup.policy", "delete, compact,delete", "delete,compact"),
         ("min.cleanable.dirty.ratio", " .25 ", 0.25),
         ("retention.ms", "+5", 5),
         ("preallocate", "TRUE", True),
@@ -93,7 +94,6 @@ def test_values_are_read_as_kafka_reads_them(name, text, value):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("cleanup.policy", "delete,delete"),
         ("cleanup.policy", "delete,"),
         ("cleanup.policy", "delete,shrink"),
         ("min.cleanable.dirty.ratio", "1.5"),

@@ -160,9 +160,9 @@ def test_illegal_names_are_refused(name):
     [
         ("orders", 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ("a_b", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("__cluster_metadata", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", 1, {}, ErrorCode.INVALID_REQUEST),
         ("new", 0, {}, ErrorCode.INVALID_PARTITIONS),
-        ("new", 10_001, {}, ErrorCode.INVALID_PARTITIONS),
+        ("new", 10_001, {}, ErrorCode.POLICY_VIOLATION),
         ("new", 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
         ("new", 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
@@ -14,35 +15,37 @@ _Response = APIS[ApiKey.CREATE_PARTITIONS].response
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each topic on its own."""
+    """Each topic on its own; one that is named twice does not grow at all."""
     message = request.message
-    results = []
+    counts = Counter(entry.name for entry in message.topics)
+    twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
+    results = [_result(name, twice) for name, count in counts.items() if count > 1]
     for entry in message.topics:
-        error, text = ErrorCode.NONE, None
+        if counts[entry.name] > 1:
+            continue
+        refusal = None
         try:
             _grow(state, entry, effects, validate_only=bool(message.validate_only))
         except TopicRefused as refused:
-            error, text = refused.error, refused.message
-        results.append(
-            _Response.CreatePartitionsTopicResult(
-                name=entry.name, error_code=int(error), error_message=text
-            )
-        )
+            refusal = refused
+        results.append(_result(entry.name, refusal))
     return _Response(throttle_time_ms=0, results=results)
+
+
+def _result(name: str, refused: TopicRefused | None) -> Any:
+    return _Response.CreatePartitionsTopicResult(
+        name=name,
+        error_code=int(refused.error if refused else ErrorCode.NONE),
+        error_message=refused.message if refused else None,
+    )
 
 
 def _grow(state: BrokerState, entry: Any, effects: Effects, *, validate_only: bool) -> None:
     topic = state.image.topics.get(entry.name)
     if topic is None:
-        raise TopicRefused(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        )
-    state.topics.check_more_partitions(topic, entry.count)
-    for assignment in entry.assignments or ():
-        if list(assignment.broker_ids) != [state.node_id]:
-            raise TopicRefused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"the only broker is {state.node_id}, not {list(assignment.broker_ids)}",
-            )
+        raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {entry.name!r}")
+    assignments = entry.assignments
+    replicas = None if assignments is None else [tuple(a.broker_ids) for a in assignments]
+    state.topics.check_more_partitions(topic, entry.count, replicas)
     if not validate_only:
         state.topics.add_partitions(topic, entry.count, effects)

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker_sim.core.config import (
-    TOPIC_CONFIG,
-    ConfigSource,
-    format_value,
-    topic_config_sources,
-    topic_config_value,
-)
+from broker_sim.core.config import TOPIC_CONFIG, format_value, topic_config_value
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers.configs import topic_config_names, topic_config_source
 from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import TopicRefused
+from broker_sim.core.metadata.topics import PARTITION_COUNT_MAX, TopicRefused
 from broker_sim.core.state import BrokerState
 from broker_sim.core.topic_admin import USE_DEFAULT
 from txnlog_spark.wire.errors import ErrorCode
@@ -24,52 +19,56 @@ _Response = APIS[ApiKey.CREATE_TOPICS].response
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each topic on its own: one that is refused does not stop the others."""
+    """Each topic on its own; those that are accepted come to be together.
+
+    Names are compared with topics that exist, not with one another, as in Kafka.
+    """
     message = request.message
     counts = Counter(entry.name for entry in message.topics)
+    once = [entry for entry in message.topics if counts[entry.name] == 1]
+    if _partition_count(state, once) > PARTITION_COUNT_MAX:
+        error = TopicRefused(
+            ErrorCode.POLICY_VIOLATION, f"over {PARTITION_COUNT_MAX} partitions in one request"
+        )
+        refused = [_refused(entry.name, error) for entry in message.topics]
+        return _Response(throttle_time_ms=0, topics=refused)
     results = []
-    for entry in message.topics:
-        if counts[entry.name] > 1:
-            error = TopicRefused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_refused(entry.name, error))
-            continue
+    planned = []
+    for entry in once:
         try:
             topic = _plan(state, entry)
-        except TopicRefused as refused:
-            results.append(_refused(entry.name, refused))
+        except TopicRefused as refusal:
+            results.append(_refused(entry.name, refusal))
             continue
-        if not message.validate_only:
-            state.topics.create(topic, effects)
+        planned.append(topic)
         results.append(_created(state, topic))
+    if not message.validate_only:
+        state.topics.create_all(planned, effects)
+    twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
+    results += [_refused(name, twice) for name, count in counts.items() if count > 1]
     return _Response(throttle_time_ms=0, topics=results)
 
 
+def _partition_count(state: BrokerState, entries: list[Any]) -> int:
+    total = 0
+    for entry in entries:
+        if entry.assignments:
+            total += len(entry.assignments)
+        elif entry.num_partitions == USE_DEFAULT:
+            total += state.config.integer("num.partitions")
+        else:
+            total += max(0, entry.num_partitions)
+    return total
+
+
 def _plan(state: BrokerState, entry: Any) -> Topic:
-    partition_count, replication_factor = entry.num_partitions, entry.replication_factor
-    if entry.assignments:
-        if partition_count != USE_DEFAULT or replication_factor != USE_DEFAULT:
-            raise TopicRefused(
-                ErrorCode.INVALID_REQUEST,
-                "Both numPartitions or replicationFactor and assignments were set.",
-            )
-        partition_count, replication_factor = _assigned(state, entry.assignments), 1
     return state.topics.plan(
         entry.name,
-        partition_count=partition_count,
-        replication_factor=replication_factor,
+        partition_count=entry.num_partitions,
+        replication_factor=entry.replication_factor,
+        assignments=[(a.partition_index, tuple(a.broker_ids)) for a in entry.assignments],
         configs={config.name: config.value for config in entry.configs},
     )
-
-
-def _assigned(state: BrokerState, assignments: list[Any]) -> int:
-    indexes = sorted(a.partition_index for a in assignments)
-    replicas = {tuple(a.broker_ids) for a in assignments}
-    if indexes != list(range(len(indexes))) or replicas != {(state.node_id,)}:
-        raise TopicRefused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"assignments must name partitions from 0 without gaps, each on broker {state.node_id}",
-        )
-    return len(indexes)
 
 
 def _refused(name: str, refused: TopicRefused) -> Any:
@@ -92,16 +91,10 @@ def _created(state: BrokerState, topic: Topic) -> Any:
                 name=name,
                 value=format_value(topic_config_value(name, topic.configs, state.config)),
                 read_only=False,
-                config_source=config_source(state, topic, name),
+                config_source=topic_config_source(name, topic.configs, state.config),
                 is_sensitive=False,
             )
-            for name, entry in TOPIC_CONFIG.items()
-            if not entry.internal
+            for name in topic_config_names(topic.configs)
+            if name in TOPIC_CONFIG
         ],
     )
-
-
-def config_source(state: BrokerState, topic: Topic, name: str) -> int:
-    """Where a topic's effective value comes from."""
-    found = topic_config_sources(name, topic.configs, state.config)
-    return int(found[0][0] if found else ConfigSource.DEFAULT)

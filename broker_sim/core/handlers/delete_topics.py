@@ -2,40 +2,86 @@
 
 from __future__ import annotations
 
+import uuid
+from collections import Counter
+from typing import Any
+
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import ZERO_ID, find_topic
+from broker_sim.core.metadata import Topic
 from broker_sim.core.metadata.topics import TopicRefused
 from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DELETE_TOPICS].response
+_FIRST_VERSION_WITH_IDS = 6
+_FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+_Wanted = tuple[str | None, uuid.UUID]
+"""(name, id) as the request has it: one of them is None or zero."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Each topic on its own; committed offsets of its partitions go with it."""
     message = request.message
-    if request.api_version >= 6:
-        wanted = [(entry.name, entry.topic_id) for entry in message.topics]
+    if request.api_version >= _FIRST_VERSION_WITH_IDS:
+        wanted = [(entry.name, entry.topic_id or ZERO_ID) for entry in message.topics]
     else:
-        wanted = [(name, None) for name in message.topic_names]
+        wanted = [(name, ZERO_ID) for name in message.topic_names]
+    counts = Counter(wanted)
+    named = {name for name, topic_id in counts if name is not None}
     results = []
-    for name, topic_id in wanted:
-        topic, error = find_topic(state, name, topic_id)
-        text = None if topic is not None else "This server does not host this topic-partition."
-        if topic is not None:
-            try:
-                state.topics.delete(topic, effects)
-                state.groups.on_partitions_deleted(
-                    [(topic.name, p) for p in range(topic.partition_count)], effects
+    for (name, topic_id), count in counts.items():
+        topic, refusal = None, None
+        try:
+            topic = _topic(state, request.api_version, name, topic_id, count)
+            if name is None and topic.name in named:
+                continue  # answered with its name: the two are one topic
+            if name is not None and counts[None, topic.topic_id]:
+                raise TopicRefused(
+                    ErrorCode.INVALID_REQUEST, "the request names the topic by its id, too"
                 )
-            except TopicRefused as refused:
-                error, text = refused.error, refused.message
-        results.append(
-            _Response.DeletableTopicResult(
-                name=topic.name if topic is not None else name,
-                topic_id=topic.topic_id if topic is not None else (topic_id or ZERO_ID),
-                error_code=int(error),
-                error_message=text,
+            state.topics.delete(topic, effects)
+            state.groups.on_partitions_deleted(
+                [(topic.name, p) for p in range(topic.partition_count)], effects
             )
-        )
+        except TopicRefused as refused:
+            refusal = refused
+        results.append(_result(name, topic_id, topic, refusal))
     return _Response(throttle_time_ms=0, responses=results)
+
+
+def _topic(
+    state: BrokerState, api_version: int, name: str | None, topic_id: uuid.UUID, count: int
+) -> Topic:
+    """The topic to delete. Raises TopicRefused, in the order of Kafka's `ControllerApis`."""
+    if not state.config.boolean("delete.topic.enable"):
+        error = ErrorCode.TOPIC_DELETION_DISABLED
+        if api_version < _FIRST_VERSION_WITH_DELETION_DISABLED:
+            error = ErrorCode.INVALID_REQUEST
+        raise TopicRefused(error, "delete.topic.enable is false")
+    reason = None
+    if name is None and topic_id == ZERO_ID:
+        reason = "neither a name nor an id of a topic is given"
+    elif name is not None and topic_id != ZERO_ID:
+        reason = "both a name and an id of a topic are given"
+    elif count > 1:
+        reason = "the request names the topic more than once"
+    if reason is not None:
+        raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)
+    topic, error = find_topic(state, name, topic_id)
+    if topic is None:
+        raise TopicRefused(error, f"no topic {name!r}" if name else f"no topic of id {topic_id}")
+    return topic
+
+
+def _result(
+    name: str | None, topic_id: uuid.UUID, topic: Topic | None, refused: TopicRefused | None
+) -> Any:
+    return _Response.DeletableTopicResult(
+        name=name if topic is None else topic.name,
+        topic_id=topic_id if topic is None else topic.topic_id,
+        error_code=int(refused.error if refused else ErrorCode.NONE),
+        error_message=refused.message if refused else None,
+    )

@@ -1,22 +1,26 @@
-"""DescribeConfigs (key 32): effective values of topics and of the broker."""
+"""DescribeConfigs (key 32): effective values of topics and of the broker, and their sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.config import (
     BROKER_CONFIG,
+    DYNAMIC_CONFIGS,
     TOPIC_CONFIG,
     ConfigKey,
+    ConfigSource,
     ConfigValue,
     format_value,
+    topic_config_sources,
     topic_config_value,
 )
+from broker_sim.core.config_admin import ALL_BROKERS, Resource
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.configs import RESOURCE_BROKER, topic_resource
-from broker_sim.core.handlers.create_topics import config_source
-from broker_sim.core.metadata.topics import TopicRefused
+from broker_sim.core.handlers.configs import topic_config_names
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -25,19 +29,36 @@ _Response = APIS[ApiKey.DESCRIBE_CONFIGS].response
 _Result = _Response.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
-_Entry = tuple[ConfigKey, ConfigValue, int, bool]
-"""(option, value, source, read only)."""
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One option: its value, and (source, option, value) of all places that have one."""
+
+    key: ConfigKey
+    value: ConfigValue | None
+    sources: list[tuple[ConfigSource, str, ConfigValue]]
+    read_only: bool
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each resource on its own; a null list of names means all."""
+    """Each resource on its own; no list of names, or an empty one, means all."""
     del effects
     message = request.message
     results = []
     for resource in message.resources:
-        error, text, entries = ErrorCode.NONE, None, []
+        error, text = ErrorCode.NONE, None
+        configs: list[Any] = []
+        wanted = set(resource.configuration_keys or ())
         try:
-            entries = list(_entries(state, resource))
+            configs = [
+                _config(
+                    entry,
+                    synonyms=bool(message.include_synonyms),
+                    documentation=bool(message.include_documentation),
+                )
+                for entry in _entries(state, resource.resource_type, resource.resource_name)
+                if not wanted or entry.key.name in wanted
+            ]
         except TopicRefused as refused:
             error, text = refused.error, refused.message
         results.append(
@@ -46,45 +67,66 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                 error_message=text,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=[
-                    _config(entry, documentation=bool(message.include_documentation))
-                    for entry in entries
-                    if resource.configuration_keys is None
-                    or entry[0].name in resource.configuration_keys
-                ],
+                configs=configs,
             )
         )
     return _Response(throttle_time_ms=0, results=results)
 
 
-def _entries(state: BrokerState, resource: Any) -> Iterable[_Entry]:
-    config = state.config
-    if resource.resource_type == RESOURCE_BROKER:
-        if resource.resource_name not in ("", str(state.node_id)):
-            raise TopicRefused(
-                ErrorCode.INVALID_REQUEST,
-                f"this is broker {state.node_id}, not {resource.resource_name}",
-            )
-        for name, key in BROKER_CONFIG.items():
-            yield key, config.value(name), int(config.sources(name)[0][0]), True
-        return
-    topic = topic_resource(state, resource.resource_type, resource.resource_name)
-    for name, entry in TOPIC_CONFIG.items():
-        if entry.internal and name not in topic.configs:
-            continue
-        value = topic_config_value(name, topic.configs, config)
-        yield entry.key, value, config_source(state, topic, name), False
+def _entries(state: BrokerState, resource_type: int, name: str) -> Iterator[_Entry]:
+    if resource_type == Resource.BROKER:
+        return _broker_entries(state, name)
+    if resource_type != Resource.TOPIC:
+        raise TopicRefused(
+            ErrorCode.INVALID_REQUEST, f"there are no configurations of type {resource_type} here"
+        )
+    check_topic_name(name)
+    return _topic_entries(state, name)
 
 
-def _config(entry: _Entry, *, documentation: bool) -> Any:
-    key, value, source, read_only = entry
+def _topic_entries(state: BrokerState, name: str) -> Iterator[_Entry]:
+    topic = state.image.topics.get(name)
+    if topic is None:
+        raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+    for option in topic_config_names(topic.configs):
+        yield _Entry(
+            TOPIC_CONFIG[option].key,
+            topic_config_value(option, topic.configs, state.config),
+            topic_config_sources(option, topic.configs, state.config),
+            read_only=False,
+        )
+
+
+def _broker_entries(state: BrokerState, name: str) -> Iterator[_Entry]:
+    """All options of this broker; for all brokers only what was set for them."""
+    if name not in (ALL_BROKERS, str(state.node_id)):
+        raise TopicRefused(
+            ErrorCode.INVALID_REQUEST, f"this is broker {state.node_id}, not {name[:100]!r}"
+        )
+    for option, key in BROKER_CONFIG.items():
+        sources = [(source, option, value) for source, value in state.config.sources(option)]
+        if name == ALL_BROKERS:
+            sources = [s for s in sources if s[0] is ConfigSource.DYNAMIC_DEFAULT_BROKER]
+            if not sources:
+                continue
+        value = sources[0][2] if sources else None
+        yield _Entry(key, value, sources, read_only=option not in DYNAMIC_CONFIGS)
+
+
+def _config(entry: _Entry, *, synonyms: bool, documentation: bool) -> Any:
+    key = entry.key
     return _Config(
         name=key.name,
-        value=format_value(value),
-        read_only=read_only,
-        config_source=source,
+        value=None if entry.value is None else format_value(entry.value),
+        read_only=entry.read_only,
+        config_source=int(entry.sources[0][0] if entry.sources else ConfigSource.DEFAULT),
         is_sensitive=False,
-        synonyms=[],
+        synonyms=[
+            _Config.DescribeConfigsSynonym(
+                name=option, value=format_value(value), source=int(source)
+            )
+            for source, option, value in (entry.sources if synonyms else ())
+        ],
         config_type=int(key.kind),
         documentation=key.doc if documentation else None,
     )

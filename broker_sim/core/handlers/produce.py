@@ -155,13 +155,6 @@ def _request_refused(
         return AppendResult(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
         )
-    replicas = int(topic.configs.get("min.insync.replicas", 0)) or state.config.integer(
-        "min.insync.replicas"
-    )
-    if acks == -1 and replicas > 1:
-        return AppendResult(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={replicas} and the ISR is 1 broker"
-        )
     return None
 
 

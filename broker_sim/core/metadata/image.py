@@ -47,6 +47,8 @@ class ClusterImage:
     broker_epoch: int = -1
     """Starts of this broker so far, from 0. Leader epochs follow from it."""
     next_producer_id: int = 0
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What was set while brokers ran, as text, by broker id; "" is for all brokers."""
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[uuid.UUID, str] = field(default_factory=dict)
 
@@ -78,6 +80,9 @@ class ClusterImage:
     def _replay_broker_start(self, record: MetadataRecord) -> None:
         self.broker_epoch = record["broker_epoch"]
 
+    def _replay_broker_configs(self, record: MetadataRecord) -> None:
+        self.broker_configs[record["broker"]] = dict(record["configs"])
+
     def _replay_topic(self, record: MetadataRecord) -> None:
         topic_id = uuid.UUID(record["topic_id"])
         name = record["name"]
@@ -105,6 +110,7 @@ class ClusterImage:
 _REPLAY = {
     "cluster": ClusterImage._replay_cluster,
     "broker-start": ClusterImage._replay_broker_start,
+    "broker-configs": ClusterImage._replay_broker_configs,
     "topic": ClusterImage._replay_topic,
     "topic-changed": ClusterImage._replay_topic_changed,
     "topic-deleted": ClusterImage._replay_topic_deleted,
@@ -120,6 +126,11 @@ def cluster_record(cluster_id: str) -> MetadataRecord:
 def broker_start_record(broker_epoch: int) -> MetadataRecord:
     """The broker started for the `broker_epoch`-th time, from 0."""
     return {"type": "broker-start", "broker_epoch": broker_epoch}
+
+
+def broker_configs_record(broker: str, configs: Mapping[str, str]) -> MetadataRecord:
+    """What is set for a broker, "" for all of them, is this from here on."""
+    return {"type": "broker-configs", "broker": broker, "configs": dict(configs)}
 
 
 def topic_record(topic: Topic) -> MetadataRecord:

@@ -1,0 +1,216 @@
+"""Changes of configurations while the broker runs: of topics, of this broker, of all brokers.
+
+A change is planned, which refuses what Kafka refuses in Kafka's order, then it is in the metadata
+log, durable, and then in force: the next append, the next retention run obeys. For topics the
+rules are those of `ConfigurationControlManager` and `LogConfig`, for brokers those of
+`ConfigAdminManager` and `DynamicBrokerConfig`, whose error for a wrong value is INVALID_REQUEST
+(KAFKA-13609).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker_sim.core.config import (
+    BROKER_CONFIG,
+    DYNAMIC_CONFIGS,
+    TOPIC_CONFIG,
+    BrokerConfig,
+    ConfigError,
+    ConfigKey,
+    ConfigKind,
+    format_value,
+)
+from broker_sim.core.effects import Effects
+from broker_sim.core.metadata import ClusterImage, MetadataLog
+from broker_sim.core.metadata.image import broker_configs_record, configs_record
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name, parse_topic_configs
+from broker_sim.core.partitions import PartitionTable
+from txnlog_spark.wire.errors import ErrorCode
+
+ALL_BROKERS = ""
+VALUE_LENGTH_MAX = 32_767
+
+
+class Resource(enum.IntEnum):
+    """What has configurations, numbered as in requests (Kafka's `ConfigResource.Type`)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(enum.IntEnum):
+    """What an incremental change does (Kafka's `AlterConfigOp.OpType`)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One option of an incremental change."""
+
+    option: str
+    operation: int
+    value: str | None
+
+
+Commit = Callable[[Effects], None]
+"""Carries out what was planned."""
+
+
+class ConfigAdmin:
+    """Plans and carries out changes of configurations."""
+
+    def __init__(
+        self, config: BrokerConfig, metadata: MetadataLog, partitions: PartitionTable
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._partitions = partitions
+
+    def plan_changes(
+        self, resource_type: int, name: str, changes: Sequence[ConfigChange]
+    ) -> Commit:
+        """IncrementalAlterConfigs of one resource. Raises TopicRefused; changes nothing."""
+        _check_distinct([change.option for change in changes])
+        _check_values({c.option: c.value for c in changes if c.operation != Operation.DELETE})
+        if resource_type == Resource.BROKER:
+            self._check_broker(name)
+            texts = dict(self._metadata.image.broker_configs.get(name, {}))
+            for change in changes:
+                _apply(change, texts, BROKER_CONFIG.get(change.option))
+            return self._plan_broker(name, texts)
+        _check_topic_resource(resource_type, name)
+        topic = self._metadata.image.topics.get(name)
+        own = {} if topic is None else topic.configs
+        texts = {option: format_value(value) for option, value in own.items()}
+        for change in changes:
+            entry = TOPIC_CONFIG.get(change.option)
+            key = None if entry is None else entry.key
+            _apply(change, texts, key)
+        return self._plan_topic(name, texts)
+
+    def plan_replacement(
+        self, resource_type: int, name: str, pairs: Sequence[tuple[str, str | None]]
+    ) -> Commit:
+        """AlterConfigs of one resource: what is not named goes back to its default."""
+        _check_distinct([option for option, _ in pairs])
+        texts = _check_values(dict(pairs))
+        if resource_type == Resource.BROKER:
+            self._check_broker(name)
+            return self._plan_broker(name, texts)
+        _check_topic_resource(resource_type, name)
+        return self._plan_topic(name, texts)
+
+    # ------------------------------------------------------------------ details
+
+    def _plan_topic(self, name: str, texts: Mapping[str, str]) -> Commit:
+        _check_lengths(texts)
+        configs = parse_topic_configs(texts, self._config)
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+
+        def commit(effects: Effects) -> None:
+            self._metadata.commit([configs_record(topic, configs)], effects)
+            self._partitions.reconfigure(self._metadata.image.topics[topic.name])
+
+        return commit
+
+    def _check_broker(self, name: str) -> None:
+        node_id = self._config.integer("node.id")
+        if name != ALL_BROKERS and name != str(node_id):
+            raise TopicRefused(
+                ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name[:100]!r}"
+            )
+
+    def _plan_broker(self, name: str, texts: Mapping[str, str]) -> Commit:
+        fixed = sorted(set(texts) & set(BROKER_CONFIG) - DYNAMIC_CONFIGS)
+        unknown = sorted(set(texts) - set(BROKER_CONFIG))
+        reason = None
+        if fixed:
+            reason = f"{', '.join(fixed)} cannot change while the broker runs"
+        elif unknown:
+            reason = f"this broker has no option {', '.join(unknown)[:300]}"
+        if reason is not None:
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)
+        try:
+            for option, text in texts.items():
+                BROKER_CONFIG[option].parse(text)
+        except ConfigError as error:
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, str(error)) from error
+        _check_lengths(texts)
+
+        def commit(effects: Effects) -> None:
+            self._metadata.commit([broker_configs_record(name, texts)], effects)
+            apply_dynamic(self._config, self._metadata.image)
+            for topic in self._metadata.image.topics.values():
+                self._partitions.reconfigure(topic)
+
+        return commit
+
+
+def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:
+    """Put what the image says of brokers in force; the names that cannot be used."""
+    broker = str(config.integer("node.id"))
+    return config.set_dynamic(
+        image.broker_configs.get(ALL_BROKERS, {}), image.broker_configs.get(broker, {})
+    )
+
+
+def _check_topic_resource(resource_type: int, name: str) -> None:
+    if resource_type != Resource.TOPIC:
+        raise TopicRefused(
+            ErrorCode.INVALID_REQUEST, f"there are no configurations of type {resource_type} here"
+        )
+    if not name:
+        raise TopicRefused(ErrorCode.INVALID_REQUEST, "there are no defaults of topics")
+    check_topic_name(name)
+
+
+def _check_distinct(options: Sequence[str]) -> None:
+    if len(set(options)) != len(options):
+        raise TopicRefused(ErrorCode.INVALID_REQUEST, "an option is named more than once")
+
+
+def _check_values(values: Mapping[str, str | None]) -> dict[str, str]:
+    missing = [option for option, value in values.items() if value is None]
+    if missing:
+        raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{', '.join(missing)[:300]} has no value")
+    return {option: value for option, value in values.items() if value is not None}
+
+
+def _check_lengths(texts: Mapping[str, str]) -> None:
+    for option, text in texts.items():
+        if len(text) > VALUE_LENGTH_MAX:
+            raise TopicRefused(
+                ErrorCode.INVALID_CONFIG, f"the value of {option} is over {VALUE_LENGTH_MAX} long"
+            )
+
+
+def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:
+    """Change `texts` as told. Raises TopicRefused."""
+    option, value = change.option, change.value or ""
+    match change.operation:
+        case Operation.SET:
+            texts[option] = value
+        case Operation.DELETE:
+            texts.pop(option, None)
+        case Operation.APPEND | Operation.SUBTRACT:
+            if key is None or key.kind is not ConfigKind.LIST:
+                raise TopicRefused(ErrorCode.INVALID_CONFIG, f"{option[:300]!r} is no list")
+            present = [p for p in texts.get(option, format_value(key.default)).split(",") if p]
+            named = value.split(",")
+            if change.operation == Operation.APPEND:
+                present += [part for part in named if part not in present]
+            else:
+                present = [part for part in present if part not in named]
+            texts[option] = ",".join(present)
+        case _:
+            reason = f"there is no operation {change.operation} on {option[:300]!r}"
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)

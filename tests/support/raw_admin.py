@@ -1,0 +1,192 @@
+"""Requests of administration by hand: what no client builds, answers as error names."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from support.probe import wait_until
+from support.raw import Connection, message_class
+from txnlog_spark.wire.errors import error_name
+from txnlog_spark.wire.messages import ApiKey
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+ZERO_ID = uuid.UUID(int=0)
+
+
+def node_id(connection: Connection) -> int:
+    """The id of the only broker."""
+    (broker,) = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers
+    return broker.node_id
+
+
+def new_topic(
+    name: str,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    *,
+    assignments: Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]] = (),
+    configs: Mapping[str, str | None] | None = None,
+) -> Any:
+    """One topic of a CreateTopics request."""
+    cls = message_class(ApiKey.CREATE_TOPICS).CreatableTopic
+    pairs = assignments.items() if isinstance(assignments, Mapping) else assignments
+    return cls(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=[
+            cls.CreatableReplicaAssignment(partition_index=index, broker_ids=[*brokers])
+            for index, brokers in pairs
+        ],
+        configs=[
+            cls.CreatableTopicConfig(name=key, value=value)
+            for key, value in (configs or {}).items()
+        ],
+    )
+
+
+def create_topics(
+    connection: Connection, *topics: Any, validate_only: bool = False, version: int = 7
+) -> dict[str, Any]:
+    """CreateTopics: the results by name."""
+    request = message_class(ApiKey.CREATE_TOPICS)(
+        topics=[*topics], timeout_ms=10_000, validate_only=validate_only
+    )
+    return {each.name: each for each in connection.ask(request, version).topics}
+
+
+def make_topic(connection: Connection, name: str, partitions: int = 1, **configs: str) -> uuid.UUID:
+    """Create a topic, wait for its leaders, return its id. `_` stands for `.` in config names."""
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    result = create_topics(connection, new_topic(name, partitions, 1, configs=named))[name]
+    assert error_name(result.error_code) == "NONE", result.error_message
+    wait_until(lambda: leaders(connection, name) == partitions, f"leaders of {name}")
+    return result.topic_id
+
+
+def leaders(connection: Connection, name: str) -> int:
+    """How many partitions of the topic have a leader, as far as the broker knows."""
+    cls = message_class(ApiKey.METADATA)
+    request = cls(topics=[cls.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    (topic,) = connection.ask(request, 9).topics
+    return sum(each.error_code == 0 for each in topic.partitions)
+
+
+def delete_topics(
+    connection: Connection, *topics: tuple[str | None, uuid.UUID], version: int = 6
+) -> list[tuple[str | None, uuid.UUID, str]]:
+    """DeleteTopics of (name, id) pairs: (name, id, error), sorted, for Kafka shuffles them."""
+    cls = message_class(ApiKey.DELETE_TOPICS)
+    request = cls(
+        topics=[cls.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics],
+        topic_names=[name for name, _ in topics],
+        timeout_ms=10_000,
+    )
+    answer = connection.ask(request, version).responses
+    found = [(each.name, each.topic_id or ZERO_ID, error_name(each.error_code)) for each in answer]
+    return sorted(found, key=str)
+
+
+def create_partitions(
+    connection: Connection,
+    *topics: tuple[str, int, Sequence[Sequence[int]] | None],
+    validate_only: bool = False,
+) -> list[tuple[str, str]]:
+    """CreatePartitions of (name, count, assignments): (name, error), sorted."""
+    cls = message_class(ApiKey.CREATE_PARTITIONS)
+    topic = cls.CreatePartitionsTopic
+    request = cls(
+        topics=[
+            topic(
+                name=name,
+                count=count,
+                assignments=None
+                if assignments is None
+                else [
+                    topic.CreatePartitionsAssignment(broker_ids=[*brokers])
+                    for brokers in assignments
+                ],
+            )
+            for name, count, assignments in topics
+        ],
+        timeout_ms=10_000,
+        validate_only=validate_only,
+    )
+    answer = connection.ask(request, 3).results
+    return sorted((each.name, error_name(each.error_code)) for each in answer)
+
+
+def describe_configs(
+    connection: Connection,
+    kind: int,
+    name: str,
+    keys: Iterable[str] | None = None,
+    *,
+    synonyms: bool = True,
+    documentation: bool = False,
+    version: int = 4,
+) -> tuple[str, dict[str, Any]]:
+    """DescribeConfigs of one resource: (error, results by option)."""
+    cls = message_class(ApiKey.DESCRIBE_CONFIGS)
+    resource = cls.DescribeConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configuration_keys=None if keys is None else [*keys],
+    )
+    request = cls(
+        resources=[resource], include_synonyms=synonyms, include_documentation=documentation
+    )
+    (result,) = connection.ask(request, version).results
+    return error_name(result.error_code), {each.name: each for each in result.configs}
+
+
+def change_configs(
+    connection: Connection,
+    *resources: tuple[int, str, Sequence[tuple[str, int, str | None]]],
+    validate_only: bool = False,
+) -> list[str]:
+    """IncrementalAlterConfigs of (type, name, [(option, operation, value)]): errors, in order."""
+    cls = message_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    resource = cls.AlterConfigsResource
+    request = cls(
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(name=option, config_operation=operation, value=value)
+                    for option, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+        validate_only=validate_only,
+    )
+    return [error_name(each.error_code) for each in connection.ask(request, 1).responses]
+
+
+def replace_configs(
+    connection: Connection,
+    *resources: tuple[int, str, Sequence[tuple[str, str | None]]],
+    validate_only: bool = False,
+) -> list[str]:
+    """AlterConfigs of (type, name, [(option, value)]): errors, in order."""
+    cls = message_class(ApiKey.ALTER_CONFIGS)
+    resource = cls.AlterConfigsResource
+    request = cls(
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(name=option, value=value) for option, value in configs
+                ],
+            )
+            for kind, name, configs in resources
+        ],
+        validate_only=validate_only,
+    )
+    return [error_name(each.error_code) for each in connection.ask(request, 2).responses]
