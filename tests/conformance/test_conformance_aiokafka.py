@@ -242,18 +242,18 @@ def test_a_pattern_subscription_takes_in_a_topic_that_is_created_later(broker, u
     run(body())
 
 
-class CountAssignments(ConsumerRebalanceListener):
-    """How often a member was given partitions."""
+class Assignments(ConsumerRebalanceListener):
+    """How many partitions a member was given, each time it was told."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.counts: list[int] = []
 
     def on_partitions_revoked(self, revoked):
         """Nothing to give back."""
 
     def on_partitions_assigned(self, assigned):
         """One more."""
-        self.count += 1
+        self.counts.append(len(assigned))
 
 
 def test_a_static_member_comes_back_to_its_partitions_and_the_other_notices_nothing(broker, unique):
@@ -264,18 +264,19 @@ def test_a_static_member_comes_back_to_its_partitions_and_the_other_notices_noth
 
     async def body():
         stays = consumer(bootstrap, group, group_instance_id="stays", **settings)
-        counted = CountAssignments()
-        stays.subscribe([topic], listener=counted)
+        told = Assignments()
+        stays.subscribe([topic], listener=told)
         async with started(stays):
+            await until(lambda: told.counts[-1:] == [4], "all partitions")
             goes = consumer(bootstrap, group, topic, group_instance_id="goes", **settings)
             async with started(goes):
                 await until(lambda: len(goes.assignment()) == 2, "half of the partitions")
-                await until(lambda: len(stays.assignment()) == 2, "the other half")
-                before, had = counted.count, goes.assignment()
+                await until(lambda: told.counts[-1:] == [2], "the other half")
+                before, had = len(told.counts), goes.assignment()
             back = consumer(bootstrap, group, topic, group_instance_id="goes", **settings)
             async with started(back):
                 await until(lambda: bool(back.assignment()), "partitions")
                 assert back.assignment() == had
-                assert counted.count == before
+                assert len(told.counts) == before
 
     run(body())
