@@ -13,7 +13,7 @@ from typing import Any
 
 from txnlog_spark.wire.records import Compression, CorruptBatch
 
-DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import struct
 
 import pytest
 from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Truncate
-from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog
+from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog, timestamps
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -111,6 +112,36 @@ def test_timestamps_out_of_order_are_found_too():
         found = [on_disk.log.offset_for_timestamp(t) for t in (0, 400, 501, 900, 901)]
         assert found == [(500, 0), (500, 0), (900, 2), (900, 2), None]
         assert on_disk.log.max_timestamp_offset() == (900, 2)
+
+
+def test_lying_batches_cost_one_lookup_no_more_than_its_budget(monkeypatch):
+    """Their headers promise a timestamp that no record of theirs has."""
+    monkeypatch.setattr(timestamps, "RECORDS_READ_MAX", 50)
+    monkeypatch.setattr(timestamps, "BYTES_READ_MAX", 10_000)
+    plain = bytearray(build_batch(*"abcdefgh", timestamp=NOW_MS))
+    struct.pack_into(">q", plain, records.MAX_TIMESTAMP_AT, NOW_MS + 500)
+    records.refresh_crc(plain, 0, len(plain))
+    on_disk = LogOnDisk()
+    for _ in range(20):
+        on_disk.append(bytes(plain))
+    assert on_disk.log.offset_for_timestamp(NOW_MS + 100) == (NOW_MS + 500, 48)
+
+    compressed = LogOnDisk()
+    body = gzip.compress(bytes(plain[records.HEADER_BYTES :]) + bytes(3000))
+    packed = bytearray(plain[: records.HEADER_BYTES]) + body
+    struct.pack_into(">i", packed, 8, len(packed) - records.LENGTH_END)
+    packed[records.ATTRIBUTES_AT + 1] |= 1
+    records.refresh_crc(packed, 0, len(packed))
+    for _ in range(20):
+        compressed.append(bytes(packed))
+    calls: list[int] = []
+
+    def counting(_codec: int, data: bytes) -> bytes:
+        calls.append(len(data))
+        return gzip.decompress(data)
+
+    assert compressed.log.offset_for_timestamp(NOW_MS + 100, counting) is not None
+    assert len(calls) <= 4
 
 
 def test_an_empty_log_has_no_timestamps():

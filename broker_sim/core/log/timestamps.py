@@ -2,12 +2,15 @@
 
 Batches are found by the header's max timestamp. Within a batch the records are read when they are
 not compressed, or when the caller gives a way to decompress. Otherwise the answer is the batch's
-first offset: never too late, and at most one batch early.
+first offset: never too late, and at most one batch early. So it is, too, when a lookup has read as
+much as one lookup may: batches whose headers promise a timestamp that no record of theirs has, or
+which were made to explode, cost what honest ones cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from broker_sim.core.effects import Storage
 from broker_sim.core.log.compression import Decompress
@@ -24,8 +27,20 @@ from txnlog_spark.wire.records import (
     parse_header,
 )
 
+RECORDS_READ_MAX = 200_000
+BYTES_READ_MAX = 128 * 1024 * 1024
+"""Of records, in one lookup, after decompression."""
+
 _LENGTH = slice(8, 12)
 _AFTER_LENGTH = 12
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one lookup may still read."""
+
+    records: int
+    size_bytes: int
 
 
 def find_timestamp(
@@ -37,6 +52,7 @@ def find_timestamp(
     decompress: Decompress | None,
 ) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record from `start_offset` on that is not older."""
+    budget = _Budget(RECORDS_READ_MAX, BYTES_READ_MAX)
     for segment in segments:
         wanted_offset = max(start_offset, segment.base_offset)
         while True:
@@ -49,8 +65,9 @@ def find_timestamp(
                 batch = storage.read(segment.path(), position, end - position)
             if len(batch) < HEADER_BYTES:
                 return segment.batch_at(position)
+            wanted = (timestamp_ms, start_offset)
             header = parse_header(batch)
-            found = _find_in_batch(header, batch, timestamp_ms, start_offset, decompress)
+            found = _find_in_batch(header, batch, wanted, decompress, budget)
             if found is not None:
                 return found
             wanted_offset = header.next_offset
@@ -60,29 +77,40 @@ def find_timestamp(
 def _find_in_batch(
     header: BatchHeader,
     batch: bytes,
-    timestamp_ms: int,
-    start_offset: int,
+    wanted: tuple[int, int],
     decompress: Decompress | None,
+    budget: _Budget,
 ) -> tuple[int, int] | None:
+    """`wanted` is the least timestamp and the least offset."""
     if header.record_count == 0:
         return None
+    timestamp_ms, start_offset = wanted
+    coarse = header.max_timestamp, max(header.base_offset, start_offset)
     if header.is_log_append_time:
-        return header.max_timestamp, max(header.base_offset, start_offset)
+        return coarse
     try:
-        for record in _records(header, batch, decompress):
+        for record in _records(header, batch, decompress, budget):
+            budget.records -= 1
             if record.timestamp >= timestamp_ms and record.record_offset >= start_offset:
                 return record.timestamp, record.record_offset
+            if budget.records <= 0:
+                return coarse
     except ValueError:
-        return header.max_timestamp, max(header.base_offset, start_offset)
+        return coarse
     return None
 
 
-def _records(header: BatchHeader, batch: bytes, decompress: Decompress | None) -> list[Record]:
+def _records(
+    header: BatchHeader, batch: bytes, decompress: Decompress | None, budget: _Budget
+) -> Iterator[Record]:
+    """One after another: a batch may hold millions of records. Raises CorruptBatch."""
     if header.compression == Compression.NONE:
-        return list(decode_records(batch, 0, header))
-    if decompress is None:
+        budget.size_bytes -= len(batch)
+        return decode_records(batch, 0, header)
+    if decompress is None or budget.size_bytes <= 0:
         raise CorruptBatch("the batch is compressed")
     plain = bytearray(batch[:HEADER_BYTES] + decompress(header.compression, batch[HEADER_BYTES:]))
+    budget.size_bytes -= len(plain)
     plain[_LENGTH] = (len(plain) - _AFTER_LENGTH).to_bytes(4, "big")
     plain[ATTRIBUTES_AT + 1] &= ~COMPRESSION_MASK & 0xFF
-    return list(decode_records(plain, 0, parse_header(plain)))
+    return decode_records(plain, 0, parse_header(plain))
