@@ -107,7 +107,7 @@ APIS: dict[ApiKey, Api] = {
         _api(_K.ADD_PARTITIONS_TO_TXN, producer, "AddPartitionsToTxn", 0, 5),
         _api(_K.ADD_OFFSETS_TO_TXN, producer, "AddOffsetsToTxn", 0, 4),
         _api(_K.END_TXN, producer, "EndTxn", 0, 5),
-        _api(_K.WRITE_TXN_MARKERS, producer, "WriteTxnMarkers", 1, 1),
+        _api(_K.WRITE_TXN_MARKERS, producer, "WriteTxnMarkers", 1, 2),
         _api(_K.TXN_OFFSET_COMMIT, producer, "TxnOffsetCommit", 0, 5),
         _api(_K.DESCRIBE_CONFIGS, admin, "DescribeConfigs", 1, 4),
         _api(_K.ALTER_CONFIGS, admin, "AlterConfigs", 0, 2),
@@ -119,7 +119,7 @@ APIS: dict[ApiKey, Api] = {
         _api(_K.DESCRIBE_CLUSTER, admin, "DescribeCluster", 0, 1),
         _api(_K.DESCRIBE_PRODUCERS, admin, "DescribeProducers", 0, 0),
         _api(_K.DESCRIBE_TRANSACTIONS, admin, "DescribeTransactions", 0, 0),
-        _api(_K.LIST_TRANSACTIONS, admin, "ListTransactions", 0, 1),
+        _api(_K.LIST_TRANSACTIONS, admin, "ListTransactions", 0, 2),
         _api(_K.DESCRIBE_TOPIC_PARTITIONS, admin, "DescribeTopicPartitions", 0, 0),
     )
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import find_log
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -29,11 +30,16 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 
 def _partition(state: BrokerState, topic: str, partition: int) -> Any:
     log, error = find_log(state, topic, None, partition)
+    message = None
+    try:
+        check_topic_name(topic)
+    except TopicRefused as refused:
+        error, message = refused.error, refused.message
     producers = log.producers() if log is not None else ()
     return _Partition(
         partition_index=partition,
         error_code=int(error),
-        error_message=None,
+        error_message=message,
         active_producers=[
             _Partition.ProducerState(
                 producer_id=producer.producer_id,

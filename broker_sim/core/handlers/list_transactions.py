@@ -17,6 +17,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         state_filters=message.state_filters,
         producer_id_filters=message.producer_id_filters,
         duration_filter_ms=message.duration_filter,
+        id_pattern=message.transactional_id_pattern,
     )
     return _Response(
         throttle_time_ms=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -17,45 +18,51 @@ _PartitionResult = _TopicResult.WritableTxnMarkerPartitionResult
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each partition on its own; durable before the answer."""
-    results = []
+    """Each partition on its own; durable before the answer, which has one part per producer id."""
+    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    named: set[TopicPartition] = set()
     for entry in request.message.markers:
-        marker = TransactionMarker(
-            entry.producer_id,
-            entry.producer_epoch,
-            MarkerType.COMMIT if entry.transaction_result else MarkerType.ABORT,
-            entry.coordinator_epoch,
-        )
-        topics = [_topic_result(state, topic, marker, effects) for topic in entry.topics]
-        results.append(_MarkerResult(producer_id=entry.producer_id, topics=topics))
+        topics = answers.setdefault(entry.producer_id, {})
+        for topic in entry.topics:
+            errors = topics.setdefault(topic.name, {})
+            for partition in topic.partition_indexes:
+                named.add((topic.name, partition))
+                errors[partition] = _append(state, topic.name, partition, entry, effects)
     if state.config.boolean("flush.on.commit"):
-        named = [
-            state.partitions.get(topic.name, partition)
-            for entry in request.message.markers
-            for topic in entry.topics
-            for partition in topic.partition_indexes
-        ]
-        state.partitions.flush([log for log in named if log is not None], effects)
-    return _Response(markers=results)
-
-
-def _topic_result(
-    state: BrokerState, topic: Any, marker: TransactionMarker, effects: Effects
-) -> Any:
-    return _TopicResult(
-        name=topic.name,
-        partitions=[
-            _PartitionResult(
-                partition_index=partition,
-                error_code=int(_append(state, topic.name, partition, marker, effects)),
+        logs = [state.partitions.get(*partition) for partition in sorted(named)]
+        state.partitions.flush([log for log in logs if log is not None], effects)
+    return _Response(
+        markers=[
+            _MarkerResult(
+                producer_id=producer_id,
+                topics=[_topic_result(topic, errors) for topic, errors in topics.items()],
             )
-            for partition in topic.partition_indexes
+            for producer_id, topics in answers.items()
+        ]
+    )
+
+
+def _topic_result(topic: str, errors: dict[int, ErrorCode]) -> Any:
+    return _TopicResult(
+        name=topic,
+        partitions=[
+            _PartitionResult(partition_index=partition, error_code=int(error))
+            for partition, error in errors.items()
         ],
     )
 
 
 def _append(
-    state: BrokerState, topic: str, partition: int, marker: TransactionMarker, effects: Effects
+    state: BrokerState, topic: str, partition: int, entry: Any, effects: Effects
 ) -> ErrorCode:
-    # Version 1 has no transaction version, so the epoch rule is the one before KIP-1228.
-    return state.host.append_marker(topic, partition, marker, effects, transaction_version=0)
+    """The entry says which transaction version's epoch rule holds (KIP-1228); version 1 of the
+    request, and with it every administrator's abort, has the rule before that."""
+    marker = TransactionMarker(
+        entry.producer_id,
+        entry.producer_epoch,
+        MarkerType.COMMIT if entry.transaction_result else MarkerType.ABORT,
+        entry.coordinator_epoch,
+    )
+    return state.host.append_marker(
+        topic, partition, marker, effects, transaction_version=entry.transaction_version
+    )

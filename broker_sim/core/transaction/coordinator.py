@@ -22,6 +22,7 @@ from broker_sim.core.coordinator.runtime import (
 )
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey, check
+from broker_sim.core.patterns import InvalidPattern, Pattern
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
@@ -440,15 +441,21 @@ class TransactionCoordinator:
         state_filters: Collection[str] = (),
         producer_id_filters: Collection[int] = (),
         duration_filter_ms: int = -1,
+        id_pattern: str | None = None,
     ) -> TransactionListing:
         """ListTransactions: all that pass every filter that is given.
 
-        `duration_filter_ms` keeps those that run for longer; negative is "any".
+        `duration_filter_ms` keeps those that run for longer; negative is "any". `id_pattern` is a
+        regular expression for whole ids (KIP-1152), or INVALID_REGULAR_EXPRESSION.
         """
         if not self._is_active:
             return TransactionListing(_E.COORDINATOR_NOT_AVAILABLE)
         if self._manager.is_loading:
             return TransactionListing(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        try:
+            pattern = Pattern(id_pattern) if id_pattern else None
+        except InvalidPattern:
+            return TransactionListing(_E.INVALID_REGULAR_EXPRESSION)
         entries = [
             entry for owned in self._manager.owned() for _, entry in sorted(owned.entries.items())
         ]
@@ -458,6 +465,7 @@ class TransactionCoordinator:
             state_filters=state_filters,
             producer_id_filters=producer_id_filters,
             duration_filter_ms=duration_filter_ms,
+            id_pattern=pattern,
         )
 
     @property

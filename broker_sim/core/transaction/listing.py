@@ -1,9 +1,13 @@
-"""DescribeTransactions and ListTransactions: entries shown, nothing changed (KIP-664, KIP-994)."""
+"""DescribeTransactions and ListTransactions: entries shown, nothing changed.
+
+Source: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from broker_sim.core.patterns import Pattern
 from broker_sim.core.transaction.metadata import TransactionEntry
 from broker_sim.core.transaction.results import (
     ListedTransaction,
@@ -37,6 +41,7 @@ def list_entries(
     state_filters: Collection[str],
     producer_id_filters: Collection[int],
     duration_filter_ms: int,
+    id_pattern: Pattern | None,
 ) -> TransactionListing:
     """Those that pass every filter given; a state name that is not Kafka's is said back."""
     states = {STATE_OF_LABEL[name] for name in state_filters if name in STATE_OF_LABEL}
@@ -50,7 +55,9 @@ def list_entries(
             return False
         if state_filters and current.state not in states:
             return False
-        return duration_filter_ms < 0 or now_ms - current.start_ms > duration_filter_ms
+        if duration_filter_ms >= 0 and now_ms - current.start_ms <= duration_filter_ms:
+            return False
+        return id_pattern is None or id_pattern.matches(current.transactional_id)
 
     listed = tuple(
         ListedTransaction(
