@@ -8,7 +8,7 @@ from test_transaction_states import build_metadata
 
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX
-from broker_sim.core.transaction.results import ProducerIdResult
+from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -258,30 +258,36 @@ def test_describe_of_an_empty_or_unknown_id() -> None:
     assert world.transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_list_filters_by_state_producer_and_duration() -> None:
+def test_list_filters_by_state_producer_duration_and_pattern() -> None:
     world = World()
     ids = {name: world.init(name) for name in ("t", "u", "v")}
     assert world.begin(ids["t"], A) is E.NONE
     world.advance(2_000)
-    listing = world.transactions.list_transactions
-    now_ms = world.now_ms
+
+    def listing(**filters):
+        return world.transactions.list_transactions(world.now_ms, TransactionFilters(**filters))
 
     def names(**filters) -> list[str]:
-        return [row.transactional_id for row in listing(now_ms, **filters).transactions]
+        return [row.transactional_id for row in listing(**filters).transactions]
 
     assert names() == ["t", "u", "v"]
-    assert names(state_filters=["Ongoing"]) == ["t"]
-    assert names(state_filters=["Empty", "Nonsense"]) == ["u", "v"]
-    assert listing(now_ms, state_filters=["Nonsense"]).unknown_state_filters == ("Nonsense",)
-    assert names(producer_id_filters=[ids["u"].producer_id]) == ["u"]
-    assert names(state_filters=["Ongoing"], duration_filter_ms=1_999) == ["t"]
-    assert names(state_filters=["Ongoing"], duration_filter_ms=2_000) == []
+    assert names(states=["Ongoing"]) == ["t"]
+    assert names(states=["Empty", "Nonsense"]) == ["u", "v"]
+    assert listing(states=["Nonsense"]).unknown_state_filters == ("Nonsense",)
+    assert names(producer_ids=[ids["u"].producer_id]) == ["u"]
+    assert names(states=["Ongoing"], running_for_ms=1_999) == ["t"]
+    assert names(states=["Ongoing"], running_for_ms=2_000) == []
+    assert names(id_pattern="[tv]") == ["t", "v"]
+    assert names(id_pattern="") == ["t", "u", "v"]
+    assert listing(id_pattern="[").error is E.INVALID_REGULAR_EXPRESSION
     world.transactions.begin_loading(0)
-    assert listing(now_ms).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert listing().error is E.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_before_the_start_admin_requests_are_not_available() -> None:
     world = World()
     coordinator = type(world.transactions)(ONE, world.host)
     assert coordinator.describe("t").error is E.COORDINATOR_NOT_AVAILABLE
-    assert coordinator.list_transactions(0).error is E.COORDINATOR_NOT_AVAILABLE
+    assert (
+        coordinator.list_transactions(0, TransactionFilters()).error is E.COORDINATOR_NOT_AVAILABLE
+    )

@@ -8,7 +8,7 @@ from test_transaction_states import build_metadata
 
 from broker_sim.core.effects import Append, Flush, InvariantViolation
 from broker_sim.core.group.requests import OffsetToCommit, TxnOffsetCommit
-from broker_sim.core.transaction import TransactionConfig
+from broker_sim.core.transaction import TransactionConfig, TransactionFilters
 from broker_sim.core.transaction.log_records import decode_value
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire import records
@@ -250,7 +250,7 @@ def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     log.add(records.encode_batch([Record(b"\x00\x00\x00\x01u", None, NOW_MS)]))
     log.add(records.encode_batch([Record(b"\x00\x09unknown kind", b"x", NOW_MS)]))
     world = World(ONE, host=host)
-    rows = world.transactions.list_transactions(NOW_MS).transactions
+    rows = world.transactions.list_transactions(NOW_MS, TransactionFilters()).transactions
     assert [(row.transactional_id, row.state) for row in rows] == [("t", "CompleteAbort")]
 
 

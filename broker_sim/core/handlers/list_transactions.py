@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.state import BrokerState
+from broker_sim.core.transaction import TransactionFilters
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.LIST_TRANSACTIONS].response
@@ -12,13 +13,13 @@ _Response = APIS[ApiKey.LIST_TRANSACTIONS].response
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """All transactional ids, or those that pass the filters (KIP-664, KIP-994)."""
     message = request.message
-    listing = state.transactions.list_transactions(
-        effects.now_ms,
-        state_filters=message.state_filters,
-        producer_id_filters=message.producer_id_filters,
-        duration_filter_ms=message.duration_filter,
+    filters = TransactionFilters(
+        states=message.state_filters,
+        producer_ids=frozenset(message.producer_id_filters),
+        running_for_ms=message.duration_filter,
         id_pattern=message.transactional_id_pattern,
     )
+    listing = state.transactions.list_transactions(effects.now_ms, filters)
     return _Response(
         throttle_time_ms=0,
         error_code=int(listing.error),

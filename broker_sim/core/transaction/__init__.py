@@ -7,6 +7,7 @@ from broker_sim.core.transaction.results import (
     ListedTransaction,
     ProducerIdResult,
     TransactionDescription,
+    TransactionFilters,
     TransactionListing,
 )
 from broker_sim.core.transaction.states import TransactionState
@@ -17,6 +18,7 @@ __all__ = [
     "TransactionConfig",
     "TransactionCoordinator",
     "TransactionDescription",
+    "TransactionFilters",
     "TransactionHost",
     "TransactionListing",
     "TransactionState",

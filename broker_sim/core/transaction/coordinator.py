@@ -22,7 +22,6 @@ from broker_sim.core.coordinator.runtime import (
 )
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey, check
-from broker_sim.core.patterns import InvalidPattern, Pattern
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
@@ -32,7 +31,7 @@ from broker_sim.core.transaction.end_txn import (
     decide_end_txn_v2,
 )
 from broker_sim.core.transaction.host import TransactionHost
-from broker_sim.core.transaction.listing import describe_entry, list_entries
+from broker_sim.core.transaction.listing import describe_transaction, list_transactions
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.core.transaction.metadata import (
     EPOCH_BUMP_VERSION,
@@ -50,6 +49,7 @@ from broker_sim.core.transaction.producer_ids import ProducerIdManager
 from broker_sim.core.transaction.results import (
     ProducerIdResult,
     TransactionDescription,
+    TransactionFilters,
     TransactionListing,
 )
 from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
@@ -424,49 +424,13 @@ class TransactionCoordinator:
         """DescribeTransactions, for one id."""
         if not self._is_active:
             return TransactionDescription(_E.COORDINATOR_NOT_AVAILABLE, transactional_id)
-        if not transactional_id:
-            return TransactionDescription(_E.INVALID_REQUEST, transactional_id)
-        owned = self._manager.find(transactional_id)
-        if isinstance(owned, ErrorCode):
-            return TransactionDescription(owned, transactional_id)
-        entry = owned.entries.get(transactional_id)
-        if entry is None:
-            return TransactionDescription(_E.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
-        return describe_entry(entry)
+        return describe_transaction(self._manager, transactional_id)
 
-    def list_transactions(
-        self,
-        now_ms: int,
-        *,
-        state_filters: Collection[str] = (),
-        producer_id_filters: Collection[int] = (),
-        duration_filter_ms: int = -1,
-        id_pattern: str | None = None,
-    ) -> TransactionListing:
-        """ListTransactions: all that pass every filter that is given.
-
-        `duration_filter_ms` keeps those that run for longer; negative is "any". `id_pattern` is a
-        regular expression for whole ids (KIP-1152), or INVALID_REGULAR_EXPRESSION.
-        """
+    def list_transactions(self, now_ms: int, filters: TransactionFilters) -> TransactionListing:
+        """ListTransactions: all that pass every filter that is given."""
         if not self._is_active:
             return TransactionListing(_E.COORDINATOR_NOT_AVAILABLE)
-        if self._manager.is_loading:
-            return TransactionListing(_E.COORDINATOR_LOAD_IN_PROGRESS)
-        try:
-            pattern = Pattern(id_pattern) if id_pattern else None
-        except InvalidPattern:
-            return TransactionListing(_E.INVALID_REGULAR_EXPRESSION)
-        entries = [
-            entry for owned in self._manager.owned() for _, entry in sorted(owned.entries.items())
-        ]
-        return list_entries(
-            entries,
-            now_ms,
-            state_filters=state_filters,
-            producer_id_filters=producer_id_filters,
-            duration_filter_ms=duration_filter_ms,
-            id_pattern=pattern,
-        )
+        return list_transactions(self._manager, now_ms, filters)
 
     @property
     def incomplete(self) -> tuple[str, ...]:

@@ -5,21 +5,35 @@ Source: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
-from broker_sim.core.patterns import Pattern
-from broker_sim.core.transaction.metadata import TransactionEntry
+from broker_sim.core.patterns import InvalidPattern, Pattern
+from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
 from broker_sim.core.transaction.results import (
     ListedTransaction,
     TransactionDescription,
+    TransactionFilters,
     TransactionListing,
 )
+from broker_sim.core.transaction.state_manager import TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, STATE_OF_LABEL, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 
 
-def describe_entry(entry: TransactionEntry) -> TransactionDescription:
+def describe_transaction(
+    manager: TransactionStateManager, transactional_id: str
+) -> TransactionDescription:
     """All of one transaction; while markers are written, the partitions still without one."""
+    if not transactional_id:
+        return TransactionDescription(ErrorCode.INVALID_REQUEST, transactional_id)
+    owned = manager.find(transactional_id)
+    if isinstance(owned, ErrorCode):
+        return TransactionDescription(owned, transactional_id)
+    entry = owned.entries.get(transactional_id)
+    if entry is None:
+        return TransactionDescription(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    return _describe_entry(entry)
+
+
+def _describe_entry(entry: TransactionEntry) -> TransactionDescription:
     current = entry.committed
     partitions = entry.unmarked if current.state in PREPARED else current.partitions
     return TransactionDescription(
@@ -34,38 +48,36 @@ def describe_entry(entry: TransactionEntry) -> TransactionDescription:
     )
 
 
-def list_entries(
-    entries: Iterable[TransactionEntry],
-    now_ms: int,
-    *,
-    state_filters: Collection[str],
-    producer_id_filters: Collection[int],
-    duration_filter_ms: int,
-    id_pattern: Pattern | None,
+def list_transactions(
+    manager: TransactionStateManager, now_ms: int, filters: TransactionFilters
 ) -> TransactionListing:
     """Those that pass every filter given; a state name that is not Kafka's is said back."""
-    states = {STATE_OF_LABEL[name] for name in state_filters if name in STATE_OF_LABEL}
-    unknown = tuple(name for name in state_filters if name not in STATE_OF_LABEL)
+    if manager.is_loading:
+        return TransactionListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    try:
+        pattern = Pattern(filters.id_pattern) if filters.id_pattern else None
+    except InvalidPattern:
+        return TransactionListing(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    states = {STATE_OF_LABEL[name] for name in filters.states if name in STATE_OF_LABEL}
+    unknown = tuple(name for name in filters.states if name not in STATE_OF_LABEL)
 
-    def passes(entry: TransactionEntry) -> bool:
-        current = entry.committed
+    def passes(current: TransactionMetadata) -> bool:
         if current.state is TransactionState.DEAD:
             return False
-        if producer_id_filters and current.producer_id not in producer_id_filters:
+        if filters.producer_ids and current.producer_id not in filters.producer_ids:
             return False
-        if state_filters and current.state not in states:
+        if filters.states and current.state not in states:
             return False
-        if duration_filter_ms >= 0 and now_ms - current.start_ms <= duration_filter_ms:
+        if filters.running_for_ms >= 0 and now_ms - current.start_ms <= filters.running_for_ms:
             return False
-        return id_pattern is None or id_pattern.matches(current.transactional_id)
+        return pattern is None or pattern.matches(current.transactional_id)
 
     listed = tuple(
-        ListedTransaction(
-            entry.committed.transactional_id,
-            entry.committed.producer_id,
-            entry.committed.state.label,
+        ListedTransaction(transactional_id, current.producer_id, current.state.label)
+        for owned in manager.owned()
+        for transactional_id, current in sorted(
+            (transactional_id, entry.committed) for transactional_id, entry in owned.entries.items()
         )
-        for entry in entries
-        if passes(entry)
+        if passes(current)
     )
     return TransactionListing(ErrorCode.NONE, unknown, listed)

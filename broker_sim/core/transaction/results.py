@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker_sim.core.coordinator.runtime import TopicPartition
@@ -48,3 +49,17 @@ class TransactionListing:
     error: ErrorCode
     unknown_state_filters: tuple[str, ...] = ()
     transactions: tuple[ListedTransaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFilters:
+    """Of ListTransactions. An empty filter passes everything, and so does a negative duration.
+
+    `running_for_ms` passes transactions that run for longer; `id_pattern` is a regular expression
+    for whole transactional ids (KIP-1152).
+    """
+
+    states: Collection[str] = ()
+    producer_ids: Collection[int] = ()
+    running_for_ms: int = -1
+    id_pattern: str | None = None
