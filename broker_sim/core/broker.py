@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_sim.core import startup
-from broker_sim.core.config import BrokerConfig
+from broker_sim.core.config import INT64_MAX, BrokerConfig
 from broker_sim.core.effects import (
     Close,
     Disconnected,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from random import Random
 
 RETENTION_TIMER = ("log-retention",)
+CHECKPOINT_TIMER = ("log-recovery-checkpoint",)
+FLUSH_TIMER = ("log-flush-scheduler",)
 PRODUCER_EXPIRATION_TIMER = ("producer-id-expiration",)
 
 
@@ -98,6 +100,8 @@ class Broker:
         )
         self._state.decompress = self._decompress
         self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
+        self._schedule(CHECKPOINT_TIMER, "log.flush.offset.checkpoint.interval.ms", effects)
+        self._schedule(FLUSH_TIMER, "log.flush.scheduler.interval.ms", effects)
         self._schedule(
             PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects
         )
@@ -140,6 +144,12 @@ class Broker:
             for _, log in state.partitions.items():
                 log.apply_retention(effects)
             self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
+        elif key == CHECKPOINT_TIMER:
+            state.partitions.checkpoint(effects)
+            self._schedule(CHECKPOINT_TIMER, "log.flush.offset.checkpoint.interval.ms", effects)
+        elif key == FLUSH_TIMER:
+            state.partitions.flush_due(effects)
+            self._schedule(FLUSH_TIMER, "log.flush.scheduler.interval.ms", effects)
         elif key == PRODUCER_EXPIRATION_TIMER:
             for _, log in state.partitions.items():
                 log.expire_producers(effects)
@@ -151,7 +161,10 @@ class Broker:
             state.groups.on_timer(key, effects)
 
     def _schedule(self, key: TimerKey, option: str, effects: Effects) -> None:
-        effects.set_timer(*key, after_ms=self._config.integer(option))
+        """Fire after the option's time; its largest value is Kafka's way to say never."""
+        after_ms = self._config.integer(option)
+        if after_ms < INT64_MAX:
+            effects.set_timer(*key, after_ms=after_ms)
 
     def _wake_fetches(self, effects: Effects) -> None:
         state = self.state

@@ -11,17 +11,26 @@ import re
 import uuid
 from collections.abc import Iterable
 
-from broker_sim.core.config import BrokerConfig, ConfigValue, DataDirectoryError, topic_config_value
-from broker_sim.core.effects import Delete, Effects, Flush, Storage
+from broker_sim.core.config import (
+    INT64_MAX,
+    BrokerConfig,
+    ConfigValue,
+    DataDirectoryError,
+    topic_config_value,
+)
+from broker_sim.core.effects import Delete, Effects, Flush, Storage, WriteFile
 from broker_sim.core.log import (
     DELETED_SUFFIX,
     AppendOrigin,
     AppendResult,
+    DamagedLog,
     InconsistentTopicId,
     LogConfig,
     PartitionLog,
+    Trust,
 )
-from broker_sim.core.metadata.image import METADATA_TOPIC, ClusterImage, Topic
+from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets, encode_offsets
+from broker_sim.core.metadata.image import INTERNAL_TOPICS, METADATA_TOPIC, ClusterImage, Topic
 from broker_sim.core.offset_file import LOG_START_FILE, OffsetFile
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import TransactionMarker
@@ -44,6 +53,9 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
         return topic_config_value(name, topic.configs, config)
 
     segment_bytes = int(value("segment.bytes"))
+    flush_ms = int(value("flush.ms"))
+    if flush_ms == INT64_MAX:  # not set: as often as the scheduler looks
+        flush_ms = config.integer("log.flush.scheduler.interval.ms")
     return LogConfig(
         segment_bytes=int(topic.configs.get("internal.segment.bytes", segment_bytes)),
         segment_ms=int(value("segment.ms")),
@@ -57,6 +69,8 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
         retention_bytes=int(value("retention.bytes")),
         cleanup_policy=str(value("cleanup.policy")),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        flush_messages=int(value("flush.messages")),
+        flush_ms=flush_ms,
     )
 
 
@@ -70,13 +84,19 @@ class PartitionTable:
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._log_starts = OffsetFile(LOG_START_FILE, storage)
+        self._metadata_log: PartitionLog | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        """As the file has them."""
 
     # ------------------------------------------------------------------ life
 
     def open_metadata_log(self, *, clean_shutdown: bool, effects: Effects) -> PartitionLog:
-        """The log of the metadata itself, which is in no image."""
+        """The log of the metadata itself, which is in no image. The first to be opened."""
+        self._load_recovery_points(effects)
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, {"retention.ms": -1}, 0)
-        return self._open(topic, 0, clean_shutdown=clean_shutdown, effects=effects)
+        trust = self._trust(topic, 0, clean_shutdown=clean_shutdown)
+        self._metadata_log = self._open(topic, 0, trust, effects)
+        return self._metadata_log
 
     def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
         """At start: load what is there, create what is missing, remove what is in no topic."""
@@ -84,8 +104,12 @@ class PartitionTable:
         self._log_starts.load(image, effects)
         for topic in image.topics.values():
             for partition in range(topic.partition_count):
-                log = self._open(topic, partition, clean_shutdown=clean_shutdown, effects=effects)
-                log.become_leader(image.leader_epoch(topic))
+                leader_epoch = image.leader_epoch(topic)
+                trust = self._trust(
+                    topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
+                )
+                log = self._open(topic, partition, trust, effects)
+                log.become_leader(leader_epoch)
                 self._logs[topic.name, partition] = log
 
     def create(
@@ -115,9 +139,21 @@ class PartitionTable:
                 log.config = config
 
     def close(self, effects: Effects) -> None:
-        """A clean stop: everything flushed, producer snapshots taken."""
-        for log in self._logs.values():
+        """A clean stop: everything flushed, all states written, the recovery points last."""
+        for log in self._all_logs():
             log.close(effects)
+        self._write_recovery_points(effects)
+
+    def checkpoint(self, effects: Effects) -> None:
+        """Move the recovery points; their file is written when the states of the logs are."""
+        for log in self._all_logs():
+            log.checkpoint(effects)
+        self._write_recovery_points(effects)
+
+    def flush_due(self, effects: Effects) -> None:
+        """Flush the logs whose flush.ms has passed."""
+        for log in self._all_logs():
+            log.flush_if_due(effects)
 
     # ------------------------------------------------------------------ reads and appends
 
@@ -192,9 +228,42 @@ class PartitionTable:
 
     # ------------------------------------------------------------------ details
 
-    def _open(
-        self, topic: Topic, partition: int, *, clean_shutdown: bool, effects: Effects
-    ) -> PartitionLog:
+    def _all_logs(self) -> list[PartitionLog]:
+        metadata = [] if self._metadata_log is None else [self._metadata_log]
+        return [*metadata, *self._logs.values()]
+
+    def _load_recovery_points(self, effects: Effects) -> None:
+        size_bytes = self._storage.size_bytes(RECOVERY_POINT_FILE) or 0
+        offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
+        if offsets is None:
+            # As in Kafka: nothing is known to be flushed, so everything is read.
+            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is no checkpoint")
+        self._recovery_points = offsets or {}
+
+    def _write_recovery_points(self, effects: Effects) -> None:
+        points = {(log.topic, log.partition): log.recovery_point for log in self._all_logs()}
+        if points != self._recovery_points:
+            self._recovery_points = points
+            effects.storage.append(WriteFile(RECOVERY_POINT_FILE, encode_offsets(points)))
+
+    def _trust(
+        self,
+        topic: Topic,
+        partition: int,
+        *,
+        clean_shutdown: bool,
+        leader_epoch: int = INT64_MAX,
+    ) -> Trust:
+        return Trust(
+            recovery_point=self._recovery_points.get((topic.name, partition), 0),
+            clean_shutdown=clean_shutdown,
+            leader_epoch_max=leader_epoch,
+            log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
+            # What these logs say was decided, and answered: a part of it may not be forgotten.
+            may_cut_damage=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
+        )
+
+    def _open(self, topic: Topic, partition: int, trust: Trust, effects: Effects) -> PartitionLog:
         try:
             return PartitionLog.load(
                 topic=topic.name,
@@ -202,11 +271,10 @@ class PartitionTable:
                 topic_id=topic.topic_id.bytes,
                 config=log_config(topic, self._config),
                 storage=self._storage,
-                clean_shutdown=clean_shutdown,
+                trust=trust,
                 effects=effects,
-                log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
             )
-        except InconsistentTopicId as error:
+        except (InconsistentTopicId, DamagedLog) as error:
             raise DataDirectoryError(str(error)) from error
 
     def _create(self, topic: Topic, partition: int, effects: Effects) -> PartitionLog:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, DataDirectoryError, parse_properties
@@ -114,8 +115,7 @@ def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
 def stop(state: BrokerState, effects: Effects) -> None:
     """Flush and close every log; the marker that this was done comes last."""
     state.partitions.close(effects)
-    state.metadata.close(effects)
-    text = f"version: 0\nbrokerEpoch: {state.image.broker_epoch}\n"
+    text = json.dumps({"version": 0, "brokerEpoch": state.image.broker_epoch})
     effects.storage.append(WriteFile(CLEAN_SHUTDOWN_FILE, text.encode()))
     effects.trace("stopped", broker_epoch=state.image.broker_epoch)
 

@@ -50,6 +50,20 @@ CHECK_SECONDS_MAX = 5.0
 
 _log = logging.getLogger(__name__)
 
+_WARNINGS = frozenset(
+    {
+        "damaged-file",
+        "corrupt-snapshot",
+        "corrupt-checkpoint",
+        "log-recovered",
+        "log-below-start",
+        "segment-states-dropped",
+        "transaction-load-failed",
+        "group-load-failed",
+    }
+)
+"""Traces of what an operator should know without asking: damage found on disk."""
+
 
 def wall_ms() -> int:
     """Milliseconds since the epoch."""
@@ -173,9 +187,10 @@ class BrokerHost:
     def _step(self, item: Input) -> Step:
         step = self._broker.step(item, wall_ms(), monotonic_ms())
         self._storage.perform(step.storage)
-        if step.traces and _log.isEnabledFor(logging.DEBUG):
-            for trace in step.traces:
-                _log.debug("%s %s", trace.kind, dict(trace.fields))
+        for trace in step.traces:
+            level = logging.WARNING if trace.kind in _WARNINGS else logging.DEBUG
+            if _log.isEnabledFor(level):
+                _log.log(level, "%s %s", trace.kind, dict(trace.fields))
         return step
 
     def _carry_out(self, steps: list[Step]) -> None:

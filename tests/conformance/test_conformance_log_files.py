@@ -13,7 +13,7 @@ from support.availability import check_available
 from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import WriteFile
-from broker_sim.core.log import LogConfig, PartitionLog, files
+from broker_sim.core.log import LogConfig, PartitionLog, Trust, files
 from broker_sim.sim.disk import SimDisk
 
 pytestmark = pytest.mark.kafka
@@ -105,7 +105,7 @@ def load_from(folder: Path, *, clean: bool) -> LogOnDisk:
     effects = on_disk.effects()
     on_disk.log = PartitionLog.load(
         topic="t", partition=0, topic_id=topic_id, config=on_disk.config,
-        storage=disk, clean_shutdown=clean, effects=effects,
+        storage=disk, trust=Trust(clean_shutdown=clean), effects=effects,
     )  # fmt: skip
     assert not (clean and effects.storage), "a cleanly stopped Kafka's files need no repair"
     on_disk.carry_out(effects)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from broker_sim.core.effects import Effects
-from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, LogRead, PartitionLog
+from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, LogRead, PartitionLog, Trust
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
@@ -42,6 +42,7 @@ class LogOnDisk:
         self.config = config
         self.disk = disk or SimDisk()
         self.now_ms = NOW_MS
+        self.log: PartitionLog = None  # type: ignore[assignment]
         self.log = self._created() if disk is None else self.load(clean=False)
 
     def effects(self) -> Effects:
@@ -65,9 +66,11 @@ class LogOnDisk:
     def load(self, *, clean: bool) -> PartitionLog:
         """A new life of the broker on the same files."""
         effects = self.effects()
+        point = 0 if self.log is None else self.log.recovery_point
+        trust = Trust(clean_shutdown=clean, recovery_point=point)
         self.log = PartitionLog.load(
             topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
-            storage=self.disk, clean_shutdown=clean, effects=effects,
+            storage=self.disk, trust=trust, effects=effects,
         )  # fmt: skip
         self.carry_out(effects)
         return self.log

@@ -6,7 +6,7 @@ import pytest
 from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
-from broker_sim.core.log import InconsistentTopicId, LogConfig, PartitionLog
+from broker_sim.core.log import InconsistentTopicId, LogConfig, PartitionLog, Trust
 from txnlog_spark.wire.errors import ErrorCode
 
 
@@ -23,9 +23,10 @@ def filled() -> LogOnDisk:
 
 def load_effects(on_disk: LogOnDisk, *, clean: bool) -> list:
     effects = on_disk.effects()
+    trust = Trust(clean_shutdown=clean, recovery_point=on_disk.log.recovery_point)
     on_disk.log = PartitionLog.load(
         topic="t", partition=0, topic_id=bytes(range(16)), config=on_disk.config,
-        storage=on_disk.disk, clean_shutdown=clean, effects=effects,
+        storage=on_disk.disk, trust=trust, effects=effects,
     )  # fmt: skip
     on_disk.carry_out(effects)
     return effects.storage
@@ -120,11 +121,13 @@ def test_strays_are_removed():
 
 def test_a_bad_snapshot_is_deleted_and_an_older_one_is_used():
     on_disk = filled()
+    on_disk.restart("clean")
     before = content(on_disk)
     snapshots = [n for n in on_disk.disk.list("t-0") if n.endswith(".snapshot")]
     assert len(snapshots) >= 2
     on_disk.disk.apply(WriteFile(f"t-0/{snapshots[-1]}", b"bad"))
-    assert Delete(f"t-0/{snapshots[-1]}") in load_effects(on_disk, clean=False)
+    effects = load_effects(on_disk, clean=True)
+    assert Delete(f"t-0/{snapshots[-1]}") in effects
     assert content(on_disk) == before
 
 
@@ -192,7 +195,7 @@ def test_flush_paths_name_the_log_until_it_is_flushed():
     assert on_disk.log.flush_paths() == ()
     on_disk.produce("a")
     assert on_disk.log.flush_paths() == ("t-0/00000000000000000000.log",)
-    on_disk.log.flushed()
+    on_disk.log.flushed(on_disk.effects())
     assert on_disk.log.flush_paths() == ()
     on_disk.produce("b")
     effects = on_disk.effects()

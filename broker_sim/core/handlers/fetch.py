@@ -6,7 +6,7 @@ requests. A long poll keeps its request parked and is read anew when it complete
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
@@ -37,6 +37,8 @@ class _Result:
     partitions: list[TopicPartition]
     size_bytes: int = 0
     failed: bool = False
+    reports: list[str] = field(default_factory=list)
+    """Damage that was met for the first time."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> None:
@@ -67,6 +69,8 @@ def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None
 
 
 def _respond(request: Request, result: _Result, effects: Effects) -> None:
+    for report in result.reports:
+        effects.trace("damaged-file", reason=report)
     answer = _Response(throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics)
     _send(request, answer, tuple(result.records), effects)
 
@@ -121,6 +125,8 @@ def _read_partition(
     )
     if read.error is not ErrorCode.NONE:
         result.failed = True
+    if read.report:
+        result.reports.append(read.report)
     answer = _answer(entry.partition, read)
     if read.slices:
         result.size_bytes += read.size_bytes

@@ -28,17 +28,20 @@ NOTHING = (-1, -1)
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Each partition on its own. Latest is the LSO under READ_COMMITTED."""
-    del effects
     message = request.message
     committed = message.isolation_level == READ_COMMITTED
     topics = []
     for topic in message.topics:
-        partitions = [_partition(state, topic.name, entry, committed) for entry in topic.partitions]
+        partitions = [
+            _partition(state, topic.name, entry, committed, effects) for entry in topic.partitions
+        ]
         topics.append(_Topic(name=topic.name, partitions=partitions))
     return _Response(throttle_time_ms=0, topics=topics)
 
 
-def _partition(state: BrokerState, topic: str, entry: Any, committed: bool) -> Any:
+def _partition(
+    state: BrokerState, topic: str, entry: Any, committed: bool, effects: Effects
+) -> Any:
     log, error = find_log(state, topic, None, entry.partition_index)
     if log is not None:
         error = check_leader_epoch(log, entry.current_leader_epoch)
@@ -48,7 +51,8 @@ def _partition(state: BrokerState, topic: str, entry: Any, committed: bool) -> A
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     try:
         found = _find(log, entry.timestamp, committed, state.decompress)
-    except CorruptBatch:
+    except CorruptBatch as corrupt:
+        effects.trace("damaged-file", reason=str(corrupt))
         return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
     epoch = -1 if found == NOTHING else log.leader_epoch
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)

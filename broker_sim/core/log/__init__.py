@@ -2,7 +2,9 @@
 
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.files import DELETED_SUFFIX, InconsistentTopicId
+from broker_sim.core.log.loading import Trust
 from broker_sim.core.log.partition_log import PartitionLog
+from broker_sim.core.log.recovery import DamagedLog
 from broker_sim.core.log.values import (
     AbortedTransaction,
     AppendOrigin,
@@ -16,9 +18,11 @@ __all__ = [
     "AbortedTransaction",
     "AppendOrigin",
     "AppendResult",
+    "DamagedLog",
     "InconsistentTopicId",
     "LogConfig",
     "LogRead",
     "PartitionLog",
     "ProducerStateView",
+    "Trust",
 ]

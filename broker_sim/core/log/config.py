@@ -37,6 +37,10 @@ class LogConfig:
     cleanup_policy: str = "delete"
     """Retention applies only where it names `delete`; internal topics say `compact`."""
     producer_id_expiration_ms: int = DAY_MS
+    flush_messages: int = INT64_MAX
+    """The log is flushed when so many records are not."""
+    flush_ms: int = INT64_MAX
+    """The log is flushed when the last time was so long ago and the scheduler looks."""
 
     @property
     def is_log_append_time(self) -> bool:

@@ -5,7 +5,9 @@ order of which any prefix recovers (see `recovery`):
 1. a segment is flushed whole, with its indexes, before the next one is created, and the producer
    snapshot at the boundary is written in between; so only the last segment can be torn;
 2. the log file is appended before its indexes;
-3. old segments go oldest first, the log file before its indexes.
+3. old segments go oldest first, the log file before its indexes;
+4. segment states are written when all they tell of was flushed, and removed before any of it is
+   written again (`forget_states`).
 
 Sources: Kafka's `LocalLog`, `LogSegments`. What it does not do: decide who may append or read
 (`partition_log`), preallocated index files.
@@ -17,19 +19,22 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from broker_sim.core.effects import Delete, Effects, Flush, WriteFile
-from broker_sim.core.log import leader_epochs, recovery, retention
-from broker_sim.core.log.indexes import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from broker_sim.core.log import leader_epochs, loading, recovery, retention, segment_states
+from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TransactionIndex
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader
+from txnlog_spark.wire.records import BatchHeader, CorruptBatch
+
+CHECKPOINT_BYTES = 1 << 20
+"""A checkpoint flushes a log when more bytes than this would have to be read after a crash."""
 
 
 class LocalLog:
     """Segments in the order of their offsets; the last one is active, the only one written to."""
 
-    def __init__(self, folder: recovery.Folder, loaded: recovery.LoadedLog) -> None:
+    def __init__(self, folder: loading.Folder, loaded: loading.LoadedLog) -> None:
         self.directory = folder.directory
         self.config = folder.config
         self.storage = folder.storage
@@ -37,7 +42,18 @@ class LocalLog:
         self.epochs = loaded.epochs
         self.snapshots = loaded.snapshots
         """Offsets that a producer snapshot exists for."""
+        self.recovery_point = loaded.recovery_point
+        """After a crash the log is read from here."""
+        self.flushed_offset = loaded.recovery_point
+        """All below it is on disk."""
+        self._folder = folder
         self._dirty = dict.fromkeys(loaded.dirty)
+        self._unchecked_bytes = loaded.scanned_bytes
+        """Log bytes above the recovery point."""
+        self._has_states = loaded.has_states
+        """The file of segment states is good up to the recovery point."""
+        self._recovered = list(loaded.recovered)
+        """Closed segments whose indexes were made again and are not flushed."""
 
     @property
     def active(self) -> Segment:
@@ -61,6 +77,7 @@ class LocalLog:
         self._assign_epochs(headers, effects)
         self.active.append(headers, data, effects)
         self._dirty[self.active.path()] = None
+        self._unchecked_bytes += len(data)
 
     def append_aborted(self, entry: AbortedTransaction, effects: Effects) -> None:
         """The marker that was appended last has aborted a transaction with data."""
@@ -74,7 +91,7 @@ class LocalLog:
         newest = max(header.max_timestamp for header in headers)
         oldest = active.first_timestamp
         aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms
-        index_bytes_max = config.segment_index_bytes - OFFSET_ENTRY_BYTES
+        index_bytes_max = config.segment_index_bytes - OffsetIndex.layout.size
         return (
             aged
             or active.size_bytes + size_bytes > config.segment_bytes
@@ -88,8 +105,7 @@ class LocalLog:
         if active.next_offset == active.base_offset:
             return
         active.seal(effects)
-        effects.storage.append(Flush(active.paths()))
-        self._dirty.clear()
+        self._flush_active(effects)
         self._take_snapshot(producers, effects)
         segment = Segment(self.directory, self.end_offset, self.config.index_interval_bytes)
         segment.create_files(effects)
@@ -143,6 +159,11 @@ class LocalLog:
 
     # ----------------------------------------------------------------------- durability
 
+    @property
+    def unflushed_count(self) -> int:
+        """Offsets that a loss of power might take back."""
+        return self.end_offset - self.flushed_offset
+
     def flush_paths(self) -> tuple[str, ...]:
         """Log files with appends that are not flushed; what else there is, recovery rebuilds."""
         return tuple(self._dirty)
@@ -150,10 +171,67 @@ class LocalLog:
     def flushed(self) -> None:
         """A Flush of `flush_paths` was emitted after the last append."""
         self._dirty.clear()
+        self.flushed_offset = self.end_offset
+
+    def checkpoint(self, producers: ProducerStates, effects: Effects) -> None:
+        """Move the recovery point to the log end, where that is worth it or costs little.
+
+        Little: all is flushed anyway. Worth it: a crash would have much to be read again.
+        """
+        if self.end_offset == self.recovery_point:
+            return
+        if self._dirty and self._unchecked_bytes < CHECKPOINT_BYTES:
+            return
+        self.active.save_indexes(effects)
+        self._write_states(producers, effects)
 
     def close(self, producers: ProducerStates, effects: Effects) -> None:
-        """A clean stop: all flushed, producer snapshot at the log end."""
+        """A clean stop: all flushed, producer snapshot and segment states at the log end."""
+        if self._has_states and self.end_offset == self.recovery_point:
+            return
         self.active.seal(effects)
+        self._write_states(producers, effects)
+
+    def forget_states(self, effects: Effects) -> None:
+        """To be called before bytes of any segment are replaced: their states are not true then."""
+        self.recovery_point = self.segments[0].base_offset
+        if self._has_states:
+            self._has_states = False
+            path = f"{self.directory}/{segment_states.FILE_NAME}"
+            effects.storage.append(Delete(path))
+
+    def _flush_active(self, effects: Effects) -> None:
         effects.storage.append(Flush(self.active.paths()))
-        self._dirty.clear()
+        self.flushed()
+
+    def _write_states(self, producers: ProducerStates, effects: Effects) -> None:
+        """Flush what is not, and remember what all segments hold."""
+        for segment in self.segments[:-1]:
+            if segment.save_indexes(effects) or segment in self._recovered:
+                effects.storage.append(Flush(segment.paths()))
+        self._recovered.clear()
+        self._flush_active(effects)
         self._take_snapshot(producers, effects)
+        states = [segment.state() for segment in self.segments]
+        data = segment_states.encode_states(self.epochs.entries, states)
+        effects.storage.append(WriteFile(f"{self.directory}/{segment_states.FILE_NAME}", data))
+        self._has_states = True
+        former, self.recovery_point = self.recovery_point, self.end_offset
+        self._drop_snapshot(former, effects)
+        self._unchecked_bytes = 0
+
+    def _drop_snapshot(self, next_offset: int, effects: Effects) -> None:
+        """One inside a segment is of no use when the recovery point has moved on."""
+        kept = {self.end_offset, *(segment.base_offset for segment in self.segments)}
+        if next_offset in self.snapshots - kept:
+            path = f"{self.directory}/{snapshot_name(next_offset)}"
+            effects.storage.append(Delete(path))
+            self.snapshots.discard(next_offset)
+
+    # ----------------------------------------------------------------------- repair
+
+    def rebuild_aborted(self, segment: Segment) -> TransactionIndex:
+        """The transaction index of a segment whose file is damaged. Raises CorruptBatch."""
+        if self.storage is None:
+            raise CorruptBatch(f"{segment.path()} cannot be read here")
+        return recovery.rebuild_aborted(self._folder, self.storage, self.segments, segment)

@@ -20,7 +20,7 @@ from broker_sim.core.effects import (
     Storage,
     check,
 )
-from broker_sim.core.log import files, recovery, retention
+from broker_sim.core.log import files, loading, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
 from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.config import LogConfig
@@ -57,7 +57,12 @@ class PartitionLog:
     """The log of one partition. All offsets are as in the glossary: ends are exclusive."""
 
     def __init__(
-        self, topic: str, partition: int, folder: recovery.Folder, loaded: recovery.LoadedLog
+        self,
+        topic: str,
+        partition: int,
+        folder: loading.Folder,
+        loaded: loading.LoadedLog,
+        now_ms: int,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -69,6 +74,8 @@ class PartitionLog:
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset
         self._verification = VerificationStates()
+        self._reported: set[str] = set()
+        self._last_flush_ms = now_ms
         self.leader_epoch = max(self._local.epochs.latest or 0, _INITIAL_LEADER_EPOCH)
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
@@ -91,8 +98,9 @@ class PartitionLog:
         """
         directory = files.directory_name(topic, partition)
         effects.storage.append(Delete(directory))
-        folder = recovery.Folder(directory, topic_id, config, storage)
-        return cls(topic, partition, folder, recovery.create_log(folder, effects))
+        folder = loading.Folder(directory, topic_id, config, storage)
+        loaded = recovery.create_log(folder, effects)
+        return cls(topic, partition, folder, loaded, effects.now_ms)
 
     @classmethod
     def load(
@@ -103,27 +111,18 @@ class PartitionLog:
         topic_id: bytes,
         config: LogConfig,
         storage: Storage,
-        clean_shutdown: bool,
+        trust: loading.Trust,
         effects: Effects,
-        log_start_offset: int = 0,
     ) -> PartitionLog:
         """The log as its files say, repaired where a crash left them torn.
 
-        `clean_shutdown` may only be True when every log was closed before the process ended.
-        `log_start_offset` is where DeleteRecords has moved the log's start, as the files do not
-        tell it. An absent folder is created. Raises InconsistentTopicId for the folder of another
-        topic.
+        An absent folder is created. Raises InconsistentTopicId for the folder of another topic,
+        DamagedLog where `trust` says that damage may not be cut off.
         """
         directory = files.directory_name(topic, partition)
-        folder = recovery.Folder(directory, topic_id, config, storage)
-        loaded = recovery.load_log(
-            folder,
-            storage,
-            clean_shutdown=clean_shutdown,
-            effects=effects,
-            log_start_offset=log_start_offset,
-        )
-        return cls(topic, partition, folder, loaded)
+        folder = loading.Folder(directory, topic_id, config, storage)
+        loaded = recovery.load_log(folder, storage, trust, effects)
+        return cls(topic, partition, folder, loaded, effects.now_ms)
 
     @property
     def config(self) -> LogConfig:
@@ -273,6 +272,8 @@ class PartitionLog:
                 self._replay(header, incoming.marker, effects)
         if self.single_replica:
             self.advance_high_watermark(self.log_end_offset, effects)
+        if self._local.unflushed_count >= self.config.flush_messages:
+            self.flush(effects)
         return AppendResult(
             ErrorCode.NONE,
             base_offset=headers[0].base_offset,
@@ -389,11 +390,12 @@ class PartitionLog:
         wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
         try:
             slices, next_offset = collect_slices(self._local.segments, wanted, self._local.storage)
-        except CorruptBatch:
-            return self._read_result(ErrorCode.CORRUPT_MESSAGE)
-        aborted = None
-        if read_committed:
-            aborted = collect_aborted(self._local.segments, start_offset, next_offset)
+            aborted = None
+            if read_committed:
+                rebuild = self._local.rebuild_aborted
+                aborted = collect_aborted(self._local.segments, start_offset, next_offset, rebuild)
+        except CorruptBatch as corrupt:
+            return self._read_result(ErrorCode.CORRUPT_MESSAGE, report=self._report(corrupt))
         return self._read_result(ErrorCode.NONE, slices=slices, aborted=aborted)
 
     def _read_result(
@@ -402,6 +404,7 @@ class PartitionLog:
         *,
         slices: tuple[FileSlice, ...] = (),
         aborted: tuple[AbortedTransaction, ...] | None = None,
+        report: str = "",
     ) -> LogRead:
         return LogRead(
             error=error,
@@ -411,7 +414,16 @@ class PartitionLog:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log_start_offset,
             size_bytes=sum(part.length for part in slices),
+            report=report,
         )
+
+    def _report(self, corrupt: CorruptBatch) -> str:
+        """The damage, the first time that it is met."""
+        report = str(corrupt)
+        if report in self._reported:
+            return ""
+        self._reported.add(report)
+        return report
 
     def offset_for_timestamp(
         self, timestamp_ms: int, decompress: Decompress | None = None
@@ -469,18 +481,33 @@ class PartitionLog:
         """Log files with appends that are not flushed; what else there is, recovery rebuilds."""
         return self._local.flush_paths()
 
-    def flushed(self, _effects: Effects | None = None) -> None:
+    def flushed(self, effects: Effects) -> None:
         """The caller has emitted a Flush of `flush_paths` after the last append."""
         self._local.flushed()
+        self._last_flush_ms = effects.now_ms
 
     def flush(self, effects: Effects) -> None:
         """Emit a Flush of what is not flushed."""
         if self.flush_paths():
             effects.storage.append(Flush(self.flush_paths()))
-            self.flushed()
+            self.flushed(effects)
+
+    def flush_if_due(self, effects: Effects) -> None:
+        """Flush when the last time was flush.ms ago."""
+        if effects.now_ms - self._last_flush_ms >= self.config.flush_ms:
+            self.flush(effects)
+
+    @property
+    def recovery_point(self) -> int:
+        """After a crash the log is read from here on."""
+        return self._local.recovery_point
+
+    def checkpoint(self, effects: Effects) -> None:
+        """Move the recovery point where that is worth it (see `LocalLog`)."""
+        self._local.checkpoint(self._producers, effects)
 
     def close(self, effects: Effects) -> None:
-        """A clean stop: all flushed, producer snapshot at the log end."""
+        """A clean stop: all flushed, producer snapshot and segment states at the log end."""
         self._local.close(self._producers, effects)
 
     def delete(self, effects: Effects) -> None:

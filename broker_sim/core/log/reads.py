@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker_sim.core.effects import FileSlice, Storage
+from broker_sim.core.log.indexes import TransactionIndex
 from broker_sim.core.log.scan import scan_batches
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.values import AbortedTransaction
@@ -60,16 +61,20 @@ def collect_slices(
 
 
 def collect_aborted(
-    segments: Sequence[Segment], start_offset: int, end_offset: int
+    segments: Sequence[Segment],
+    start_offset: int,
+    end_offset: int,
+    rebuild: Callable[[Segment], TransactionIndex],
 ) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions that overlap [start, end), in the order of their markers.
 
     The marker may lie segments behind the data, so the search goes on until an entry says that all
-    below the end was decided (KAFKA_RULES 4.8).
+    below the end was decided (KAFKA_RULES 4.8). An index whose file is damaged is made again by
+    `rebuild`, which may raise CorruptBatch.
     """
     found: list[AbortedTransaction] = []
     for segment in segments_from(segments, start_offset):
-        if segment.transaction_index.collect(start_offset, end_offset, found):
+        if segment.load_aborted(rebuild).collect(start_offset, end_offset, found):
             break
     return tuple(found)
 

@@ -1,10 +1,17 @@
 """Making a log from its files, after a clean stop or after a crash at any byte.
 
-What is trusted. After a clean stop: everything that is well formed. After a crash: all segments but
-the last, for each was flushed before the next was created. What is not trusted is read from its
-first byte, every CRC checked, cut at the first batch that is not whole, and its indexes are built
-again. Producer states come from the newest good snapshot below that point, and from replaying the
-log after it; the aborted-transaction index of a rebuilt segment comes from the same replay.
+What is trusted: after a clean stop everything that the segment states say (`segment_states`); after
+a crash the same below the recovery point, for it was flushed before they were written. There no
+byte of the log is read. What comes after is read batch by batch, every CRC checked, offsets without
+a gap, and cut at the first batch that is not whole; indexes get their rest from that, and producer
+states begin with the snapshot at the recovery point. A segment without a state, or whose files are
+shorter than it says, is read from its first byte. So a lost index is noticed by its length, and a
+changed one by its CRC when it is first used (`Segment`).
+
+Base offset and leader epoch of a batch lie outside its CRC. A base offset must follow the batch
+before; only a compacted segment that is not the last may have gaps. A leader epoch may not fall
+from one batch to the next, nor be above the leader's. So a changed one is found unless it fits
+both neighbours; below the recovery point, as in Kafka, nobody looks.
 
 Sources: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager.truncateAndReload`. Unlike
 Kafka a damaged segment in the middle does not take the later ones with it: what can be read stays
@@ -13,75 +20,38 @@ readable, and a read in the damaged part says CORRUPT_MESSAGE.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from broker_sim.core.effects import Append, Delete, Effects, Storage, Truncate, WriteFile
 from broker_sim.core.log import files, leader_epochs
-from broker_sim.core.log.config import LogConfig
-from broker_sim.core.log.indexes import (
-    RELATIVE_OFFSET_MAX,
-    OffsetIndex,
-    TimeIndex,
-    TransactionIndex,
-)
+from broker_sim.core.log.continuity import BatchRules, whole_batches
+from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
+from broker_sim.core.log.loading import (
+    Folder,
+    LoadedLog,
+    Loading,
+    Trust,
+    offsets_of,
+    open_segments,
+)
 from broker_sim.core.log.producer_state import ProducerStates
-from broker_sim.core.log.scan import scan_batches, scan_headers
-from broker_sim.core.log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SUFFIXES,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-)
-from broker_sim.core.log.snapshots import (
-    SUFFIX as SNAPSHOT_SUFFIX,
-)
+from broker_sim.core.log.scan import is_torn, scan_headers
+from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, Segment
+from broker_sim.core.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader, CorruptBatch, TransactionMarker, decode_marker
-
-_OFFSET_NAME = re.compile(r"^(\d{20})(\.\w+)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """Where a partition's files are and what they should be."""
-
-    directory: str
-    topic_id: bytes
-    config: LogConfig
-    storage: Storage | None
+from txnlog_spark.wire.records import (
+    NO_LEADER_EPOCH,
+    BatchHeader,
+    CorruptBatch,
+    TransactionMarker,
+    decode_marker,
+)
 
 
-@dataclass(slots=True)
-class LoadedLog:
-    """The parts of a log in memory, equal to what the files say after the effects."""
-
-    segments: list[Segment]
-    producers: ProducerStates
-    epochs: LeaderEpochs
-    snapshots: set[int]
-    dirty: tuple[str, ...] = ()
-    log_start_offset: int = 0
-    """The first offset that may be read; it lies in the first segment, or at its base."""
-
-
-@dataclass(slots=True)
-class _Loading:
-    folder: Folder
-    storage: Storage
-    effects: Effects
-    segments: list[Segment] = field(default_factory=list)
-    untrusted: list[Segment] = field(default_factory=list)
-    producers: ProducerStates = field(default_factory=ProducerStates)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-
-    def path(self, name: str) -> str:
-        return f"{self.folder.directory}/{name}"
+class DamagedLog(ValueError):
+    """A log that may not be cut where it is damaged; the text names the file and the position."""
 
 
 def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> LoadedLog:
@@ -91,55 +61,70 @@ def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> Loa
     segment = Segment(folder.directory, base_offset, folder.config.index_interval_bytes)
     segment.create_files(effects)
     return LoadedLog(
-        [segment], ProducerStates(), LeaderEpochs(), set(), log_start_offset=base_offset
+        [segment],
+        ProducerStates(),
+        LeaderEpochs(),
+        set(),
+        recovery_point=base_offset,
+        log_start_offset=base_offset,
     )
 
 
-def load_log(
-    folder: Folder,
-    storage: Storage,
-    *,
-    clean_shutdown: bool,
-    effects: Effects,
-    log_start_offset: int = 0,
-) -> LoadedLog:
+def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -> LoadedLog:
     """The log of the folder, its files repaired through `effects`.
 
     A log that ends below `log_start_offset` lost what was not flushed, and all it has was deleted
     by DeleteRecords: it begins anew there, so that no offset is used twice (Kafka's `LogLoader`).
-    Raises InconsistentTopicId when the folder is another topic's.
+    Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `Trust`).
     """
     names = storage.list(folder.directory)
-    bases = _offsets_of(names, LOG_SUFFIX)
-    _check_topic_id(folder, storage)
+    bases = offsets_of(names, LOG_SUFFIX)
+    is_named = _check_topic_id(folder, storage)
+    log_start_offset = trust.log_start_offset
     if not bases:
         effects.storage.append(Delete(folder.directory))
         return create_log(folder, effects, base_offset=log_start_offset)
-    loading = _Loading(folder, storage, effects)
+    loading = Loading(folder, storage, effects, trust)
+    if not is_named:
+        path = loading.path(files.PARTITION_METADATA)
+        effects.storage.append(WriteFile(path, files.encode_partition_metadata(folder.topic_id)))
     _remove_strays(loading, names, set(bases))
-    for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        _open_segment(loading, base, next_base, trust=clean_shutdown or next_base is not None)
-    _load_epochs(loading)
-    snapshots = _load_producers(loading, _offsets_of(names, SNAPSHOT_SUFFIX))
-    if loading.segments[-1].next_offset < log_start_offset:
+    open_segments(loading, bases)
+    recovery_point = _recovery_point(loading)
+    snapshots = _load_producers(loading, offsets_of(names, SNAPSHOT_SUFFIX), recovery_point)
+    active = loading.segments[-1]
+    if active.next_offset < log_start_offset:
         effects.trace("log-below-start", log=folder.directory, start_offset=log_start_offset)
         effects.storage.append(Delete(folder.directory))
         return create_log(folder, effects, base_offset=log_start_offset)
     log_start_offset = max(log_start_offset, loading.segments[0].base_offset)
     _store_epochs(loading, log_start_offset)
-    active = loading.segments[-1]
-    dirty = (active.path(),) if active in loading.untrusted and active.size_bytes else ()
     return LoadedLog(
-        loading.segments, loading.producers, loading.epochs, snapshots, dirty, log_start_offset
+        loading.segments,
+        loading.producers,
+        loading.epochs,
+        snapshots,
+        dirty=(active.path(),) if active.size_bytes > active.trusted_bytes else (),
+        recovery_point=recovery_point,
+        scanned_bytes=loading.scanned_bytes,
+        has_states=loading.has_states,
+        recovered=tuple(loading.recovered),
+        log_start_offset=log_start_offset,
     )
 
 
-def _offsets_of(names: Sequence[str], suffix: str) -> list[int]:
-    matches = (_OFFSET_NAME.match(name) for name in names)
-    return sorted(int(m.group(1)) for m in matches if m is not None and m.group(2) == suffix)
+def _recovery_point(loading: Loading) -> int:
+    """The end of what is trusted without a gap."""
+    recovery_point = 0
+    for segment in loading.segments:
+        recovery_point = segment.next_offset
+        if segment.size_bytes < loading.stored_bytes(segment):
+            break
+    return recovery_point
 
 
-def _check_topic_id(folder: Folder, storage: Storage) -> None:
+def _check_topic_id(folder: Folder, storage: Storage) -> bool:
+    """Whether the folder says whose it is. Raises InconsistentTopicId for another topic."""
     path = f"{folder.directory}/{files.PARTITION_METADATA}"
     data = files.read_small(storage, path)
     stored = files.decode_partition_metadata(data)
@@ -147,92 +132,45 @@ def _check_topic_id(folder: Folder, storage: Storage) -> None:
         raise files.InconsistentTopicId(
             f"{folder.directory} holds topic id {stored.hex()}, expected {folder.topic_id.hex()}"
         )
+    return stored is not None
 
 
-def _remove_strays(loading: _Loading, names: Sequence[str], bases: set[int]) -> None:
+def _remove_strays(loading: Loading, names: Sequence[str], bases: set[int]) -> None:
     """Indexes whose log file is gone: the rest of a segment that was being removed."""
     for suffix in SUFFIXES[1:]:
-        for base in _offsets_of(names, suffix):
+        for base in offsets_of(names, suffix):
             if base not in bases:
                 path = loading.path(f"{base:020d}{suffix}")
                 loading.effects.storage.append(Delete(path))
 
 
-# --------------------------------------------------------------------------- segments
-
-
-def _open_segment(loading: _Loading, base: int, next_base: int | None, *, trust: bool) -> None:
-    folder = loading.folder
-    segment = Segment(folder.directory, base, folder.config.index_interval_bytes)
-    loading.segments.append(segment)
-    log_bytes = loading.storage.size_bytes(segment.path()) or 0
-    if trust and _load_indexes(segment, loading.storage, log_bytes):
-        if _trust_tail(segment, loading.storage, log_bytes, next_base):
-            return
-        segment.reset()
-    loading.untrusted.append(segment)
-
-
-def _load_indexes(segment: Segment, storage: Storage, log_bytes: int) -> bool:
-    """Take the index files; False unless all are there and well formed."""
-    offsets = files.read_whole(storage, segment.path(INDEX_SUFFIX))
-    times = files.read_whole(storage, segment.path(TIME_INDEX_SUFFIX))
-    aborted = files.read_whole(storage, segment.path(TRANSACTION_INDEX_SUFFIX)) or b""
-    if offsets is None or times is None:
-        return False
-    offset_index = OffsetIndex.decode(offsets, segment.base_offset, log_bytes)
-    time_index = TimeIndex.decode(times, segment.base_offset)
-    transaction_index = TransactionIndex.decode(aborted, segment.base_offset)
-    if offset_index is None or time_index is None or transaction_index is None:
-        return False
-    segment.offset_index = offset_index
-    segment.time_index = time_index
-    segment.transaction_index = transaction_index
-    return True
-
-
-def _trust_tail(segment: Segment, storage: Storage, log_bytes: int, next_base: int | None) -> bool:
-    """Walk from the last index entry to the end; False unless it ends where it should."""
-    next_offset = segment.base_offset
-    try:
-        if log_bytes:
-            first, _ = next(scan_headers(storage, segment.path(), 0, log_bytes))
-            segment.first_timestamp = first.max_timestamp
-        start = segment.offset_index.last_position()
-        for header, _ in scan_headers(storage, segment.path(), start, log_bytes):
-            next_offset = header.next_offset
-    except CorruptBatch:
-        return False
-    if next_base is not None and next_offset != next_base:
-        return False
-    segment.trust(position=log_bytes, next_offset=next_offset)
-    return True
-
-
 # --------------------------------------------------------------------------- replay
 
 
-def _load_producers(loading: _Loading, snapshot_offsets: list[int]) -> set[int]:
+def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_point: int) -> set[int]:
     """Replay what the newest good snapshot does not cover; the snapshots that are kept."""
     segments = loading.segments
     start_offset = segments[0].base_offset
-    trusted_end = segments[-1].next_offset
-    if loading.untrusted:
-        trusted_end = loading.untrusted[0].base_offset
-    replay_from = _load_snapshot(loading, snapshot_offsets, start_offset, trusted_end)
+    replay_from = _load_snapshot(loading, snapshot_offsets, start_offset, recovery_point)
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        if segment in loading.untrusted:
-            _rebuild(loading, segment, next_base)
-        elif segment.next_offset > replay_from:
+        if segment.next_offset > replay_from:
             _replay_trusted(loading, segment, replay_from)
+        is_whole = segment.base_offset in loading.states and (
+            segment.size_bytes == loading.stored_bytes(segment)
+        )
+        if next_base is None or not is_whole:
+            _recover(loading, segment, next_base)
+        else:
+            segment.damaged = _ends_early(loading, segment, next_base)
     end_offset = segments[-1].next_offset
     loading.producers.on_high_watermark(end_offset)
-    return _prune_snapshots(loading, snapshot_offsets, end_offset)
+    kept = {recovery_point, *(segment.base_offset for segment in segments)}
+    return _prune_snapshots(loading, snapshot_offsets, kept, end_offset)
 
 
 def _load_snapshot(
-    loading: _Loading, snapshot_offsets: list[int], start_offset: int, trusted_end: int
+    loading: Loading, snapshot_offsets: list[int], start_offset: int, trusted_end: int
 ) -> int:
     """The offset that the producer states stand at."""
     for offset in sorted(snapshot_offsets, reverse=True):
@@ -250,35 +188,48 @@ def _load_snapshot(
     return start_offset
 
 
-def _prune_snapshots(loading: _Loading, snapshot_offsets: list[int], end_offset: int) -> set[int]:
-    """Keep those at a segment's base and the newest one; none after the log end."""
-    bases = {segment.base_offset for segment in loading.segments}
-    in_range = [o for o in snapshot_offsets if min(bases) <= o <= end_offset]
-    kept = {o for o in in_range if o in bases or o == max(in_range)}
+def _prune_snapshots(
+    loading: Loading, snapshot_offsets: list[int], wanted: set[int], end_offset: int
+) -> set[int]:
+    """Keep the wanted ones and the newest; none outside the log."""
+    start_offset = loading.segments[0].base_offset
+    in_range = [o for o in snapshot_offsets if start_offset <= o <= end_offset]
+    kept = {o for o in in_range if o in wanted or o == max(in_range)}
     for offset in snapshot_offsets:
         if offset not in kept:
             loading.effects.storage.append(Delete(loading.path(snapshot_name(offset))))
     return kept
 
 
-def _replay_trusted(loading: _Loading, segment: Segment, replay_from: int) -> None:
-    storage = loading.storage
+def _replay_trusted(loading: Loading, segment: Segment, replay_from: int) -> None:
+    """What the snapshot does not cover of the part that is not read otherwise."""
     try:
-        start = segment.find(max(replay_from, segment.base_offset), storage)
-        for header, position in scan_headers(storage, segment.path(), start, segment.size_bytes):
-            loading.epochs.assign(header.leader_epoch, header.base_offset)
-            if header.has_producer_id and header.base_offset >= replay_from:
-                marker = None
-                if header.is_control:
-                    batch = storage.read(segment.path(), position, header.size_bytes)
-                    marker = decode_marker(batch, 0, header)
-                _replay(loading, header, marker)
+        for _ in _replay_file(loading, segment, replay_from, segment.trusted_bytes):
+            pass
     except CorruptBatch as corrupt:
-        loading.effects.trace("damaged-segment", path=segment.path(), reason=str(corrupt))
+        loading.effects.trace("damaged-file", path=segment.path(), reason=str(corrupt))
+
+
+def _replay_file(
+    loading: Loading, segment: Segment, replay_from: int, end: int
+) -> Iterator[AbortedTransaction]:
+    """Replay batches from the offset on, up to position `end`; the transactions they abort."""
+    storage, path = loading.storage, segment.path()
+    start = segment.find(max(replay_from, segment.base_offset), storage)
+    for header, position in scan_headers(storage, path, start, end):
+        loading.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.has_producer_id and header.base_offset >= replay_from:
+            marker = None
+            if header.is_control:
+                batch = storage.read(path, position, header.size_bytes)
+                marker = decode_marker(batch, 0, header)
+            aborted = _replay(loading, header, marker)
+            if aborted is not None:
+                yield aborted
 
 
 def _replay(
-    loading: _Loading, header: BatchHeader, marker: TransactionMarker | None
+    loading: Loading, header: BatchHeader, marker: TransactionMarker | None
 ) -> AbortedTransaction | None:
     """Apply the batch; the index entry when it ended a transaction by an abort."""
     completed = loading.producers.replay(header, marker)
@@ -293,12 +244,23 @@ def _replay(
     )
 
 
-def _rebuild(loading: _Loading, segment: Segment, next_base: int | None) -> None:
-    """Read the segment from its first byte, keep what is whole, make its indexes anew."""
-    log_bytes = loading.storage.size_bytes(segment.path()) or 0
+def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
+    """Read the segment from where trust ends, keep what is whole, give the indexes their rest."""
+    stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
+    compacts, latest = loading.folder.config.compacts, loading.epochs.latest
+    rules = BatchRules(
+        next_offset=segment.next_offset,
+        end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
+        may_skip_offsets=compacts and next_base is not None,
+        leader_epoch_min=NO_LEADER_EPOCH if latest is None else latest,
+        leader_epoch_max=loading.trust.leader_epoch_max,
+    )
+    trusted = [index.size_bytes for _, index in segment.indexes()]
+    batches = whole_batches(loading.storage, segment.path(), start, stored_bytes, rules)
     try:
-        for header, batch in _good_batches(loading.storage, segment, log_bytes, next_base):
+        for header, batch in batches:
             marker = decode_marker(batch, 0, header) if header.is_control else None
+            loading.scanned_bytes += header.size_bytes
             segment.index_batch(header)
             loading.epochs.assign(header.leader_epoch, header.base_offset)
             if header.has_producer_id:
@@ -306,78 +268,55 @@ def _rebuild(loading: _Loading, segment: Segment, next_base: int | None) -> None
                 if aborted is not None:
                     segment.transaction_index.append(aborted)
     except CorruptBatch as corrupt:
-        kept = segment.size_bytes
-        loading.effects.trace(
-            "log-recovered", path=segment.path(), kept_bytes=kept, reason=str(corrupt)
-        )
-        if next_base is None:
-            loading.effects.storage.append(Truncate(segment.path(), kept))
+        _stop_at(loading, segment, next_base, str(corrupt))
     if next_base is not None:
-        segment.damaged = segment.next_offset != next_base
+        loading.recovered.append(segment)
+        segment.damaged = segment.size_bytes < stored_bytes or _ends_early(
+            loading, segment, next_base
+        )
+    if next_base is not None or loading.trust.clean_shutdown:
         segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
-    _store_indexes(loading, segment)
+    for (suffix, index), trusted_bytes in zip(segment.indexes(), trusted, strict=True):
+        if index.count == 0 and suffix == TRANSACTION_INDEX_SUFFIX:
+            if loading.storage.size_bytes(segment.path(suffix)) is not None:
+                loading.effects.storage.append(Delete(segment.path(suffix)))
+        else:
+            _store(loading, segment.path(suffix), trusted_bytes, index.tail())
 
 
-def _good_batches(
-    storage: Storage, segment: Segment, log_bytes: int, next_base: int | None
-) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Whole batches with rising offsets within the segment. Raises CorruptBatch at the first other.
-
-    A batch that lies outside was left by an earlier life of the file: it is no part of this log.
-    """
-    end_offset = segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base
-    for header, position, batch in scan_batches(storage, segment.path(), 0, log_bytes):
-        if header.base_offset < segment.next_offset or header.next_offset > end_offset:
-            raise CorruptBatch(
-                f"the batch at position {position} has base offset {header.base_offset}, "
-                f"expected one in [{segment.next_offset}, {end_offset})"
-            )
-        yield header, batch
+def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
+    """What comes after the segment's present end is no part of the log."""
+    kept, stored_bytes = segment.size_bytes, loading.stored_bytes(segment)
+    torn = is_torn(loading.storage, segment.path(), kept, stored_bytes)
+    if next_base is None and not torn and not loading.trust.may_cut_damage:
+        raise DamagedLog(reason)
+    kind = "log-recovered" if torn and next_base is None else "damaged-file"
+    loading.effects.trace(kind, path=segment.path(), position=kept, reason=reason)
+    if next_base is None:
+        loading.effects.storage.append(Truncate(segment.path(), kept))
 
 
-def _store_indexes(loading: _Loading, segment: Segment) -> None:
-    _store(loading, segment.path(INDEX_SUFFIX), segment.offset_index.encode())
-    _store(loading, segment.path(TIME_INDEX_SUFFIX), segment.time_index.encode())
-    aborted = segment.transaction_index.encode()
-    path = segment.path(TRANSACTION_INDEX_SUFFIX)
-    if aborted:
-        _store(loading, path, aborted)
-    elif loading.storage.size_bytes(path) is not None:
-        loading.effects.storage.append(Delete(path))
+def _ends_early(loading: Loading, segment: Segment, next_base: int) -> bool:
+    """Whether batches are missing at the end: only compaction may leave a gap there."""
+    state = loading.states.get(segment.base_offset)
+    if state is not None and (state.damaged or segment.next_offset < state.next_offset):
+        return True
+    return segment.next_offset < next_base and not loading.folder.config.compacts
 
 
-def _store(loading: _Loading, path: str, data: bytes) -> None:
-    """Make the file hold `data`; no operation when it does."""
-    stored = files.read_whole(loading.storage, path)
-    if stored == data:
-        return
-    if stored:
-        loading.effects.storage.append(Truncate(path, 0))
-    loading.effects.storage.append(Append(path, 0, data))
-
-
-# --------------------------------------------------------------------------- leader epochs
-
-
-def _load_epochs(loading: _Loading) -> None:
-    """The checkpoint; where it is lost, the epochs of the trusted segments are read again."""
-    data = files.read_small(loading.storage, loading.path(leader_epochs.FILE_NAME))
-    epochs = LeaderEpochs.decode(data)
-    if epochs is not None:
-        loading.epochs = epochs
-        return
-    for segment in loading.segments:
-        if segment in loading.untrusted:
+def _store(loading: Loading, path: str, position: int, tail: bytes) -> None:
+    """Make the file hold `tail` from the position on; no operation when it does."""
+    size_bytes = loading.storage.size_bytes(path)
+    if size_bytes is not None:
+        if loading.storage.read(path, position, size_bytes - position) == tail:
             return
-        headers = scan_headers(loading.storage, segment.path(), 0, segment.size_bytes)
-        try:
-            for header, _ in headers:
-                loading.epochs.assign(header.leader_epoch, header.base_offset)
-        except CorruptBatch as corrupt:
-            loading.effects.trace("damaged-segment", path=segment.path(), reason=str(corrupt))
+        if size_bytes > position:
+            loading.effects.storage.append(Truncate(path, position))
+    loading.effects.storage.append(Append(path, position, tail))
 
 
-def _store_epochs(loading: _Loading, log_start_offset: int) -> None:
+def _store_epochs(loading: Loading, log_start_offset: int) -> None:
+    """Kafka's checkpoint of them; it is written for Kafka's tools, and never read here."""
     loading.epochs.truncate_start(log_start_offset)
     loading.epochs.truncate_end(loading.segments[-1].next_offset)
     path = loading.path(leader_epochs.FILE_NAME)
@@ -385,3 +324,29 @@ def _store_epochs(loading: _Loading, log_start_offset: int) -> None:
     stored = files.read_small(loading.storage, path)
     if stored != data and (stored or loading.epochs.entries):
         loading.effects.storage.append(WriteFile(path, data))
+
+
+# --------------------------------------------------------------------------- later repair
+
+
+def rebuild_aborted(
+    folder: Folder, storage: Storage, segments: Sequence[Segment], damaged: Segment
+) -> TransactionIndex:
+    """The transaction index of the trusted part of `damaged`, as the log has it.
+
+    Raises CorruptBatch where the log cannot be read either.
+    """
+    loading = Loading(folder, storage, Effects(0, 0), segments=list(segments))
+    snapshots = offsets_of(storage.list(folder.directory), SNAPSHOT_SUFFIX)
+    start_offset = segments[0].base_offset
+    replay_from = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
+    for segment in segments:
+        if segment is damaged:
+            break
+        if segment.next_offset > replay_from:
+            for _ in _replay_file(loading, segment, replay_from, segment.size_bytes):
+                pass
+    index = TransactionIndex()
+    for aborted in _replay_file(loading, damaged, replay_from, damaged.trusted_bytes):
+        index.append(aborted)
+    return index

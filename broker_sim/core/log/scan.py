@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from crc32c import crc32c
+
 from broker_sim.core.effects import Storage
 from txnlog_spark.wire.records import (
+    ATTRIBUTES_AT,
     HEADER_BYTES,
     LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
     BatchHeader,
     CorruptBatch,
     check_crc,
@@ -22,6 +27,8 @@ from txnlog_spark.wire.records import (
 
 _HEADERS_CHUNK_BYTES = 16 << 10
 _BATCHES_CHUNK_BYTES = 1 << 20
+_TEAR_BYTES_MAX = 16 << 20
+"""So far the search for whole batches behind a torn one goes."""
 
 
 def scan_headers(
@@ -33,7 +40,7 @@ def scan_headers(
     while position < end:
         if position + HEADER_BYTES > chunk_at + len(chunk):
             chunk, chunk_at = storage.read(path, position, length), position
-        header = _header(chunk, position - chunk_at, position, end)
+        header = _header(chunk, position - chunk_at, path, position, end)
         yield header, position
         position += header.size_bytes
         # Behind a big batch the rest of a chunk would be read for nothing.
@@ -49,24 +56,67 @@ def scan_batches(
     while position < end:
         if position + HEADER_BYTES > chunk_at + len(chunk):
             chunk, chunk_at = storage.read(path, position, _BATCHES_CHUNK_BYTES), position
-        header = _header(chunk, position - chunk_at, position, end)
+        header = _header(chunk, position - chunk_at, path, position, end)
         if position + header.size_bytes > chunk_at + len(chunk):
             length = max(_BATCHES_CHUNK_BYTES, header.size_bytes)
             chunk, chunk_at = storage.read(path, position, length), position
         at = position - chunk_at
         batch = chunk[at : at + header.size_bytes]
         if len(batch) < header.size_bytes:
-            raise CorruptBatch(f"the batch at position {position} is torn")
-        check_crc(batch, 0, header)
+            raise _damaged(path, position, "it is torn")
+        try:
+            check_crc(batch, 0, header)
+        except CorruptBatch as corrupt:
+            raise _damaged(path, position, str(corrupt)) from corrupt
         yield header, position, batch
         position += header.size_bytes
 
 
-def _header(chunk: bytes, at: int, position: int, end: int) -> BatchHeader:
-    header = parse_header(chunk, at)
-    check_shape(header)
+def _header(chunk: bytes, at: int, path: str, position: int, end: int) -> BatchHeader:
+    try:
+        header = parse_header(chunk, at)
+        check_shape(header)
+    except CorruptBatch as corrupt:
+        raise _damaged(path, position, str(corrupt)) from corrupt
     if header.base_offset < 0:
-        raise CorruptBatch(f"base offset {header.base_offset} is negative")
+        raise _damaged(path, position, f"base offset {header.base_offset} is negative")
     if position + LENGTH_END + header.length > end:
-        raise CorruptBatch(f"the batch at position {position} ends after {end}")
+        raise _damaged(path, position, f"it ends after {end}")
     return header
+
+
+def _damaged(path: str, position: int, reason: str) -> CorruptBatch:
+    return CorruptBatch(f"{path}: no valid batch at position {position}: {reason}")
+
+
+def is_torn(storage: Storage, path: str, position: int, end: int) -> bool:
+    """Whether the bytes from `position` on, where no valid batch is, look like a write cut short.
+
+    A write that was cut by a crash leaves the first part of its last batch, or zeros, and nothing
+    after it. A whole batch that is not valid, or a valid one somewhere behind, has changed later:
+    that is damage, and more than an unfinished write would be lost by cutting it off.
+    """
+    rest = storage.read(path, position, min(end - position, _TEAR_BYTES_MAX))
+    if len(rest) < HEADER_BYTES or not any(rest):
+        return True
+    length = parse_header(rest).length
+    if 0 <= length <= end - position - LENGTH_END:
+        return False
+    if crc32c(rest[ATTRIBUTES_AT:]) == parse_header(rest).crc:
+        return False  # the length is wrong: the batch is whole
+    return not _holds_batch(rest)
+
+
+def _holds_batch(data: bytes) -> bool:
+    """A valid batch begins somewhere after the first byte."""
+    at = data.find(MAGIC, MAGIC_AT + 1)
+    while at >= 0:
+        start = at - MAGIC_AT
+        if len(data) - start >= HEADER_BYTES:
+            header = parse_header(data, start)
+            fits = HEADER_BYTES - LENGTH_END <= header.length <= len(data) - start - LENGTH_END
+            checked = data[start + ATTRIBUTES_AT : start + header.size_bytes]
+            if fits and crc32c(checked) == header.crc:
+                return True
+        at = data.find(MAGIC, at + 1)
+    return False

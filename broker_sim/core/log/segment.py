@@ -3,8 +3,9 @@
 How a position is found. For what was appended or scanned since start, a dense index in memory holds
 every batch (end position, last offset, max timestamp); so bytes that were just appended need no
 file access. Before that part (`dense_start`), which was trusted at start without reading it, the
-sparse offset index gives a batch to walk from. Its entries are hints that are checked on the way:
-where one proves wrong, the walk begins at the start of the file.
+sparse offset index gives a batch to walk from. Its file is read at the first such lookup; where it
+is not what was written, both sparse indexes are made again from the log, and written again by the
+next operation that may write.
 
 A segment emits its own storage operations and never reads what is not yet on disk.
 """
@@ -13,11 +14,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from broker_sim.core.effects import Append, Effects, Storage
-from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from broker_sim.core.effects import Append, Effects, Storage, Truncate
+from broker_sim.core.log.indexes import (
+    CorruptIndex,
+    IndexBytes,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
 from broker_sim.core.log.scan import scan_headers
+from broker_sim.core.log.segment_states import SegmentState
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_spark.wire.records import NO_TIMESTAMP, BatchHeader, CorruptBatch
 
@@ -46,6 +54,8 @@ class Segment:
         """The last offset of the first batch with the highest timestamp."""
         self.damaged = False
         """The file holds bytes after `size_bytes` that are no batch, and later segments exist."""
+        self._unsaved: dict[str, IndexBytes] = {}
+        """Indexes that were made again in memory, while the file is still the damaged one."""
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
         self._dense_start = 0
@@ -60,7 +70,7 @@ class Segment:
 
     def paths(self) -> tuple[str, ...]:
         """All files; the transaction index exists only with an aborted transaction in it."""
-        suffixes = SUFFIXES if self.transaction_index.entries else SUFFIXES[:-1]
+        suffixes = SUFFIXES if self.transaction_index.count else SUFFIXES[:-1]
         return tuple(self.path(suffix) for suffix in suffixes)
 
     # ----------------------------------------------------------------------- writing
@@ -72,6 +82,7 @@ class Segment:
 
     def append(self, headers: Sequence[BatchHeader], data: bytes, effects: Effects) -> None:
         """`data` is the batches of `headers` one after another, offsets assigned."""
+        self.save_indexes(effects)
         effects.storage.append(Append(self.path(), self.size_bytes, data))
         index_at, time_index_at = self.offset_index.size_bytes, self.time_index.size_bytes
         index_bytes, time_index_bytes = b"", b""
@@ -107,34 +118,113 @@ class Segment:
 
     def append_aborted(self, entry: AbortedTransaction, effects: Effects) -> None:
         """An ABORT marker in this segment has ended a transaction with data."""
+        self.save_indexes(effects)
         position = self.transaction_index.size_bytes
         data = self.transaction_index.append(entry)
         effects.storage.append(Append(self.path(TRANSACTION_INDEX_SUFFIX), position, data))
 
     def seal(self, effects: Effects) -> None:
         """No more appends: the time index gets the segment's highest timestamp (Kafka does so)."""
+        self.save_indexes(effects)
         position = self.time_index.size_bytes
         data = self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         if data:
             effects.storage.append(Append(self.path(TIME_INDEX_SUFFIX), position, data))
 
+    def save_indexes(self, effects: Effects) -> bool:
+        """Write again the index files that were found damaged; False when there are none."""
+        if not self._unsaved:
+            return False
+        for suffix, index in self._unsaved.items():
+            effects.storage.append(Truncate(self.path(suffix), 0))
+            effects.storage.append(Append(self.path(suffix), 0, index.encode()))
+        self._unsaved.clear()
+        return True
+
     # ----------------------------------------------------------------------- loading
 
-    def trust(self, *, position: int, next_offset: int) -> None:
-        """Bytes up to `position` are known to be good; they stay out of the dense index."""
-        self.size_bytes = self._dense_start = position
-        self.next_offset = self._dense_start_offset = next_offset
-        self._bytes_since_entry = position - self.offset_index.last_position()
-        last = self.time_index.last()
-        if last is not None:
-            self.max_timestamp, self.max_timestamp_offset = last
+    def indexes(self) -> tuple[tuple[str, IndexBytes], ...]:
+        """Each index with the suffix of its file."""
+        return (
+            (INDEX_SUFFIX, self.offset_index),
+            (TIME_INDEX_SUFFIX, self.time_index),
+            (TRANSACTION_INDEX_SUFFIX, self.transaction_index),
+        )
 
-    def reset(self) -> None:
-        """Forget what the index files said: they are to be built again."""
-        self.offset_index = OffsetIndex(self.base_offset)
-        self.time_index = TimeIndex(self.base_offset)
-        self.transaction_index = TransactionIndex()
-        self.first_timestamp = None
+    def trust(self, state: SegmentState, storage: Storage) -> None:
+        """What `state` says is so; none of it is read now, and it stays out of the dense index."""
+        self.size_bytes = self._dense_start = state.log_bytes
+        self.next_offset = self._dense_start_offset = state.next_offset
+        self.first_timestamp = state.first_timestamp if state.log_bytes else None
+        self.max_timestamp = state.max_timestamp
+        self.max_timestamp_offset = state.max_timestamp_offset
+        self._bytes_since_entry = state.log_bytes - state.index_last_position
+
+        def reader(suffix: str) -> Callable[[int], bytes]:
+            return lambda size_bytes: storage.read(self.path(suffix), 0, size_bytes)
+
+        index, times, aborted = self.offset_index, self.time_index, self.transaction_index
+        index.restore(state.index_count, state.index_crc, reader(INDEX_SUFFIX))
+        index.last_position = state.index_last_position
+        times.restore(state.time_count, state.time_crc, reader(TIME_INDEX_SUFFIX))
+        if state.time_count:
+            times.last = (state.time_last_timestamp, state.time_last_offset)
+        aborted.restore(state.aborted_count, state.aborted_crc, reader(TRANSACTION_INDEX_SUFFIX))
+
+    def state(self) -> SegmentState:
+        """All that `trust` needs, as of now."""
+        index, times, aborted = self.offset_index, self.time_index, self.transaction_index
+        time_last_timestamp, time_last_offset = times.last or (NO_TIMESTAMP, self.base_offset)
+        return SegmentState(
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
+            log_bytes=self.size_bytes,
+            first_timestamp=NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            index_count=index.count,
+            index_crc=index.crc,
+            index_last_position=index.last_position,
+            time_count=times.count,
+            time_crc=times.crc,
+            time_last_timestamp=time_last_timestamp,
+            time_last_offset=time_last_offset,
+            aborted_count=aborted.count,
+            aborted_crc=aborted.crc,
+            damaged=int(self.damaged),
+        )
+
+    @property
+    def trusted_bytes(self) -> int:
+        """So much of the log file was not read at start."""
+        return self._dense_start
+
+    def load_aborted(self, rebuild: Callable[[Segment], TransactionIndex]) -> TransactionIndex:
+        """The transaction index; `rebuild` gives what the file should have held at start."""
+        index = self.transaction_index
+        try:
+            index.load()
+        except CorruptIndex:
+            index.rebuilt(rebuild(self))
+            self._unsaved[TRANSACTION_INDEX_SUFFIX] = index
+        return index
+
+    def _load_hints(self, storage: Storage | None) -> None:
+        """Read the sparse indexes, or make them again. Raises CorruptBatch where that fails."""
+        try:
+            self.offset_index.load()
+            self.time_index.load()
+        except CorruptIndex:
+            fresh = Segment(self.directory, self.base_offset, self._index_interval_bytes)
+            for header, _ in self._walk(0, storage):
+                fresh.index_batch(header)
+            if self.time_index.last is not None and not self.time_index.tail():
+                fresh.time_index.maybe_append(*self.time_index.last)
+            if not self.offset_index.is_loaded:
+                self.offset_index.rebuilt(fresh.offset_index)
+                self._unsaved[INDEX_SUFFIX] = self.offset_index
+            self.time_index.rebuilt(fresh.time_index)
+            self._unsaved[TIME_INDEX_SUFFIX] = self.time_index
 
     # ----------------------------------------------------------------------- reading
 
@@ -185,6 +275,7 @@ class Segment:
         """
         if self.max_timestamp < timestamp:
             return None
+        self._load_hints(storage)
         start_offset = max(start_offset, self.time_index.offset_before(timestamp) + 1)
         if start_offset < self._dense_start_offset:
             for header, position in self._walk(self.find(start_offset, storage), storage):
@@ -196,6 +287,7 @@ class Segment:
         return None
 
     def _find_sparse(self, wanted_offset: int, storage: Storage | None) -> int:
+        self._load_hints(storage)
         position = self._checked(self.offset_index.floor(wanted_offset), storage)
         for header, at in self._walk(position, storage):
             if header.last_offset >= wanted_offset:
@@ -203,6 +295,7 @@ class Segment:
         return self._dense_start
 
     def _slice_end_sparse(self, start: int, limit: int, storage: Storage | None) -> tuple[int, int]:
+        self._load_hints(storage)
         end, next_offset = start, self.base_offset
         entry = self.offset_index.floor_position(limit)
         begin = max(start, self._checked(entry, storage))

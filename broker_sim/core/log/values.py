@@ -80,6 +80,8 @@ class LogRead:
     log_start_offset: int
     size_bytes: int
     """The sum of the slices."""
+    report: str = ""
+    """Damage that was found and is not told yet, with file and position."""
 
 
 @dataclass(frozen=True, slots=True)

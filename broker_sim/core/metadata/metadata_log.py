@@ -56,10 +56,6 @@ class MetadataLog:
         self.commit([producer_ids_record(first + PRODUCER_ID_BLOCK_SIZE)], effects)
         return first, PRODUCER_ID_BLOCK_SIZE
 
-    def close(self, effects: Effects) -> None:
-        """A clean stop."""
-        self._log.close(effects)
-
 
 def _encode(record: MetadataRecord) -> bytes:
     return json.dumps({"version": RECORD_VERSION, **record}, sort_keys=True).encode()

@@ -1,0 +1,162 @@
+"""What recovery works with: the folder, what may be trusted of it, the segments opened so far.
+
+How much of a segment is trusted is decided here (`open_segments`); reading the rest, and bringing
+the files in order, is `recovery`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker_sim.core.effects import Delete, Effects, Storage
+from broker_sim.core.log import files, segment_states
+from broker_sim.core.log.config import INT64_MAX, LogConfig
+from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from broker_sim.core.log.leader_epochs import LeaderEpochs
+from broker_sim.core.log.producer_state import ProducerStates
+from broker_sim.core.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+)
+from broker_sim.core.log.segment_states import SegmentState, decode_states
+
+_OFFSET_NAME = re.compile(r"^(\d{20})(\.\w+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where a partition's files are and what they should be."""
+
+    directory: str
+    topic_id: bytes
+    config: LogConfig
+    storage: Storage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the start knows of the last life of the broker."""
+
+    recovery_point: int = 0
+    """Below it everything was flushed (Kafka's checkpoint); 0 when nothing is known."""
+    clean_shutdown: bool = False
+    """Every log was closed before the process ended."""
+    leader_epoch_max: int = INT64_MAX
+    """No batch can have a higher one."""
+    log_start_offset: int = 0
+    """Where DeleteRecords has moved the log's start, as the files do not tell it."""
+    may_cut_damage: bool = True
+    """False: only a write cut short may be cut off, anything else raises DamagedLog."""
+
+    @property
+    def end_offset(self) -> int:
+        """Segment states are good up to here."""
+        return INT64_MAX if self.clean_shutdown else self.recovery_point
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The parts of a log in memory, equal to what the files say after the effects."""
+
+    segments: list[Segment]
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    snapshots: set[int]
+    dirty: tuple[str, ...] = ()
+    recovery_point: int = 0
+    """Up to here the segment states are stored and good."""
+    scanned_bytes: int = 0
+    """So many bytes of the log were read to find out what is whole."""
+    has_states: bool = False
+    """The stored segment states are good up to the recovery point."""
+    recovered: tuple[Segment, ...] = ()
+    """Closed segments whose indexes may have been made again."""
+    log_start_offset: int = 0
+    """The first offset that may be read; it lies in the first segment, or at its base."""
+
+
+@dataclass(slots=True)
+class Loading:
+    folder: Folder
+    storage: Storage
+    effects: Effects
+    trust: Trust = field(default_factory=Trust)
+    segments: list[Segment] = field(default_factory=list)
+    states: dict[int, SegmentState] = field(default_factory=dict)
+    producers: ProducerStates = field(default_factory=ProducerStates)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    recovered: list[Segment] = field(default_factory=list)
+    scanned_bytes: int = 0
+    has_states: bool = False
+
+    def path(self, name: str) -> str:
+        return f"{self.folder.directory}/{name}"
+
+    def stored_bytes(self, segment: Segment) -> int:
+        return self.storage.size_bytes(segment.path()) or 0
+
+
+def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
+    matches = (_OFFSET_NAME.match(name) for name in names)
+    return sorted(int(m.group(1)) for m in matches if m is not None and m.group(2) == suffix)
+
+
+def open_segments(loading: Loading, bases: list[int]) -> None:
+    """Each segment as far as it is trusted, which may be nothing of it."""
+    path = loading.path(segment_states.FILE_NAME)
+    data = files.read_whole(loading.storage, path)
+    decoded = None if data is None else decode_states(data)
+    if decoded is not None:
+        epochs, loading.states = decoded
+        loading.epochs = LeaderEpochs(epochs)
+    is_good = decoded is not None
+    for base, next_base in zip(bases, [*bases[1:], None], strict=True):
+        segment = Segment(
+            loading.folder.directory, base, loading.folder.config.index_interval_bytes
+        )
+        loading.segments.append(segment)
+        state = loading.states.get(base)
+        if state is None:
+            continue
+        if _is_usable(loading, segment, state, next_base):
+            segment.trust(state, loading.storage)
+        else:
+            is_good = False
+    loading.has_states = is_good
+    if data is not None and not is_good:
+        # Before anything is cut or written again: it would be taken for true at the next start.
+        loading.effects.trace("segment-states-dropped", path=path)
+        loading.effects.storage.append(Delete(path))
+
+
+def _is_usable(
+    loading: Loading, segment: Segment, state: SegmentState, next_base: int | None
+) -> bool:
+    """Whether the files can hold what the state says, and were flushed when it was written.
+
+    A recovery point above the segment's base is enough: states are written after the flush, and
+    the recovery point after all states.
+    """
+    end_offset = loading.trust.end_offset
+    if state.next_offset > end_offset and end_offset <= segment.base_offset:
+        return False
+    if next_base is not None and state.next_offset > next_base:
+        return False
+    wanted = (
+        (LOG_SUFFIX, state.log_bytes),
+        (INDEX_SUFFIX, state.index_count * OffsetIndex.layout.size),
+        (TIME_INDEX_SUFFIX, state.time_count * TimeIndex.layout.size),
+        (TRANSACTION_INDEX_SUFFIX, state.aborted_count * TransactionIndex.layout.size),
+    )
+    for suffix, wanted_bytes in wanted:
+        size_bytes = loading.storage.size_bytes(segment.path(suffix)) or 0
+        if size_bytes < wanted_bytes:
+            reason = f"{size_bytes} bytes are left of {wanted_bytes}"
+            loading.effects.trace("damaged-file", path=segment.path(suffix), reason=reason)
+            return False
+    return True
