@@ -82,6 +82,8 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class Loading:
+    """One log while it is loaded: what is known of it so far, and what is to be done."""
+
     folder: Folder
     storage: Storage
     effects: Effects
@@ -95,13 +97,16 @@ class Loading:
     has_states: bool = False
 
     def path(self, name: str) -> str:
+        """A file of the folder."""
         return f"{self.folder.directory}/{name}"
 
     def stored_bytes(self, segment: Segment) -> int:
+        """Of the segment's log file, whatever is in it."""
         return self.storage.size_bytes(segment.path()) or 0
 
 
 def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
+    """The offsets that files of one kind are named by, rising."""
     matches = (_OFFSET_NAME.match(name) for name in names)
     return sorted(int(m.group(1)) for m in matches if m is not None and m.group(2) == suffix)
 
