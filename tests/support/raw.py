@@ -33,7 +33,8 @@ RETRIABLE = {
 class Connection:
     """One connection to one broker. A context manager."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = "raw") -> None:
+        self._client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0
 
@@ -46,7 +47,7 @@ class Connection:
     def ask(self, message: Any, version: int) -> Any:
         """Send one request, return the answer's message."""
         self._correlation_id += 1
-        framed = encode_request(message, version, self._correlation_id, "raw")
+        framed = encode_request(message, version, self._correlation_id, self._client_id)
         answer = exchange(self.socket, framed[4:])
         (correlation_id,) = struct.unpack_from(">i", answer)
         assert correlation_id == self._correlation_id

@@ -87,6 +87,10 @@ class Side:
     group: str
     identities: list[tuple[int, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    shows_coordinator_epochs: bool = True
+    """Off after a restart: it raises them by one here, by two in Kafka."""
+    epochs: set[int] = field(default_factory=set)
+    """All that this side was given."""
     sequences: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     base: tuple[int, ...] = ()
 
@@ -124,6 +128,8 @@ class Side:
 
     def _learn(self, before: tuple[int, int]) -> None:
         after = self.producer.identity
+        if after != before:
+            self.epochs.add(after[1])
         if after[0] not in self.ids:
             self.ids.append(after[0])
         if after != before or after not in self.identities:
@@ -230,6 +236,11 @@ class Side:
         )
         return self.connection.ask(request, 0).transaction_states[0]
 
+    def adopt(self, identity: tuple[int, int]) -> None:
+        """Go on as the holder of an identity that the broker has in its log."""
+        self.ids.append(identity[0])
+        self.identities.append(identity)
+
     def _settle(self) -> None:
         """Wait for the markers: their time is no rule."""
         for _ in range(RETRIES):
@@ -282,12 +293,15 @@ class Side:
                 self._name(each.producer_id),
                 each.producer_epoch,
                 each.last_sequence,
-                each.coordinator_epoch,
+                self._coordinator_epoch(each.coordinator_epoch),
                 each.current_txn_start_offset - base if each.current_txn_start_offset >= 0 else -1,
             )
             for each in answer.active_producers
             if each.producer_id in self.ids
         )
+
+    def _coordinator_epoch(self, epoch: int) -> int:
+        return epoch if self.shows_coordinator_epochs else min(epoch, 0)
 
     def _end(self, partition: int, isolation: int = 0) -> int:
         cls = message_class(ApiKey.LIST_OFFSETS)
@@ -356,7 +370,10 @@ class Side:
             if header.is_control:
                 marker = decode_marker(batch, 0, header)
                 assert marker is not None
-                values = (marker.marker_type.name, marker.coordinator_epoch)
+                values = (
+                    marker.marker_type.name,
+                    self._coordinator_epoch(marker.coordinator_epoch),
+                )
             yield (
                 header.next_offset,
                 (

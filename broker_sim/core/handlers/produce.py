@@ -30,6 +30,8 @@ ADD_PARTITIONS_VERSION = 12
 ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
+INTERNAL_CLIENT_ID = "__admin_client"
+"""Who says so may write to internal topics, as in Kafka."""
 
 _UNAUTHORIZED = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -151,7 +153,7 @@ def _request_refused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     topic = state.image.topics[name]
-    if topic.is_internal:
+    if topic.is_internal and request.client_id != INTERNAL_CLIENT_ID:
         return AppendResult(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
         )
