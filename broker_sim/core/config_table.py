@@ -184,6 +184,13 @@ _PRODUCERS = (
     _int("producer.id.expiration.ms", 86_400_000, "Idle producer ids are forgotten after this.", 1),
     _int("producer.id.expiration.check.interval.ms", 600_000, "How often they are looked for.", 1),
     _bool(
+        "transaction.fence.commit.after.abort",
+        False,
+        "Answer the commit of a transaction that was aborted meanwhile with PRODUCER_FENCED, as "
+        "Kafka after 4.3 does (KAFKA-20785), and not with INVALID_TXN_STATE, which is fatal to "
+        "clients (not in Kafka, which has one answer a release).",
+    ),
+    _bool(
         "flush.on.commit",
         True,
         "fsync at each step of a transaction's commit, and each offset commit (not in Kafka, whose "

@@ -150,6 +150,7 @@ def transaction_config(config: BrokerConfig, image: ClusterImage) -> Transaction
             "transaction.remove.expired.transaction.cleanup.interval.ms"
         ),
         transaction_version=config.integer("transaction.version"),
+        fence_commit_after_abort=config.boolean("transaction.fence.commit.after.abort"),
         flush_on_commit=config.boolean("flush.on.commit"),
     )
 

@@ -124,6 +124,21 @@ def test_clients_cannot_write_to_internal_topics(broker):
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [(False, ErrorCode.INVALID_TXN_STATE), (True, ErrorCode.PRODUCER_FENCED)],
+)
+def test_the_answer_to_a_commit_that_came_after_the_abort_is_an_option(setting, error):
+    """KAFKA-20785: the timeout aborted first; 4.3 is fatal there, later releases are not."""
+    broker = BrokerOnDisk({"transaction.fence.commit.after.abort": setting})
+    broker.create_topic("orders")
+    ids = init(broker)
+    data = {("orders", 0): transactional(ids, "a")}
+    assert broker.produce_bytes(data, transactional_id="t", version=12)[0].error_code == 0
+    broker.advance(900_000)
+    assert end(broker, ids, commit=True, version=5).error_code == error
+
+
 def test_min_insync_replicas_asks_for_no_more_replicas_than_the_partition_has():
     broker = BrokerOnDisk({"min.insync.replicas": 2})
     broker.create_topic("orders")

@@ -34,4 +34,5 @@ class TransactionConfig:
     marker_retry_ms: int = 100
     """how soon refused markers are tried again"""
     fence_commit_after_abort: bool = False
+    """transaction.fence.commit.after.abort"""
     flush_on_commit: bool = True
