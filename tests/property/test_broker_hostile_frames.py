@@ -21,7 +21,6 @@ from support.hostile import (
 from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
-from broker_sim.core.handlers.api_versions import NOT_SPOKEN
 from broker_sim.server.decompression import decompress
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import (
@@ -32,7 +31,7 @@ from txnlog_spark.wire.framing import (
 )
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-SPOKEN = [APIS[key] for key in APIS if key not in NOT_SPOKEN]
+SPOKEN = [*APIS.values()]
 HARMLESS = {
     ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR,
     ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS,

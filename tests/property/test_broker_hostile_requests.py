@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from support.broker_build import BrokerOnDisk
 from support.message_build import any_request
 
-from broker_sim.core.handlers.api_versions import NOT_SPOKEN
 from txnlog_spark.wire.messages import APIS
 
-SPOKEN = [key for key in APIS if key not in NOT_SPOKEN]
+SPOKEN = [*APIS]
 
 
 def failures(broker: BrokerOnDisk) -> list[str]:
