@@ -87,6 +87,7 @@ SMALL_BROKER = {
     # The tests' topics are many and small.
     "log.index.size.max.bytes": "65536",
     "log.segment.delete.delay.ms": "1000",
+    "log.initial.task.delay.ms": "500",
 }
 
 
