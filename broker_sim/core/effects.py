@@ -132,6 +132,15 @@ class Rename:
 StorageOperation = Append | Flush | WriteFile | Truncate | Delete | Rename
 
 
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Where the data directory is, and the room of its file system, used and all."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class Storage(Protocol):
     """The core's read-only view of the disk: what all operations of earlier steps left there."""
 
@@ -143,6 +152,9 @@ class Storage(Protocol):
 
     def list(self, path: str) -> tuple[str, ...]:
         """Sorted names in a folder, () when absent. "" is the data directory itself."""
+
+    def volume(self) -> Volume | None:
+        """Where all of this is; None when the file system does not tell."""
 
 
 # --------------------------------------------------------------------------- other effects

@@ -18,7 +18,7 @@ from broker_sim.core.config import (
     DataDirectoryError,
     topic_config_value,
 )
-from broker_sim.core.effects import Delete, Effects, Flush, Storage, WriteFile
+from broker_sim.core.effects import Delete, Effects, Flush, Storage, Volume, WriteFile
 from broker_sim.core.log import (
     DELETED_SUFFIX,
     AppendOrigin,
@@ -154,6 +154,10 @@ class PartitionTable:
         """Flush the logs whose flush.ms has passed."""
         for log in self._all_logs():
             log.flush_if_due(effects)
+
+    def volume(self) -> Volume | None:
+        """Where the logs are; None when the file system cannot be asked."""
+        return self._storage.volume()
 
     # ------------------------------------------------------------------ reads and appends
 

@@ -28,6 +28,7 @@ from broker_sim.core.effects import (
     Rename,
     StorageOperation,
     Truncate,
+    Volume,
     WriteFile,
 )
 
@@ -86,6 +87,16 @@ class FileStorage:
             return self._path(path).stat().st_size
         except FileNotFoundError:
             return None
+
+    def volume(self) -> Volume | None:
+        """The folder and the room of its file system; None when it cannot be asked."""
+        try:
+            found = os.statvfs(self._root)
+        except OSError:
+            return None
+        block = found.f_frsize
+        root = str(self._root.absolute())
+        return Volume(root, found.f_blocks * block, found.f_bavail * block)
 
     def list(self, path: str) -> tuple[str, ...]:
         """Sorted names in a folder, () when absent."""

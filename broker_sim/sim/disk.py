@@ -21,9 +21,12 @@ from broker_sim.core.effects import (
     Rename,
     StorageOperation,
     Truncate,
+    Volume,
     WriteFile,
     check,
 )
+
+ROOM_BYTES = 1 << 60
 
 
 @dataclass(slots=True)
@@ -54,6 +57,10 @@ class SimDisk:
         """The file's size, None when absent."""
         file = self._files.get(path)
         return None if file is None else len(file.content)
+
+    def volume(self) -> Volume | None:
+        """A disk without bounds."""
+        return Volume("disk", ROOM_BYTES, ROOM_BYTES)
 
     def list(self, path: str) -> tuple[str, ...]:
         """Sorted names in a folder."""

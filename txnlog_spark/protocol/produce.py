@@ -46,6 +46,8 @@ IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
+TOPIC_NAME_VERSION_MAX = 12
+"""Later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1
 
 _PRODUCE = APIS[ApiKey.PRODUCE].request
@@ -211,7 +213,7 @@ def _call_of(node: int, request: _Request, transaction: Transaction, deadline: D
         timeout_ms=deadline.call_ms,
         topic_data=[topic_type(name=n, partition_data=parts) for n, parts in topics.items()],
     )
-    version_max = PRODUCE_VERSION_MAX_V1 if transaction.version < 2 else None
+    version_max = PRODUCE_VERSION_MAX_V1 if transaction.version < 2 else TOPIC_NAME_VERSION_MAX
     return Call(node, message, deadline.call_ms, version_max)
 
 

@@ -85,7 +85,7 @@ _K = ApiKey
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        _api(_K.PRODUCE, producer, "Produce", 3, 12),
+        _api(_K.PRODUCE, producer, "Produce", 3, 13),
         _api(_K.FETCH, consumer, "Fetch", 4, 17),
         _api(_K.LIST_OFFSETS, consumer, "ListOffsets", 1, 10),
         _api(_K.METADATA, metadata, "Metadata", 0, 13),
@@ -111,12 +111,12 @@ APIS: dict[ApiKey, Api] = {
         _api(_K.TXN_OFFSET_COMMIT, producer, "TxnOffsetCommit", 0, 5),
         _api(_K.DESCRIBE_CONFIGS, admin, "DescribeConfigs", 1, 4),
         _api(_K.ALTER_CONFIGS, admin, "AlterConfigs", 0, 2),
-        _api(_K.DESCRIBE_LOG_DIRS, admin, "DescribeLogDirs", 1, 4),
+        _api(_K.DESCRIBE_LOG_DIRS, admin, "DescribeLogDirs", 1, 5),
         _api(_K.CREATE_PARTITIONS, admin, "CreatePartitions", 0, 3),
         _api(_K.DELETE_GROUPS, admin, "DeleteGroups", 0, 2),
         _api(_K.INCREMENTAL_ALTER_CONFIGS, admin, "IncrementalAlterConfigs", 0, 1),
         _api(_K.OFFSET_DELETE, consumer, "OffsetDelete", 0, 0),
-        _api(_K.DESCRIBE_CLUSTER, admin, "DescribeCluster", 0, 1),
+        _api(_K.DESCRIBE_CLUSTER, admin, "DescribeCluster", 0, 2),
         _api(_K.DESCRIBE_PRODUCERS, admin, "DescribeProducers", 0, 0),
         _api(_K.DESCRIBE_TRANSACTIONS, admin, "DescribeTransactions", 0, 0),
         _api(_K.LIST_TRANSACTIONS, admin, "ListTransactions", 0, 2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
@@ -9,21 +11,39 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CLUSTER].response
 
-BROKERS = 1
+CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
+"""Kafka's `AclOperation` ids of what may be done to a cluster: all of it, by everybody."""
+
+
+class EndpointType(enum.IntEnum):
+    """Whose addresses are asked for (KIP-919)."""
+
+    BROKERS = 1
+    CONTROLLERS = 2
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """The brokers; controllers are no endpoint of their own here."""
+    """The brokers; controllers have no endpoint of their own here. No broker is ever fenced."""
     del effects
-    endpoint_type = request.message.endpoint_type
-    error, text = ErrorCode.NONE, None
-    if endpoint_type != BROKERS:
-        error, text = ErrorCode.INVALID_REQUEST, f"endpoint type {endpoint_type} is not there"
+    message = request.message
+    endpoint_type = EndpointType.BROKERS if request.api_version == 0 else message.endpoint_type
+    if endpoint_type != EndpointType.BROKERS:
+        is_known = endpoint_type == EndpointType.CONTROLLERS
+        error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return _Response(
+            throttle_time_ms=0,
+            error_code=int(ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else error),
+            error_message=f"this is an endpoint of brokers, not of type {endpoint_type}",
+            cluster_id="",
+            controller_id=-1,
+            brokers=[],
+        )
+    asked = bool(message.include_cluster_authorized_operations)
     return _Response(
         throttle_time_ms=0,
-        error_code=int(error),
-        error_message=text,
-        endpoint_type=BROKERS,
+        error_code=int(ErrorCode.NONE),
+        error_message=None,
+        endpoint_type=int(EndpointType.BROKERS),
         cluster_id=state.image.cluster_id,
         controller_id=state.node_id,
         brokers=[
@@ -32,6 +52,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                 host=state.endpoint.host,
                 port=state.endpoint.port,
                 rack=None,
+                is_fenced=False,
             )
         ],
+        authorized_operations=set(CLUSTER_OPERATIONS) if asked else None,
     )

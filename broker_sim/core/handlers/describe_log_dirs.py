@@ -7,18 +7,22 @@ from typing import Any
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_LOG_DIRS].response
 _Result = _Response.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
-UNKNOWN_BYTES = -1
-
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """One directory; a null list of topics means all."""
     del effects
+    volume = state.partitions.volume()
+    if volume is None:
+        error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        failed = _Result(error_code=error, log_dir="", topics=[])
+        return _Response(throttle_time_ms=0, error_code=0, results=[failed])
     wanted = _wanted(request.message.topics)
     by_topic: dict[str, list[Any]] = {}
     for (topic, partition), log in sorted(state.partitions.items()):
@@ -31,13 +35,13 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                     is_future_key=False,
                 )
             )
-    topics = [_Topic(name=topic, partitions=parts) for topic, parts in by_topic.items()]
     result = _Result(
         error_code=0,
-        log_dir="data",
-        topics=topics,
-        total_bytes=UNKNOWN_BYTES,
-        usable_bytes=UNKNOWN_BYTES,
+        log_dir=volume.path,
+        topics=[_Topic(name=topic, partitions=parts) for topic, parts in by_topic.items()],
+        total_bytes=volume.total_bytes,
+        usable_bytes=volume.usable_bytes,
+        is_cordoned=False,
     )
     return _Response(throttle_time_ms=0, error_code=0, results=[result])
 

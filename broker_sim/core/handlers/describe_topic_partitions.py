@@ -7,6 +7,7 @@ from typing import Any
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import ZERO_ID
 from broker_sim.core.metadata import Topic
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -25,6 +26,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     cursor = message.cursor
     first = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     names = sorted({t.name for t in message.topics} or state.image.topics)
+    if cursor is not None and not _is_valid(cursor, message.topics, names):
+        return _answer([_error(name, ErrorCode.INVALID_REQUEST) for name in names], None)
     left = max(1, min(message.response_partition_limit, LIMIT_MAX))
     topics: list[Any] = []
     for name in names:
@@ -32,7 +35,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
             continue
         topic = state.image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(_error(name, _missing(name)))
             continue
         start = first[1] if name == first[0] else 0
         if left == 0:
@@ -52,9 +55,22 @@ def _answer(topics: list[Any], cursor: tuple[str, int] | None) -> Message:
     return _Response(throttle_time_ms=0, topics=topics, next_cursor=following)
 
 
-def _unknown(name: str) -> Any:
+def _is_valid(cursor: Any, asked: list[Any], names: list[str]) -> bool:
+    """A cursor points into the topics asked for; among all topics its own may be gone since."""
+    return cursor.partition_index >= 0 and (not asked or cursor.topic_name in names)
+
+
+def _missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except TopicRefused as refused:
+        return refused.error
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error(name: str, error: ErrorCode) -> Any:
     return _Topic(
-        error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        error_code=int(error),
         name=name,
         topic_id=ZERO_ID,
         is_internal=False,

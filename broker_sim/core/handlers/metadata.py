@@ -7,7 +7,7 @@ from typing import Any
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import ZERO_ID
 from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import TopicRefused
+from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -28,7 +28,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         topics = [_error(entry.name or "", ErrorCode.INVALID_REQUEST) for entry in wanted]
     else:
         may_create = request.api_version < 4 or bool(message.allow_auto_topic_creation)
-        topics = [_wanted(state, entry, may_create, effects) for entry in wanted]
+        distinct = {(entry.name, entry.topic_id): entry for entry in wanted}
+        topics = [_wanted(state, entry, may_create, effects) for entry in distinct.values()]
     return _Response(
         throttle_time_ms=0,
         brokers=[
@@ -58,10 +59,15 @@ def _wanted(state: BrokerState, entry: Any, may_create: bool, effects: Effects) 
     if known is not None:
         return _topic(state, known)
     try:
-        planned = state.topics.plan(name)
+        check_topic_name(name)
     except TopicRefused as refused:
         return _error(name, refused.error)
     if not may_create or not state.config.boolean("auto.create.topics.enable"):
+        return _error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        planned = state.topics.plan(name)
+    except TopicRefused:
+        # Kafka creates it in the background, and so never says why it cannot.
         return _error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     state.topics.create(planned, effects)
     return _topic(state, planned)

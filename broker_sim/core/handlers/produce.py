@@ -27,6 +27,8 @@ _Response = APIS[ApiKey.PRODUCE].response
 
 ADD_PARTITIONS_VERSION = 12
 """From here on Produce adds its partitions to the transaction itself (KIP-890 part 2)."""
+TOPIC_ID_VERSION = 13
+"""From here on topics are named by id (KIP-516)."""
 ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
@@ -41,6 +43,7 @@ _UNAUTHORIZED = AppendResult(
 _MIXED_PRODUCERS = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer"
 )
+_NO_TOPIC = "/"
 _NOT_IN_TRANSACTION = "The partition is not in a transaction that the coordinator knows."
 
 _TO_NOT_ENOUGH_REPLICAS = frozenset(
@@ -71,9 +74,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message | 
     message = request.message
     results: dict[TopicPartition, AppendResult] = {}
     unauthorized = _is_unauthorized(message)
+    names = [_name(state, request, topic) for topic in message.topic_data]
     targets = [
-        _target(state, request, topic.name, entry, unauthorized)
-        for topic in message.topic_data
+        _target(state, request, name, entry, unauthorized)
+        for name, topic in zip(names, message.topic_data, strict=True)
         for entry in topic.partition_data
     ]
     mixed = len(_producers(targets)) > 1
@@ -89,12 +93,13 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message | 
         responses=[
             _Response.TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
-                    _partition_response(entry.index, results[topic.name, entry.index])
+                    _partition_response(entry.index, results[name, entry.index])
                     for entry in topic.partition_data
                 ],
             )
-            for topic in message.topic_data
+            for name, topic in zip(names, message.topic_data, strict=True)
         ],
         throttle_time_ms=0,
     )
@@ -129,6 +134,14 @@ def _partition_response(index: int, result: AppendResult) -> Any:
 # --------------------------------------------------------------------------- checks
 
 
+def _name(state: BrokerState, request: Request, topic: Any) -> str:
+    """The topic's name; for an id that is not known any more, a name that no topic can have."""
+    if request.api_version < TOPIC_ID_VERSION:
+        return str(topic.name)
+    known = state.image.topic_of_id(topic.topic_id)
+    return f"{_NO_TOPIC}{topic.topic_id}" if known is None else known.name
+
+
 def _target(
     state: BrokerState, request: Request, name: str, entry: Any, unauthorized: bool
 ) -> _Target:
@@ -148,6 +161,8 @@ def _request_refused(
     acks = request.message.acks
     if acks not in ACKS:
         return AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+    if name.startswith(_NO_TOPIC):
+        return AppendResult(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic of id {name[1:]}")
     if log is None:
         return AppendResult(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
