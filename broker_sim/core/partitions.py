@@ -30,6 +30,7 @@ from broker_sim.core.log import (
     Trust,
 )
 from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets, encode_offsets
+from broker_sim.core.log.files import directory_name
 from broker_sim.core.metadata.image import INTERNAL_TOPICS, METADATA_TOPIC, ClusterImage, Topic
 from broker_sim.core.offset_file import LOG_START_FILE, OffsetFile
 from txnlog_spark.wire.errors import ErrorCode
@@ -105,6 +106,8 @@ class PartitionTable:
         for topic in image.topics.values():
             for partition in range(topic.partition_count):
                 leader_epoch = image.leader_epoch(topic)
+                if clean_shutdown:
+                    self._check_directory(topic, partition)
                 trust = self._trust(
                     topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
                 )
@@ -280,6 +283,15 @@ class PartitionTable:
             )
         except (InconsistentTopicId, DamagedLog) as error:
             raise DataDirectoryError(str(error)) from error
+
+    def _check_directory(self, topic: Topic, partition: int) -> None:
+        """After a clean stop nothing is left to repair: what is missing was taken away."""
+        directory = directory_name(topic.name, partition)
+        if not self._storage.list(directory):
+            raise DataDirectoryError(
+                f"the directory {directory} is missing, though the last stop was clean: put it "
+                "back, or remove .kafka_cleanshutdown to start with that partition empty"
+            )
 
     def _create(self, topic: Topic, partition: int, effects: Effects) -> PartitionLog:
         return PartitionLog.create(

@@ -14,7 +14,7 @@ import functools
 import json
 from typing import TYPE_CHECKING
 
-from broker_sim.core.config import BrokerConfig, DataDirectoryError, parse_properties
+from broker_sim.core.config import BrokerConfig, ConfigError, DataDirectoryError, parse_properties
 from broker_sim.core.config_admin import ConfigAdmin, apply_dynamic
 from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
@@ -187,12 +187,15 @@ def _properties(config: BrokerConfig, image: ClusterImage) -> bytes:
 
 def _read_properties(config: BrokerConfig, storage: Storage) -> dict[str, str]:
     raw = storage.read(META_PROPERTIES_FILE, 0, _SMALL_FILE_BYTES)
-    properties = parse_properties(raw.decode("utf-8", "replace"))
-    if not properties:
+    if storage.size_bytes(META_PROPERTIES_FILE) is None:
         return {}
+    try:
+        properties = parse_properties(raw.decode("utf-8", "replace"))
+    except ConfigError as error:
+        raise DataDirectoryError(f"{META_PROPERTIES_FILE} is damaged: {error}") from error
     version = properties.get("version")
     if version != META_PROPERTIES_VERSION:
-        raise DataDirectoryError(f"{META_PROPERTIES_FILE} has version {version}, we know only 1")
+        raise DataDirectoryError(f"{META_PROPERTIES_FILE} has version {version}, not 1")
     node_id = str(config.integer("node.id"))
     if properties.get("node.id") != node_id:
         raise DataDirectoryError(

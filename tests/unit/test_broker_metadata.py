@@ -8,7 +8,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigError
-from broker_sim.core.effects import InvariantViolation
+from broker_sim.core.effects import Delete, InvariantViolation, WriteFile
 from broker_sim.core.metadata.image import ClusterImage
 from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.sim.disk import SimDisk
@@ -201,6 +201,37 @@ def test_a_directory_whose_metadata_was_removed_is_refused():
     }
     with pytest.raises(ConfigError, match="metadata log"):
         BrokerOnDisk(disk=disk)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "version None"),
+        (b"version=0\nbroker.id=0\n", "version 0"),
+        (b"version=1\nnode.id=0\ncluster.id=elsewhere\n", "two clusters"),
+        (b"version=1\ncluster.id=elsewhere\n", "node.id=None"),
+        (b"nonsense\n", "damaged"),
+    ],
+)
+def test_a_directory_whose_owner_cannot_be_told_is_refused(content, says):
+    broker = BrokerOnDisk()
+    broker.stop()
+    broker.disk.apply(WriteFile("meta.properties", content))
+    with pytest.raises(ConfigError, match=says):
+        BrokerOnDisk(disk=broker.disk)
+
+
+def test_a_partition_that_is_missing_after_a_clean_stop_is_named_and_may_be_given_up():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders", 2)
+    broker.stop()
+    broker.disk.apply(Delete("orders-1"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="orders-1 is missing"):
+            BrokerOnDisk(disk=broker.disk)
+    broker.disk.apply(Delete(".kafka_cleanshutdown"))
+    again = BrokerOnDisk(disk=broker.disk)
+    assert again.produce("orders", "a", partition=1).base_offset == 0
 
 
 def test_a_record_of_an_unknown_type_is_an_error_and_not_skipped():
