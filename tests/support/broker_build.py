@@ -76,6 +76,7 @@ class BrokerOnDisk:
         self.now_ms = 1_700_000_000_000
         self.monotonic_ms = 1_000
         self.asked = Asked()
+        self.client_id = "test"
         self.timers: dict[tuple[str, ...], int] = {}
         self.steps: list[Step] = []
         self._correlation_id = 0
@@ -137,7 +138,7 @@ class BrokerOnDisk:
     def send(self, message: Any, version: int, *, connection_id: int = 1) -> tuple[int, int]:
         """Send a request over the wire's bytes; the key of its answer in `asked`."""
         self._correlation_id += 1
-        frame = encode_request(message, version, self._correlation_id, "test")
+        frame = encode_request(message, version, self._correlation_id, self.client_id)
         header, decoded = decode_request(frame[4:])
         self.step(
             Request(
@@ -145,7 +146,7 @@ class BrokerOnDisk:
                 correlation_id=header.correlation_id,
                 api_key=header.api_key,
                 api_version=version,
-                client_id="test",
+                client_id=self.client_id,
                 client_host="127.0.0.1",
                 message=decoded,
             )

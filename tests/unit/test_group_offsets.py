@@ -319,6 +319,12 @@ def test_a_deleted_group_stays_deleted_with_all_its_offsets() -> None:
         assert [row.group_id for row in life.groups.list_groups().groups] == ["kept"]
 
 
+def test_a_group_that_is_named_twice_is_deleted_once() -> None:
+    world = World()
+    world.commit_offset(1)
+    assert world.step(world.groups.delete_groups, ["g", "g"]) == {"g": E.NONE}
+
+
 def test_a_living_group_is_not_deleted() -> None:
     world = World()
     build_stable_group(world)

@@ -315,6 +315,15 @@ def test_the_protocol_is_the_one_most_vote_for_among_those_all_have() -> None:
     assert refused.error is E.INCONSISTENT_GROUP_PROTOCOL
 
 
+@pytest.mark.parametrize("order", [("range", "roundrobin"), ("roundrobin", "range")])
+def test_of_protocols_with_equal_votes_the_first_of_a_java_hash_map_is_chosen(order) -> None:
+    world = World()
+    offers = (order, order[::-1])
+    joining = [world.join(**OLD, protocols=tuple((n, b"") for n in names)) for names in offers]
+    world.advance(9_000)
+    assert {answer.protocol_name for (answer,) in joining} == {"range"}
+
+
 def test_a_rebalance_that_all_have_left_takes_members_with_other_protocols() -> None:
     world = World()
     (parked,) = [world.join(**(OLD | LONG), protocols=(("range", b""),))]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from broker_sim.core.coordinator.runtime import java_hash_code
 from broker_sim.core.effects import Effects, check
 from broker_sim.core.group.requests import (
     JoinGroupMember,
@@ -25,6 +26,9 @@ from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribe
 from txnlog_spark.wire.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
+
+JAVA_MAP_CAPACITY = 16
+JAVA_MAP_LOAD = 0.75
 
 
 @dataclass(slots=True)
@@ -64,6 +68,12 @@ class Member:
         names = [name for name, _ in self.protocols if name in candidates]
         check(bool(names), "a member supports none of the common protocols", member=self.member_id)
         return names[0]
+
+
+def _java_bucket(key: str, capacity: int) -> int:
+    """Where a Java `HashMap` of this capacity keeps a string; it is walked in this order."""
+    code = java_hash_code(key) & 0xFFFFFFFF
+    return (code ^ code >> 16) & (capacity - 1)
 
 
 class ClassicGroup:
@@ -150,14 +160,21 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def select_protocol(self) -> str:
-        """The common protocol with the most votes; of equals the one first voted for."""
+        """The common protocol with the most votes.
+
+        Of equals the one that comes first in a Java hash map, as in Kafka: with two members of
+        opposite preferences, "range" wins over "roundrobin" whoever came first.
+        """
         check(bool(self.members), "no protocol for an empty group", group_id=self.group_id)
         candidates = self._candidates()
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+        capacity = JAVA_MAP_CAPACITY
+        while len(votes) > capacity * JAVA_MAP_LOAD:
+            capacity *= 2
+        return min(votes, key=lambda name: (-votes[name], _java_bucket(name, capacity)))
 
     def _candidates(self) -> set[str]:
         sets = [{name for name, _ in member.protocols} for member in self.members.values()]

@@ -202,8 +202,9 @@ class OffsetHandler:
         return partition in offsets.committed(group_id) or offsets.has_pending(group_id, partition)
 
     def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]:
-        """DeleteGroups: empty groups with all their offsets, pending ones too."""
-        return {group_id: self._delete_group(group_id, effects) for group_id in group_ids}
+        """DeleteGroups: empty groups with all their offsets, pending ones too; each name once."""
+        distinct = dict.fromkeys(group_ids)
+        return {group_id: self._delete_group(group_id, effects) for group_id in distinct}
 
     def _delete_group(self, group_id: str, effects: Effects) -> ErrorCode:
         shard = self._manager.find(group_id)

@@ -1,0 +1,264 @@
+"""One group on two brokers, asked the same: the core of ours in this process, and Apache Kafka.
+
+Ours answers within the step, so it is known at once which requests are parked and which parked ones
+a request releases; exactly these answers are then read from Kafka. Nothing is waited for by time:
+Kafka runs with one network and one request thread (`ORDERED`), so whatever was sent before a round
+trip is carried out before what is sent after it, and `Pair.settle` asks for group and offsets until
+both brokers tell the same.
+
+Member ids, topic ids and producer ids differ; answers are compared with them replaced by the order
+in which they were given out.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.broker_build import BrokerOnDisk, request
+from support.probe import pause
+from support.raw import Connection
+from txnlog_spark.wire.errors import error_name
+from txnlog_spark.wire.framing import decode_response, encode_request
+from txnlog_spark.wire.messages import ApiKey, api_of
+
+K = ApiKey
+GROUPS = {"group.min.session.timeout.ms": "6000", "group.max.size": "3"}
+"""For both brokers."""
+ORDERED = {"num.network.threads": "1", "num.io.threads": "1"}
+ADMIN = "admin"
+RETRIES = 400
+TRIES_WITHOUT_PAUSE = 100
+UUID_LENGTH = 36
+MEMBER_ID = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NOT_YET = {
+    "CONCURRENT_TRANSACTIONS",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+}
+
+Plain = Any
+"""A message as dicts, lists and plain values, ids replaced."""
+
+
+class OtherLeader(Exception):
+    """Kafka chose another of the remaining members as leader: from here on the groups differ."""
+
+
+class Wire(Connection):
+    """A connection on which an answer may come much later than its request."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._waiting: tuple[Any, int] | None = None
+
+    def send(self, message: Any, version: int) -> None:
+        """Send one request; the next is allowed once its answer was read."""
+        assert self._waiting is None
+        self._correlation_id += 1
+        self.send_bytes(encode_request(message, version, self._correlation_id, "raw"))
+        self._waiting = (api_of(message), version)
+
+    def receive(self) -> Any:
+        """The answer, when it comes."""
+        assert self._waiting is not None
+        (size,) = struct.unpack(">i", self._read(4))
+        answer = self._read(size)
+        assert struct.unpack_from(">i", answer) == (self._correlation_id,)
+        (api, version), self._waiting = self._waiting, None
+        return decode_response(api, version, answer)
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            try:
+                chunk = self.socket.recv(count - len(data))
+            except TimeoutError:
+                raise AssertionError(f"Apache Kafka does not answer {self._waiting}") from None
+            assert chunk, f"Apache Kafka closed the connection, asked {self._waiting}"
+            data += chunk
+        return data
+
+    def has_answer(self) -> bool:
+        """Whether something came already."""
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+
+@dataclass
+class Names:
+    """One broker's ids, in the order in which it gave them out."""
+
+    members: list[str] = field(default_factory=list)
+    topics: dict[str, uuid.UUID] = field(default_factory=dict)
+
+    def learn(self, answer: Any) -> None:
+        """A member id that its owner is told."""
+        member_id = getattr(answer, "member_id", None)
+        if member_id and member_id not in self.members:
+            self.members.append(member_id)
+
+    def member(self, index: int | None) -> str:
+        """The member id given out as the `index`-th; one that nobody has for -1, "" for None."""
+        if index is None:
+            return ""
+        return self.members[index] if index >= 0 else "nobody"
+
+    def plain(self, value: Any) -> Plain:
+        """A message without what may differ: ids by their order, lists of structs sorted."""
+        if isinstance(value, str) and value in self.members:
+            return f"<member {self.members.index(value)}>"
+        if isinstance(value, str) and MEMBER_ID.fullmatch(value):
+            # Of a member whose first JoinGroup is parked: nobody was told it.
+            return f"<member of {value[:-UUID_LENGTH]}>"
+        if isinstance(value, uuid.UUID):
+            known = {topic_id: name for name, topic_id in self.topics.items()}
+            return f"<topic {known.get(value)}>"
+        if isinstance(value, list):
+            plain = [self.plain(each) for each in value]
+            return sorted(plain, key=repr)
+        fields = getattr(getattr(value, "_struct", None), "fields", None)
+        if fields is None:
+            return value
+        return {name: self.plain(getattr(value, name)) for name in fields}
+
+
+class Pair:
+    """The same requests to both; `connection` names one at each."""
+
+    def __init__(self, ours: BrokerOnDisk, port: int) -> None:
+        self.ours, self._port = ours, port
+        self._wires: dict[str, Wire] = {}
+        self._numbers: dict[str, int] = {}
+        self._parked: dict[str, tuple[int, int]] = {}
+        self.names = (Names(), Names())
+        self.answers: dict[str, Plain] = {}
+        """What the last request brought, by connection; parked ones are not in it."""
+        self.leader_is_open = False
+        """The leader is gone: who is the next one depends on Kafka's random member ids."""
+
+    def close(self) -> None:
+        """Give up all connections."""
+        for wire in self._wires.values():
+            wire.socket.close()
+
+    def forget_parked(self) -> None:
+        """Give up the connections on which an answer is awaited."""
+        for connection in list(self._parked):
+            del self._parked[connection]
+            self._wires.pop(connection).socket.close()
+
+    def wire(self, connection: str) -> Wire:
+        """Kafka's end."""
+        if connection not in self._wires:
+            self._wires[connection] = Wire(self._port)
+        return self._wires[connection]
+
+    def is_parked(self, connection: str) -> bool:
+        """Whether an answer is awaited on it."""
+        return connection in self._parked
+
+    # ------------------------------------------------------------------ ask
+
+    def ask(
+        self, connection: str, make: Callable[[Names], Any], version: int, *, forgets: str = ""
+    ) -> Plain | None:
+        """Send `make(names)` to both; the answer, None when it is parked.
+
+        All answers that this releases are compared. `forgets` is a connection whose parked request
+        Kafka never answers, where ours does.
+        """
+        message, twin = (make(names) for names in self.names)
+        number = self._numbers.setdefault(connection, len(self._numbers) + 1)
+        assert connection not in self._parked
+        self._parked[connection] = self.ours.send(message, version, connection_id=number)
+        self.ours.advance(1)
+        self.wire(connection).send(twin, version)
+        self._read_released(forgets)
+        return self.answers.get(connection)
+
+    def _read_released(self, forgets: str) -> None:
+        asked = self.ours.asked.answers
+        released = {name: asked.pop(key) for name, key in self._parked.items() if key in asked}
+        for connection in released:
+            del self._parked[connection]
+        if forgets in released:
+            del released[forgets]
+            self._wires.pop(forgets).socket.close()
+        both = {name: (answer, self.wire(name).receive()) for name, answer in released.items()}
+        for pair in both.values():
+            for names, answer in zip(self.names, pair, strict=True):
+                names.learn(answer)
+        self.answers = {}
+        self._check_leaders(list(both.values()))
+        for connection, (ours, theirs) in both.items():
+            self.answers[connection] = self.names[0].plain(ours)
+            told = self.names[1].plain(theirs)
+            assert self.answers[connection] == told, f"{connection}: {ours} but Kafka: {theirs}"
+
+    def _check_leaders(self, both: list[tuple[Any, Any]]) -> None:
+        for ours, theirs in both:
+            leaders = [getattr(answer, "leader", "") for answer in (ours, theirs)]
+            if not all(leaders):
+                continue
+            first, second = (
+                names.members.index(leader)
+                for names, leader in zip(self.names, leaders, strict=True)
+            )
+            if first != second and self.leader_is_open:
+                raise OtherLeader
+            self.leader_is_open = False
+
+    def retry(self, make: Callable[[Names], Any], version: int, code: Callable[[Any], int]) -> Any:
+        """Ask both until Kafka's coordinator is there and idle; both answers as they are."""
+        message, twin = (make(names) for names in self.names)
+        ours = self.ours.ask(message, version, connection_id=0)
+        for attempt in range(RETRIES):
+            theirs = self.wire(ADMIN).ask(twin, version)
+            if error_name(code(theirs)) not in NOT_YET:
+                return ours, theirs
+            if attempt > TRIES_WITHOUT_PAUSE:
+                pause()
+        raise AssertionError(f"Apache Kafka stays at {error_name(code(theirs))}")
+
+    # ------------------------------------------------------------------ settle
+
+    def settle(self, views: list[tuple[Callable[[Names], Any], int]]) -> list[Plain]:
+        """Ask for `views` until both tell the same; what they tell."""
+        told: list[Plain] = []
+        for make, version in views:
+            ours = self.ours.ask(make(self.names[0]), version, connection_id=0)
+            expected = self.names[0].plain(ours)
+            twin = make(self.names[1])
+            for attempt in range(RETRIES):
+                theirs = self.names[1].plain(self.wire(ADMIN).ask(twin, version))
+                if theirs == expected:
+                    break
+                if attempt > TRIES_WITHOUT_PAUSE:
+                    pause()
+            else:
+                raise AssertionError(f"{expected} but Kafka: {theirs}")
+            told.append(expected)
+        for connection in self._parked:
+            assert not self.wire(connection).has_answer(), f"Kafka answered {connection}"
+        return told
+
+
+def find_coordinators(pair: Pair, group: str, transactional_id: str) -> None:
+    """Have both brokers make their internal topics, and wait for all of Kafka's coordinators."""
+    for key_type, key in ((0, group), (1, transactional_id)):
+        for attempt in range(RETRIES):
+            message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
+            pair.ours.ask(message, 4, connection_id=0)
+            answer = pair.wire(ADMIN).ask(message, 4)
+            if answer.coordinators[0].error_code == 0:
+                break
+            if attempt > TRIES_WITHOUT_PAUSE:
+                pause()
+    probes = request(K.DESCRIBE_GROUPS, groups=[f"probe-{number}" for number in range(64)])
+    pair.retry(lambda _: probes, 5, lambda answer: max(g.error_code for g in answer.groups))
