@@ -227,6 +227,22 @@ def test_an_idle_id_expires_with_a_tombstone(state) -> None:
     assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
 
 
+def test_tombstones_go_in_batches_that_no_limit_of_the_topic_refuses() -> None:
+    names = [f"{number}-{'x' * 3000}" for number in range(40)]
+    host = MemoryHost.holding(
+        *(build_metadata(S.EMPTY, transactional_id=name, last_update_ms=0) for name in names)
+    )
+    world = World(host=host)
+    written = len(host.logs["__transaction_state", 0].stored)
+    world.advance(3_600_000)
+    tombstones = host.logs["__transaction_state", 0].stored[written:]
+    assert max(map(len, tombstones)) <= 16_384
+    assert len(tombstones) < len(names) / 4
+    assert {world.transactions.describe(name).error for name in names} == {
+        E.TRANSACTIONAL_ID_NOT_FOUND
+    }
+
+
 def test_an_expiry_that_cannot_be_written_leaves_the_id_usable() -> None:
     world = build_world(S.EMPTY, last_update_ms=0)
     world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 
 from broker_sim.core.effects import check
 from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
-from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
+from broker_sim.core.transaction.states import (
+    COMPLETED,
+    NEVER_STORED,
+    PREPARED,
+    TransactionState,
+)
 from txnlog_spark.wire.errors import ErrorCode
 
 _S = TransactionState
@@ -73,7 +78,7 @@ VERDICTS_V2: dict[tuple[TransactionState, bool, bool], Verdict] = {
 
 def _check_storable(metadata: TransactionMetadata) -> None:
     check(
-        metadata.state not in (_S.DEAD, _S.PREPARE_EPOCH_FENCE),
+        metadata.state not in NEVER_STORED,
         "a transaction is in a state that is never stored",
         metadata=metadata,
     )

@@ -24,11 +24,13 @@ from broker_sim.core.coordinator.codec import (
 )
 from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.transaction.metadata import TransactionMetadata
-from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.records import NO_PRODUCER_ID
+from broker_sim.core.transaction.states import BEGUN, NEVER_STORED, TransactionState
+from txnlog_spark.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
 
 KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
+VERSION_MAX = 2
+"""The newest transaction.version of a client."""
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -100,7 +102,7 @@ def decode_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     partitions = _read_partitions(reader)
     last_update_ms, start_ms = reader.int64(), reader.int64()
     tags = reader.tagged_fields()
-    return TransactionMetadata(
+    metadata = TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -113,6 +115,25 @@ def decode_value(transactional_id: str, data: bytes) -> TransactionMetadata:
         start_ms=start_ms,
         client_transaction_version=read_int(tags.get(2), 0),
     )
+    _check_value(metadata)
+    return metadata
+
+
+def _check_value(metadata: TransactionMetadata) -> None:
+    """Raises CorruptRecord for what no coordinator writes and no request could go on from."""
+    is_begun = metadata.state in BEGUN
+    wrong = {
+        "state": metadata.state in NEVER_STORED,
+        "producer id": metadata.producer_id < 0,
+        "previous producer id": metadata.previous_producer_id < NO_PRODUCER_ID,
+        "next producer id": metadata.next_producer_id < NO_PRODUCER_ID,
+        "producer epoch": metadata.producer_epoch < 0,
+        "start": is_begun and metadata.start_ms == NO_TIMESTAMP,
+        "client transaction version": not 0 <= metadata.client_transaction_version <= VERSION_MAX,
+    }
+    found = [name for name, is_wrong in wrong.items() if is_wrong]
+    if found:
+        raise CorruptRecord(f"a transaction has an impossible {', '.join(found)}: {metadata}")
 
 
 def _read_state(reader: RecordReader) -> TransactionState:

@@ -17,7 +17,12 @@ from dataclasses import dataclass, replace
 
 from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.effects import check
-from broker_sim.core.transaction.states import PREPARED, VALID_PREVIOUS, TransactionState
+from broker_sim.core.transaction.states import (
+    NEVER_STORED,
+    PREPARED,
+    VALID_PREVIOUS,
+    TransactionState,
+)
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 EPOCH_MAX = 32767
@@ -280,7 +285,7 @@ class TransactionEntry:
         """`record` is in the log: it is the committed value now."""
         check(record == self.pending, "completed what was not prepared", record=record)
         check(
-            record.state not in (_S.DEAD, _S.PREPARE_EPOCH_FENCE),
+            record.state not in NEVER_STORED,
             "this state is never stored",
             record=record,
         )

@@ -36,7 +36,10 @@ from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import CorruptBatch, Record, decode_records, encode_batch
 
-TOMBSTONES_PER_BATCH = 500
+TOMBSTONE_BATCH_BYTES = 16_384
+"""Kafka's size of a batch of tombstones; a single one may be larger."""
+TOMBSTONE_BYTES = 32
+"""What a tombstone takes beside its key, at most."""
 
 
 @dataclass(slots=True)
@@ -246,8 +249,8 @@ class TransactionStateManager:
                 and entry.committed.state.may_expire
                 and entry.committed.last_update_ms <= deadline_ms
             ]
-            for start in range(0, len(expired), TOMBSTONES_PER_BATCH):
-                self._expire(owned, expired[start : start + TOMBSTONES_PER_BATCH], effects)
+            for batch in _tombstone_batches(expired):
+                self._expire(owned, batch, effects)
 
     def _expire(self, owned: TransactionPartition, expired: list[str], effects: Effects) -> None:
         for transactional_id in expired:
@@ -261,3 +264,18 @@ class TransactionStateManager:
             if error is ErrorCode.NONE:
                 self._replay(owned, transactional_id, None, effects)
         effects.trace("transactional-ids-expired", count=len(expired), error=error.name)
+
+
+def _tombstone_batches(expired: list[str]) -> Iterator[list[str]]:
+    """Groups of ids whose tombstones fit into one batch, so that no topic's limit is met."""
+    batch: list[str] = []
+    size_bytes = 0
+    for transactional_id in expired:
+        needed_bytes = len(encode_key(transactional_id)) + TOMBSTONE_BYTES
+        if batch and size_bytes + needed_bytes > TOMBSTONE_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(transactional_id)
+        size_bytes += needed_bytes
+    if batch:
+        yield batch

@@ -65,6 +65,8 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 EXPIRABLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 PREPARED = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+BEGUN = PREPARED | {_S.ONGOING}
+NEVER_STORED = frozenset({_S.DEAD, _S.PREPARE_EPOCH_FENCE})
 COMPLETED = frozenset({_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 STATE_OF_LABEL: dict[str, TransactionState] = {state.label: state for state in TransactionState}

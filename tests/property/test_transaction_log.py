@@ -1,0 +1,180 @@
+"""The transaction log as the only memory: any record, any compaction of it, any start from it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.coordinators import ONE, MemoryHost, MemoryLog, World
+
+from broker_sim.core.transaction import TransactionFilters
+from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
+from broker_sim.core.transaction.results import ProducerIdResult
+from broker_sim.core.transaction.states import TransactionState
+from txnlog_spark.wire import records
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import Record
+
+E = ErrorCode
+EXPIRING = dataclasses.replace(ONE, id_expiration_ms=60_000, remove_expired_interval_ms=30_000)
+LOG = ("__transaction_state", 0)
+DATA = [("a", 0), ("b", 0)]
+IDS = ["t", "u", "v", "w"]
+EDGES_16 = st.sampled_from([-32768, -2, -1, 0, 1, 3, 32765, 32766, 32767])
+EDGES_64 = st.sampled_from([-(2**63), -2, -1, 0, 1, 5, 2**62, 2**63 - 1])
+
+
+# --------------------------------------------------------------------------- any record
+
+METADATA = st.builds(
+    TransactionMetadata,
+    transactional_id=st.just("t"),
+    producer_id=EDGES_64,
+    producer_epoch=EDGES_16,
+    timeout_ms=st.sampled_from([-(2**31), -1, 0, 60_000, 2**31 - 1]),
+    state=st.sampled_from(TransactionState),
+    last_update_ms=EDGES_64,
+    previous_producer_id=EDGES_64,
+    next_producer_id=EDGES_64,
+    partitions=st.frozensets(st.sampled_from([*DATA, ("gone", 0), ("", -1)])),
+    start_ms=EDGES_64,
+    client_transaction_version=EDGES_16,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(METADATA)
+def test_whatever_the_log_holds_requests_get_answers_and_the_transaction_ends(metadata) -> None:
+    host = MemoryHost.holding(metadata)
+    for partition in DATA:
+        host.create(*partition)
+    world = World(ONE, host=host)
+    held = ProducerIdResult(E.NONE, metadata.producer_id, metadata.producer_epoch)
+    world.init(producer_id=held.producer_id, producer_epoch=held.producer_epoch)
+    world.begin(held, DATA[0])
+    for version in (0, 2):
+        for commit in (True, False):
+            world.end(held, commit=commit, version=version)
+    world.advance(20_000)
+    answers = [world.init().error for _ in range(3)]
+    if answers[0] is E.NOT_COORDINATOR:
+        return
+    assert E.NONE in answers
+    described = world.transactions.describe("t")
+    assert (described.state, described.producer_id >= 0) == ("Empty", True)
+    assert 0 <= described.producer_epoch < 32767
+
+
+# --------------------------------------------------------------------------- any compaction
+
+
+def latest_by_key(batches: list[bytes], *, keeps_tombstones: bool) -> list[bytes]:
+    """What a cleaner leaves: of each key the last record, where it was, at its offset."""
+    last: dict[bytes | None, int] = {}
+    flat: list[tuple[int, Record]] = []
+    for data in batches:
+        header = records.parse_header(data)
+        for delta, record in enumerate(records.decode_records(data, 0, header)):
+            flat.append((header.base_offset + delta, record))
+            last[record.key] = flat[-1][0]
+    kept = [
+        (offset, record)
+        for offset, record in flat
+        if last[record.key] == offset and (keeps_tombstones or record.value is not None)
+    ]
+    cleaned = []
+    for offset, record in kept:
+        batch = bytearray(records.encode_batch([record]))
+        records.stamp_offsets(batch, 0, base_offset=offset, leader_epoch=0)
+        cleaned.append(bytes(batch))
+    return cleaned
+
+
+def loaded(world: World, stored: list[bytes]) -> dict[str, tuple]:
+    """What a coordinator that starts on these batches knows, and which markers it writes."""
+    host = MemoryHost()
+    for topic, partition in world.host.logs:
+        host.create(topic, partition)
+    host.next_block = world.host.next_block
+    host.refusals = dict(world.host.refusals)
+    host.logs[LOG] = MemoryLog("log", stored=list(stored), next_offset=10**6)
+    started = World(EXPIRING, host=host, disk=[], now_ms=world.now_ms)
+    entries: dict[str, TransactionEntry] = {
+        name: entry
+        for owned in started.transactions._manager.owned()
+        for name, entry in owned.entries.items()
+    }
+    markers = [log.markers() for _, log in sorted(host.logs.items())]
+    known = {
+        name: (entry.committed, entry.pending, entry.unmarked, entry.started_monotonic_ms)
+        for name, entry in entries.items()
+    }
+    listing = started.transactions.list_transactions(world.now_ms, TransactionFilters())
+    return {"entries": known, "markers": sorted(map(repr, markers)), "listing": listing}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["init", "add", "commit", "abort", "refuse", "heal", "wait", "expire"]),
+        st.sampled_from(IDS),
+        st.sampled_from(DATA),
+    ),
+    max_size=40,
+)
+
+
+def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
+    """A broker on which these requests were made, good ones, of the present holders."""
+    world = World(EXPIRING)
+    for partition in DATA:
+        world.host.create(*partition)
+    held: dict[str, ProducerIdResult] = {}
+    for kind, name, partition in steps:
+        if kind == "init":
+            answer = world.init(name)
+            held[name] = answer if answer.error is E.NONE else held.get(name, answer)
+        elif kind == "refuse":
+            world.host.refusals[partition] = E.NOT_ENOUGH_REPLICAS
+        elif kind == "heal":
+            world.host.refusals.clear()
+        elif kind in ("wait", "expire"):
+            world.advance(20_000 if kind == "wait" else 100_000)
+        elif name in held:
+            ids = {
+                "producer_id": held[name].producer_id,
+                "producer_epoch": held[name].producer_epoch,
+                "client_transaction_version": 2,
+            }
+            if kind == "add":
+                world.step(world.transactions.add_partitions, name, [partition], **ids)
+                continue
+            answer = world.step(world.transactions.end_txn, name, committed=kind == "commit", **ids)
+            held[name] = answer if answer.error is E.NONE else held[name]
+    return world
+
+
+@settings(max_examples=400, deadline=None)
+@given(STEPS, st.floats(0, 1), st.booleans())
+def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones) -> None:
+    """The whole log or its older part: a cleaner leaves the newest segment alone."""
+    world = play(steps)
+    stored = world.host.logs[LOG].stored
+    cut = round(len(stored) * share)
+    compacted = latest_by_key(stored[:cut], keeps_tombstones=keeps_tombstones) + stored[cut:]
+    whole = loaded(world, stored)
+    assert loaded(world, compacted) == whole
+    assert loaded(world, latest_by_key(stored, keeps_tombstones=keeps_tombstones)) == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_a_load_knows_what_was_known_before_it(steps) -> None:
+    world = play(steps)
+    before = {
+        name: dataclasses.replace(entry.committed, last_producer_epoch=-1)
+        for owned in world.transactions._manager.owned()
+        for name, entry in owned.entries.items()
+    }
+    after = loaded(world, world.host.logs[LOG].stored)["entries"]
+    assert {name: committed for name, (committed, *_) in after.items()} == before
