@@ -57,6 +57,7 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PRODUCER = struct.Struct(">qhi")
@@ -147,6 +148,14 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         """All records carry `max_timestamp`, set by the broker."""
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers in the batch may go; it stands in the base timestamp.
+
+        Set by the cleaner when it first sees them (KIP-534), None before.
+        """
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def has_producer_id(self) -> bool:
