@@ -7,6 +7,7 @@ entropy but the injected `rng`, no file, no socket.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_sim.core import startup
@@ -28,7 +29,8 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
-from broker_sim.core.log.compression import Decompress
+from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.log_cleaner import TIMER as CLEANER_TIMER
 from broker_sim.core.parked import TIMER as FETCH_TIMER
 from broker_sim.core.state import BrokerState, respond
 
@@ -41,6 +43,35 @@ FLUSH_TIMER = ("log-flush-scheduler",)
 PRODUCER_EXPIRATION_TIMER = ("producer-id-expiration",)
 
 
+def _apply_retention(state: BrokerState, effects: Effects) -> None:
+    for _, log in state.partitions.items():
+        if not log.config.compacts:  # those are the cleaner's
+            log.apply_retention(effects)
+
+
+def _expire_producers(state: BrokerState, effects: Effects) -> None:
+    for _, log in state.partitions.items():
+        log.expire_producers(effects)
+
+
+_PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerState, Effects], None]]] = {
+    RETENTION_TIMER: ("log.retention.check.interval.ms", _apply_retention),
+    CHECKPOINT_TIMER: (
+        "log.flush.offset.checkpoint.interval.ms",
+        lambda state, effects: state.partitions.checkpoint(effects),
+    ),
+    FLUSH_TIMER: (
+        "log.flush.scheduler.interval.ms",
+        lambda state, effects: state.partitions.flush_due(effects),
+    ),
+    PRODUCER_EXPIRATION_TIMER: (
+        "producer.id.expiration.check.interval.ms",
+        _expire_producers,
+    ),
+}
+"""What is done again and again: the option that says how often, and what."""
+
+
 class Broker:
     """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
 
@@ -50,15 +81,15 @@ class Broker:
         storage: Storage,
         rng: Random,
         *,
-        decompress: Decompress | None = None,
+        codecs: Codecs = NO_CODECS,
     ) -> None:
-        """`rng` is all the entropy there is. `decompress` makes ListOffsets by time exact in
-        compressed batches, where it is otherwise up to one batch early.
+        """`rng` is all the entropy there is. Without `codecs` ListOffsets by time is up to one
+        batch early in compressed batches, and logs with such batches are not compacted.
         """
         self._config = config
         self._storage = storage
         self._rng = rng
-        self._decompress = decompress
+        self._codecs = codecs
         self._state: BrokerState | None = None
 
     @property
@@ -96,15 +127,16 @@ class Broker:
     def _start(self, machine_boot_id: str, effects: Effects) -> None:
         check(self._state is None, "the broker was started twice")
         self._state = startup.start(
-            self._config, self._storage, self._rng, effects, machine_boot_id=machine_boot_id
+            self._config,
+            self._storage,
+            self._rng,
+            effects,
+            machine_boot_id=machine_boot_id,
+            codecs=self._codecs,
         )
-        self._state.decompress = self._decompress
-        self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
-        self._schedule(CHECKPOINT_TIMER, "log.flush.offset.checkpoint.interval.ms", effects)
-        self._schedule(FLUSH_TIMER, "log.flush.scheduler.interval.ms", effects)
-        self._schedule(
-            PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects
-        )
+        self._state.cleaner.start(effects)
+        for key in _PERIODIC:
+            self._schedule(key, effects)
 
     def _stop(self, effects: Effects) -> None:
         startup.stop(self.state, effects)
@@ -140,29 +172,18 @@ class Broker:
             parked = state.fetches.due(key)
             if parked is not None:
                 reconsider(state, parked, effects, due=True)
-        elif key == RETENTION_TIMER:
-            for _, log in state.partitions.items():
-                log.apply_retention(effects)
-            self._schedule(RETENTION_TIMER, "log.retention.check.interval.ms", effects)
-        elif key == CHECKPOINT_TIMER:
-            state.partitions.checkpoint(effects)
-            self._schedule(CHECKPOINT_TIMER, "log.flush.offset.checkpoint.interval.ms", effects)
-        elif key == FLUSH_TIMER:
-            state.partitions.flush_due(effects)
-            self._schedule(FLUSH_TIMER, "log.flush.scheduler.interval.ms", effects)
-        elif key == PRODUCER_EXPIRATION_TIMER:
-            for _, log in state.partitions.items():
-                log.expire_producers(effects)
-            self._schedule(
-                PRODUCER_EXPIRATION_TIMER, "producer.id.expiration.check.interval.ms", effects
-            )
+        elif key in _PERIODIC:
+            _PERIODIC[key][1](state, effects)
+            self._schedule(key, effects)
+        elif key == CLEANER_TIMER:
+            state.cleaner.on_timer(effects)
         else:
             state.transactions.on_timer(key, effects)
             state.groups.on_timer(key, effects)
 
-    def _schedule(self, key: TimerKey, option: str, effects: Effects) -> None:
+    def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""
-        after_ms = self._config.integer(option)
+        after_ms = self._config.integer(_PERIODIC[key][0])
         if after_ms < INT64_MAX:
             effects.set_timer(*key, after_ms=after_ms)
 

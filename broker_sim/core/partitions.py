@@ -30,9 +30,10 @@ from broker_sim.core.log import (
     Trust,
 )
 from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets, encode_offsets
+from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.files import directory_name
 from broker_sim.core.metadata.image import INTERNAL_TOPICS, METADATA_TOPIC, ClusterImage, Topic
-from broker_sim.core.offset_file import LOG_START_FILE, OffsetFile
+from broker_sim.core.offset_file import CLEANER_FILE, LOG_START_FILE, OffsetFile
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import TransactionMarker
 
@@ -69,6 +70,10 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
         retention_ms=int(value("retention.ms")),
         retention_bytes=int(value("retention.bytes")),
         cleanup_policy=str(value("cleanup.policy")),
+        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+        delete_retention_ms=int(value("delete.retention.ms")),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         flush_messages=int(value("flush.messages")),
         flush_ms=flush_ms,
@@ -78,16 +83,19 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
 class PartitionTable:
     """Every partition's log, by (topic, partition)."""
 
-    def __init__(self, config: BrokerConfig, storage: Storage) -> None:
+    def __init__(self, config: BrokerConfig, storage: Storage, codecs: Codecs = NO_CODECS) -> None:
         self.changed: set[TopicPartition] = set()
         """Partitions with something new to read, or gone, since `take_changed`."""
         self._config = config
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._codecs = codecs
         self._log_starts = OffsetFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         """As the file has them."""
+        self.cleaned = OffsetFile(CLEANER_FILE, storage)
+        """Up to where the cleaner has compacted each log."""
 
     # ------------------------------------------------------------------ life
 
@@ -103,6 +111,7 @@ class PartitionTable:
         """At start: load what is there, create what is missing, remove what is in no topic."""
         self._remove_strays(image, effects)
         self._log_starts.load(image, effects)
+        self.cleaned.load(image, effects)
         for topic in image.topics.values():
             for partition in range(topic.partition_count):
                 leader_epoch = image.leader_epoch(topic)
@@ -126,7 +135,8 @@ class PartitionTable:
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove the logs of a topic that is no longer in the metadata log."""
-        self._log_starts.forget_topic(topic.name, effects)
+        for offsets in (self._log_starts, self.cleaned):
+            offsets.forget_topic(topic.name, effects)
         for partition in range(topic.partition_count):
             log = self._logs.pop((topic.name, partition), None)
             if log is not None:
@@ -266,6 +276,7 @@ class PartitionTable:
             clean_shutdown=clean_shutdown,
             leader_epoch_max=leader_epoch,
             log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
+            was_cleaned=(topic.name, partition) in self.cleaned.offsets,
             # What these logs say was decided, and answered: a part of it may not be forgotten.
             may_cut_damage=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
         )
@@ -280,6 +291,7 @@ class PartitionTable:
                 storage=self._storage,
                 trust=trust,
                 effects=effects,
+                codecs=self._codecs,
             )
         except (InconsistentTopicId, DamagedLog) as error:
             raise DataDirectoryError(str(error)) from error
@@ -301,6 +313,7 @@ class PartitionTable:
             config=log_config(topic, self._config),
             storage=self._storage,
             effects=effects,
+            codecs=self._codecs,
         )
 
     def _remove_strays(self, image: ClusterImage, effects: Effects) -> None:

@@ -20,6 +20,8 @@ from broker_sim.core.coordinator_host import LocalHost
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
 from broker_sim.core.endpoint import advertised_endpoint
 from broker_sim.core.group import GroupConfig, GroupCoordinator
+from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.log_cleaner import LogCleaner
 from broker_sim.core.metadata import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -52,13 +54,14 @@ def start(
     effects: Effects,
     *,
     machine_boot_id: str = "",
+    codecs: Codecs = NO_CODECS,
 ) -> BrokerState:
     """A broker with everything recovered. Raises DataDirectoryError when it is not its own."""
     properties = _read_properties(config, storage)
     clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
     if clean:
         effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
-    partitions = PartitionTable(config, storage)
+    partitions = PartitionTable(config, storage, codecs)
     metadata = MetadataLog(partitions.open_metadata_log(clean_shutdown=clean, effects=effects))
     try:
         metadata.load()
@@ -93,6 +96,8 @@ def start(
         transactions=TransactionCoordinator(transaction_config(config, image), host),
         groups=GroupCoordinator(group_config(config, image), host),
         fetches=ParkedFetches(),
+        cleaner=LogCleaner(config, partitions),
+        decompress=codecs.decompress,
     )
     host.on_offsets_marker = state.groups.on_marker
     state.topics.on_internal_created = functools.partial(load_coordinators, state)

@@ -11,6 +11,7 @@ from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
+from broker_sim.core.log_cleaner import LogCleaner
 from broker_sim.core.metadata import ClusterImage, MetadataLog
 from broker_sim.core.parked import ParkedFetches
 from broker_sim.core.partitions import PartitionTable
@@ -33,6 +34,7 @@ class BrokerState:
     transactions: TransactionCoordinator
     groups: GroupCoordinator
     fetches: ParkedFetches
+    cleaner: LogCleaner
     decompress: Decompress | None = None
     """The host's; without it a lookup by time in a compressed batch gives its first offset."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
 from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
-from broker_sim.server.decompression import decompress
+from broker_sim.server.codecs import CODECS
 from broker_sim.server.host import BrokerHost
 from broker_sim.server.storage import FileStorage
 
@@ -120,7 +120,7 @@ async def _serve(
 ) -> None:
     storage = FileStorage(root)
     rng = random.Random(secrets.randbits(128))
-    host = BrokerHost(Broker(config, storage, rng, decompress=decompress), storage, config)
+    host = BrokerHost(Broker(config, storage, rng, codecs=CODECS), storage, config)
     host.start()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+from broker_sim.server.decompression import decompress
 from support.broker_build import BrokerOnDisk, produce_request, request
 from support.hostile import (
     FUZZ_TOPIC,

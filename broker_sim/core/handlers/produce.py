@@ -24,6 +24,7 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import HEADER_BYTES, MAGIC, MAGIC_AT, BatchHeader, parse_header
 
 _Response = APIS[ApiKey.PRODUCE].response
+_RecordError = _Response.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 
 ADD_PARTITIONS_VERSION = 12
 """From here on Produce adds its partitions to the transaction itself (KIP-890 part 2)."""
@@ -126,7 +127,10 @@ def _partition_response(index: int, result: AppendResult) -> Any:
         base_offset=result.base_offset if ok else -1,
         log_append_time_ms=result.log_append_time_ms if ok else -1,
         log_start_offset=result.log_start_offset if ok else -1,
-        record_errors=[],
+        record_errors=[
+            _RecordError(batch_index=at, batch_index_error_message=result.message)
+            for at in result.record_indexes
+        ],
         error_message=None if ok else (result.message or None),
     )
 

@@ -24,6 +24,10 @@ class Codecs:
     decompress: Decompress | None = None
     compress: Compress | None = None
 
+    def can_read(self, header: BatchHeader) -> bool:
+        """Whether the records of the batch can be looked into."""
+        return header.compression == Compression.NONE or self.decompress is not None
+
     def plain_records(self, header: BatchHeader, batch: bytes) -> bytes:
         """The records of a batch, decompressed. Raises CorruptBatch when that cannot be done."""
         records = batch[HEADER_BYTES : header.size_bytes]
@@ -37,3 +41,6 @@ class Codecs:
             raise
         except ValueError as error:
             raise CorruptBatch(f"the batch at {header.base_offset}: {error}") from error
+
+
+NO_CODECS = Codecs()

@@ -36,6 +36,12 @@ class LogConfig:
     retention_bytes: int = UNLIMITED
     cleanup_policy: str = "delete"
     """Retention applies only where it names `delete`; internal topics say `compact`."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """A log is compacted when a larger part of it than this is new since the last time."""
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = DAY_MS
+    """How long tombstones and transaction markers stay after the cleaner first saw them."""
     producer_id_expiration_ms: int = DAY_MS
     flush_messages: int = INT64_MAX
     """The log is flushed when so many records are not."""
@@ -46,6 +52,13 @@ class LogConfig:
     def is_log_append_time(self) -> bool:
         """The broker's clock stamps the batches, not the producer's."""
         return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @property
+    def segment_ms_max(self) -> int:
+        """When a segment is rolled: not later than its records must be compacted."""
+        if self.compacts and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def compacts(self) -> bool:

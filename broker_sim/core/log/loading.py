@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from broker_sim.core.effects import Delete, Effects, Storage
 from broker_sim.core.log import files, segment_states
+from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.config import INT64_MAX, LogConfig
 from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
@@ -36,6 +37,7 @@ class Folder:
     topic_id: bytes
     config: LogConfig
     storage: Storage | None
+    codecs: Codecs = NO_CODECS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Trust:
     """No batch can have a higher one."""
     log_start_offset: int = 0
     """Where DeleteRecords has moved the log's start, as the files do not tell it."""
+    was_cleaned: bool = False
+    """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
     may_cut_damage: bool = True
     """False: only a write cut short may be cut off, anything else raises DamagedLog."""
 
@@ -95,6 +99,11 @@ class Loading:
     recovered: list[Segment] = field(default_factory=list)
     scanned_bytes: int = 0
     has_states: bool = False
+
+    @property
+    def may_skip_offsets(self) -> bool:
+        """Compaction may have left gaps."""
+        return self.folder.config.compacts or self.trust.was_cleaned
 
     def path(self, name: str) -> str:
         """A file of the folder."""

@@ -24,6 +24,7 @@ from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, Transa
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
+from broker_sim.core.log.swap import swap_in
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_spark.wire.records import BatchHeader, CorruptBatch
 
@@ -90,7 +91,7 @@ class LocalLog:
             return False
         newest = max(header.max_timestamp for header in headers)
         oldest = active.first_timestamp
-        aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms
+        aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms_max
         index_bytes_max = config.segment_index_bytes - OffsetIndex.layout.size
         return (
             aged
@@ -156,6 +157,39 @@ class LocalLog:
                 self.snapshots.discard(next_offset)
         if self.epochs.truncate_start(log_start_offset):
             self._write_epochs(effects)
+
+    def replace(
+        self,
+        replaced: Sequence[Segment],
+        cleaned: Segment,
+        producers: ProducerStates,
+        effects: Effects,
+    ) -> None:
+        """Put a compacted segment, not yet flushed, in the place of these neighbours.
+
+        Segment states go first, and snapshots below its end: one of them may say that a transaction
+        is open whose marker is no longer in the log. Later snapshots stay.
+        """
+        cleaned.seal(effects)
+        effects.storage.append(Flush(cleaned.paths()))
+        self.forget_states(effects)
+        for next_offset in sorted(self.snapshots):
+            if next_offset < cleaned.next_offset:
+                path = f"{self.directory}/{snapshot_name(next_offset)}"
+                effects.storage.append(Delete(path))
+                self.snapshots.discard(next_offset)
+        swap_in(cleaned, replaced, effects)
+        at = self.segments.index(replaced[0])
+        self.segments[at : at + len(replaced)] = [cleaned]
+        self._write_states(producers, effects)
+        effects.trace(
+            "log-cleaned",
+            log=self.directory,
+            base_offset=cleaned.base_offset,
+            segments=len(replaced),
+            from_bytes=sum(segment.size_bytes for segment in replaced),
+            to_bytes=cleaned.size_bytes,
+        )
 
     # ----------------------------------------------------------------------- durability
 

@@ -39,6 +39,7 @@ class LogView:
         self.directory = folder.directory
         self.single_replica = True
         """The high watermark follows the log end; a cluster sets False and moves it itself."""
+        self._codecs = folder.codecs
         self._local = LocalLog(folder, loaded)
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset

@@ -3,8 +3,8 @@
 Its segments and files are in `local_log`, what it knows of producers in `producer_state`, the
 questions to it in `log_view`; here all changes are decided.
 
-Sources: Kafka's `UnifiedLog`. What it does not do: compaction, tiered storage, decoding of
-records on the hot path.
+Sources: Kafka's `UnifiedLog`. What it does not do: tiered storage, decoding of records on
+the hot path (but for the keys of a topic that is compacted).
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.log import files, loading, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
+from broker_sim.core.log.cleanable import Cleanable, find_cleanable
+from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
+from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.log_view import LogView
 from broker_sim.core.log.producer_state import (
     check_marker,
     check_producer_epoch,
 )
+from broker_sim.core.log.swap import finish_swaps
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
     AbortedTransaction,
@@ -56,6 +60,7 @@ class PartitionLog(LogView):
         config: LogConfig,
         effects: Effects,
         storage: Storage | None = None,
+        codecs: Codecs = NO_CODECS,
     ) -> PartitionLog:
         """A new, empty log. What may lie in its folder belongs to nobody and is removed.
 
@@ -64,7 +69,7 @@ class PartitionLog(LogView):
         """
         directory = files.directory_name(topic, partition)
         effects.storage.append(Delete(directory))
-        folder = loading.Folder(directory, topic_id, config, storage)
+        folder = loading.Folder(directory, topic_id, config, storage, codecs)
         loaded = recovery.create_log(folder, effects)
         return cls(topic, partition, folder, loaded, effects.now_ms)
 
@@ -79,6 +84,7 @@ class PartitionLog(LogView):
         storage: Storage,
         trust: loading.Trust,
         effects: Effects,
+        codecs: Codecs = NO_CODECS,
     ) -> PartitionLog:
         """The log as its files say, repaired where a crash left them torn.
 
@@ -86,7 +92,8 @@ class PartitionLog(LogView):
         DamagedLog where `trust` says that damage may not be cut off.
         """
         directory = files.directory_name(topic, partition)
-        folder = loading.Folder(directory, topic_id, config, storage)
+        storage = finish_swaps(directory, storage, effects)
+        folder = loading.Folder(directory, topic_id, config, storage, codecs)
         loaded = recovery.load_log(folder, storage, trust, effects)
         return cls(topic, partition, folder, loaded, effects.now_ms)
 
@@ -107,7 +114,9 @@ class PartitionLog(LogView):
         verification is asked for). A refused append changes nothing.
         """
         now_ms = effects.now_ms
-        batches = parse_append(bytes(data), origin=origin, config=self.config, now_ms=now_ms)
+        batches = parse_append(
+            bytes(data), origin=origin, config=self.config, now_ms=now_ms, codecs=self._codecs
+        )
         if isinstance(batches, Rejection):
             return self._refused(batches)
         context = AppendContext(origin, verified)
@@ -220,7 +229,12 @@ class PartitionLog(LogView):
 
     def _refused(self, rejection: Rejection) -> AppendResult:
         text = f"{rejection.message} (partition {self.directory})"
-        return AppendResult(rejection.error, text, log_start_offset=self.log_start_offset)
+        return AppendResult(
+            rejection.error,
+            text,
+            log_start_offset=self.log_start_offset,
+            record_indexes=rejection.record_indexes,
+        )
 
     def _duplicate(self, duplicate: DuplicateBatch) -> AppendResult:
         batch = duplicate.batch
@@ -275,6 +289,23 @@ class PartitionLog(LogView):
     def remove_below_start(self, effects: Effects) -> int:
         """Remove the segments that lie wholly below the log start; how many."""
         return self._local.remove_below(self.log_start_offset, effects)
+
+    # ----------------------------------------------------------------------- compaction
+
+    def find_cleanable(self, cleaned_to: int | None, now_ms: int) -> Cleanable:
+        """What the cleaner may compact, when it has done so up to `cleaned_to` before."""
+        return find_cleanable(
+            self._local.segments,
+            self.config,
+            cleaned_to=cleaned_to,
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            now_ms=now_ms,
+        )
+
+    def start_cleaning(self, plan: Cleanable, limits: CleanerLimits) -> Cleaning:
+        """A round of compaction; the caller takes its steps, one round at a time."""
+        return Cleaning(self._local, self._producers, plan, self._codecs, limits)
 
     # ----------------------------------------------------------------------- high watermark
 

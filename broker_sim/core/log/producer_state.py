@@ -283,6 +283,16 @@ class ProducerStates:
             return False
         return producer_epoch is None or entry.producer_epoch == producer_epoch
 
+    def last_records(self) -> dict[int, tuple[int | None, int]]:
+        """(offset of its last data, None when it has none in its epoch, epoch) by producer id."""
+        return {
+            producer_id: (
+                entry.batches[-1].last_offset if entry.batches else None,
+                entry.producer_epoch,
+            )
+            for producer_id, entry in self.entries.items()
+        }
+
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were idle so long, unless a transaction is open."""
         expired = [

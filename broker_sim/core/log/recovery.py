@@ -247,11 +247,11 @@ def _replay(
 def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
     """Read the segment from where trust ends, keep what is whole, give the indexes their rest."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
-    compacts, latest = loading.folder.config.compacts, loading.epochs.latest
+    latest = loading.epochs.latest
     rules = BatchRules(
         next_offset=segment.next_offset,
         end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
-        may_skip_offsets=compacts and next_base is not None,
+        may_skip_offsets=loading.may_skip_offsets and next_base is not None,
         leader_epoch_min=NO_LEADER_EPOCH if latest is None else latest,
         leader_epoch_max=loading.trust.leader_epoch_max,
     )
@@ -301,7 +301,7 @@ def _ends_early(loading: Loading, segment: Segment, next_base: int) -> bool:
     state = loading.states.get(segment.base_offset)
     if state is not None and (state.damaged or segment.next_offset < state.next_offset):
         return True
-    return segment.next_offset < next_base and not loading.folder.config.compacts
+    return segment.next_offset < next_base and not loading.may_skip_offsets
 
 
 def _store(loading: Loading, path: str, position: int, tail: bytes) -> None:

@@ -54,6 +54,8 @@ class Segment:
         """The last offset of the first batch with the highest timestamp."""
         self.damaged = False
         """The file holds bytes after `size_bytes` that are no batch, and later segments exist."""
+        self.name_suffix = ""
+        """Ends the names of its files while it is not in place yet (see `swap`)."""
         self._unsaved: dict[str, IndexBytes] = {}
         """Indexes that were made again in memory, while the file is still the damaged one."""
         self._index_interval_bytes = index_interval_bytes
@@ -66,12 +68,19 @@ class Segment:
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         """A file of this segment, relative to the data directory."""
-        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+        return f"{self.stem()}{suffix}{self.name_suffix}"
+
+    def stem(self) -> str:
+        """What the names of its files begin with."""
+        return f"{self.directory}/{self.base_offset:020d}"
 
     def paths(self) -> tuple[str, ...]:
-        """All files; the transaction index exists only with an aborted transaction in it."""
-        suffixes = SUFFIXES if self.transaction_index.count else SUFFIXES[:-1]
-        return tuple(self.path(suffix) for suffix in suffixes)
+        """All files."""
+        return tuple(self.path(suffix) for suffix in self.suffixes())
+
+    def suffixes(self) -> tuple[str, ...]:
+        """Of all files; the transaction index exists only with an aborted transaction in it."""
+        return SUFFIXES if self.transaction_index.count else SUFFIXES[:-1]
 
     # ----------------------------------------------------------------------- writing
 

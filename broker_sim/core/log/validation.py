@@ -1,14 +1,17 @@
 """What the leader checks in the bytes of an append, without decoding a record.
 
 The order of checks and the error codes are Kafka's (`UnifiedLog.analyzeAndValidateRecords`,
-`LogValidator`). Records stay opaque: offsets are assigned from the last offset delta, so a batch
-that lies about its content can hurt nobody but its own readers.
+`LogValidator`). Records stay opaque, but for their keys in a compacted topic: offsets are assigned
+from the last offset delta, so a batch that lies about its content can hurt nobody but its own
+readers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker_sim.core.log.batch_filter import raw_records
+from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.config import INT64_MAX, LogConfig
 from broker_sim.core.log.values import AppendOrigin, Rejection
 from txnlog_spark.wire.errors import ErrorCode
@@ -40,7 +43,12 @@ class IncomingBatch:
 
 
 def parse_append(
-    data: bytes, *, origin: AppendOrigin, config: LogConfig, now_ms: int
+    data: bytes,
+    *,
+    origin: AppendOrigin,
+    config: LogConfig,
+    now_ms: int,
+    codecs: Codecs = NO_CODECS,
 ) -> list[IncomingBatch] | Rejection:
     """The batches of `data`, each whole and valid, or why the append is refused."""
     batches: list[IncomingBatch] = []
@@ -54,6 +62,8 @@ def parse_append(
         except CorruptBatch as corrupt:
             return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
         rejection = _check_batch(batch.header, origin, config, now_ms)
+        if rejection is None and config.compacts and origin is AppendOrigin.CLIENT:
+            rejection = _check_keys(batch.header, data, position, codecs)
         if rejection is not None:
             return rejection
         batches.append(batch)
@@ -127,6 +137,26 @@ def _producer_fault(header: BatchHeader) -> str | None:
             f"{header.producer_id} is negative"
         )
     return None
+
+
+def _check_keys(
+    header: BatchHeader, data: bytes, position: int, codecs: Codecs
+) -> Rejection | None:
+    """A compacted topic takes no record without a key. The only look into records there is."""
+    if not codecs.can_read(header):
+        return None
+    try:
+        plain = codecs.plain_records(header, data[position : position + header.size_bytes])
+        keyless = [i for i, r in enumerate(raw_records(plain, header)) if r.key is None]
+    except CorruptBatch as corrupt:
+        return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
+    if not keyless:
+        return None
+    return Rejection(
+        ErrorCode.INVALID_RECORD,
+        "Compacted topic cannot accept message without key",
+        tuple(keyless),
+    )
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Rejection | None:

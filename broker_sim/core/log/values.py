@@ -28,6 +28,8 @@ class Rejection:
 
     error: ErrorCode
     message: str
+    record_indexes: tuple[int, ...] = ()
+    """The records of the batch that are to blame, where single ones are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class AppendResult:
     log_append_time_ms: int = -1
     """The broker's time where `message.timestamp.type` is LogAppendTime, else -1."""
     log_start_offset: int = -1
+    record_indexes: tuple[int, ...] = ()
+    """The records of the batch that are to blame for a refusal, where single ones are."""
     duplicate: bool = False
     """The batch was appended before: the offsets are the old ones, nothing was written."""
 
