@@ -6,7 +6,6 @@ import struct
 from typing import Any
 
 import pytest
-from broker_sim.server.decompression import decompress
 from support.broker_build import BrokerOnDisk, produce_request, request
 from support.hostile import (
     FUZZ_TOPIC,
@@ -22,7 +21,7 @@ from support.hostile import (
 from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
-from broker_sim.server.decompression import decompress
+from broker_sim.server.codecs import decompress
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import (
     FrameDecoder,

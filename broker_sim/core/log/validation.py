@@ -31,6 +31,8 @@ from txnlog_spark.wire.records import (
 )
 
 _COMPRESSION_MAX = max(Compression)
+KEYED_RECORDS_MAX = 500_000
+"""Of a batch whose keys are looked at: a compressed one could keep the broker busy for minutes."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,12 @@ def _check_keys(
     """A compacted topic takes no record without a key. The only look into records there is."""
     if not codecs.can_read(header):
         return None
+    if header.record_count > KEYED_RECORDS_MAX:
+        return Rejection(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{header.record_count} records in one batch of a compacted topic are over "
+            f"{KEYED_RECORDS_MAX}",
+        )
     try:
         plain = codecs.plain_records(header, data[position : position + header.size_bytes])
         keyless = [i for i, r in enumerate(raw_records(plain, header)) if r.key is None]
