@@ -18,7 +18,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 
-from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage
+from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage, Volume
 from broker_sim.core.log.scan import scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, Segment
 from txnlog_spark.wire.records import CorruptBatch
@@ -138,6 +138,10 @@ class _Pending:
         kept = {name for name in names if f"{path}/{name}" not in self._gone}
         moved = {new.rpartition("/")[2] for new in self._origin}
         return tuple(sorted(kept | moved))
+
+    def volume(self) -> Volume | None:
+        """As `Storage.volume`."""
+        return self._storage.volume()
 
     def _where(self, path: str) -> str | None:
         if not self._is_pending():
