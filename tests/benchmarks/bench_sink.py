@@ -29,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_jars import spark_kafka_jars
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from support.spark_kafka_jars import spark_kafka_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 SINKS = ("kafka", "txnlog")

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector from Maven Central: the peer of the benchmark.
+"""Spark's own Kafka connector from Maven Central: the peer of the benchmark, and a reader of ours.
 
 Copied artifact by artifact, because resolving the dependency tree would bring all of Spark along.
 Where the version that goes with Spark is not to be had, an older one of the same line is taken; the
@@ -11,8 +11,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
-JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-sql-kafka"
+from support.apache_kafka import DEPENDENCY_PLUGIN, MAVEN_TIMEOUT_S, REPOSITORY, Unavailable
+
+JARS = REPOSITORY / ".cache" / "spark-sql-kafka"
 
 ARTIFACTS = (
     ("org.apache.spark:spark-sql-kafka-0-10_2.13", ("4.3.0", "4.2.0")),
@@ -24,7 +25,7 @@ ARTIFACTS = (
 
 
 def spark_kafka_jars() -> list[Path]:
-    """The jars to give to Spark, fetched once. Raises RuntimeError with Maven's reason."""
+    """The jars to give to Spark, fetched once. Unavailable with Maven's reason."""
     JARS.mkdir(parents=True, exist_ok=True)
     return [_jar(artifact, versions) for artifact, versions in ARTIFACTS]
 
@@ -36,14 +37,22 @@ def _jar(artifact: str, versions: tuple[str, ...]) -> Path:
         if jar.exists():
             return jar
     if shutil.which("mvn") is None:
-        raise RuntimeError(f"{name} is not here: `mvn` is not installed")
+        raise Unavailable(f"{name} is not here: `mvn` is not installed")
     reason = ""
     for version in versions:
-        command = ["mvn", "-q", "-B", f"{PLUGIN}:copy", f"-Dartifact={artifact}:{version}"]
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            f"{DEPENDENCY_PLUGIN}:copy",
+            f"-Dartifact={artifact}:{version}",
+        ]
         command += [f"-DoutputDirectory={JARS}"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S
+        )
         jar = JARS / f"{name}-{version}.jar"
         if jar.exists():
             return jar
         reason = done.stdout[:300]
-    raise RuntimeError(f"{name} is not to be had from Maven Central: {reason}")
+    raise Unavailable(f"{name} is not to be had from Maven Central: {reason}")
