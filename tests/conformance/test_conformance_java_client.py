@@ -94,6 +94,15 @@ def test_list_offsets_answers_every_specification_at_both_isolation_levels(seen)
     }
 
 
+def test_records_are_deleted_up_to_an_offset_and_not_beyond_the_end(seen):
+    assert seen("AdminCalls", "deleteRecords") == {
+        "low watermark": 7,
+        "earliest": 7,
+        "left": ["v7", "v8", "v9"],
+        "too far": "OffsetOutOfRangeException",
+    }
+
+
 def test_group_offsets_are_altered_with_metadata_listed_and_deleted(seen):
     assert seen("AdminCalls", "groupOffsets", partitions=2) == {
         "first": "3 a note 0",

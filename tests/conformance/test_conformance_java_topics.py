@@ -142,6 +142,37 @@ def test_kafka_configs_sets_and_deletes_topic_configs(topics, configs, unique):
     assert every["segment.ms"] == "60000"
 
 
+def test_kafka_configs_says_where_a_value_comes_from(java, broker, topics, configs, unique):
+    topic = unique("sources")
+    topics("--create", "--topic", topic, "--config", "cleanup.policy=compact")
+    described = configs("--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
+    values = dict(re.findall(r"^  ([\w.]+)=.* synonyms=(\{.*\})$", described.out, re.MULTILINE))
+    defaults = "DEFAULT_CONFIG:log.cleanup.policy=delete"
+    assert (
+        values["cleanup.policy"] == f"{{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, {defaults}}}"
+    )
+    assert values["retention.bytes"] == "{DEFAULT_CONFIG:log.retention.bytes=-1}"
+    assert values["segment.ms"] == "{}"
+
+
+def test_kafka_configs_changes_an_option_of_the_running_broker_and_takes_it_back(
+    java, broker, configs
+):
+    entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
+    option = "log.message.timestamp.after.max.ms"
+    assert configs("--alter", *entity, "--add-config", f"{option}=7200000").code == 0
+    wait_until(
+        lambda: dynamic_configs(configs("--describe", *entity)) == {option: "7200000"},
+        "the option to be set",
+    )
+    assert configs("--alter", *entity, "--delete-config", option).code == 0
+    wait_until(
+        lambda: dynamic_configs(configs("--describe", *entity)) == {}, "the option to be gone"
+    )
+    refused = configs("--alter", *entity, "--add-config", "node.id=9")
+    assert (refused.code, refused.errors) == (1, {"InvalidRequest"})
+
+
 @pytest.mark.parametrize(
     ("setting", "error"),
     [

@@ -1,18 +1,27 @@
-"""`kafka-transactions` on both brokers."""
+"""`kafka-transactions` and `kafka-delete-records` on both brokers."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from support.hanging import HangingTransaction, plant_hanging_transaction
 from support.java_tools import (
+    CLUSTER,
+    CONFIGS,
+    DELETE_RECORDS,
+    GET_OFFSETS,
     TRANSACTIONS,
     Done,
+    JavaHost,
 )
 from support.librdkafka import (
     TIMEOUT_S,
     create_topic,
+    produce_values,
     read_topic,
     transactional,
     values_of,
@@ -20,6 +29,8 @@ from support.librdkafka import (
 from support.probe import wait_until
 
 pytestmark = pytest.mark.kafka
+
+VERIFICATION = "transaction.partition.verification.enable"
 
 
 @pytest.fixture
@@ -35,11 +46,43 @@ def topic(broker, unique) -> str:
     return create_topic(broker.bootstrap_servers, unique("transactions"))
 
 
+@pytest.fixture
+def broker_id(java, broker) -> str:
+    """The id of the one broker."""
+    where = ("--bootstrap-server", broker.bootstrap_servers)
+    (row,) = java.ok(CLUSTER, "list-endpoints", *where).rows()
+    return row["ID"]
+
+
 def by(done: Done, column: str) -> dict[str, dict[str, str]]:
     """The rows of a table by one column; columns are split by tabs, and may be empty."""
     assert done.code == 0, done
     header, *rows = [[cell.strip() for cell in line.split("\t")] for line in done.lines]
     return {row[header.index(column)]: dict(zip(header, row, strict=False)) for row in rows}
+
+
+@pytest.fixture
+def hanging(java: JavaHost, broker, broker_id, topic, unique) -> HangingTransaction:
+    """A transaction that the coordinator knows nothing of, at offset 1 of the topic."""
+    produce_values(broker.bootstrap_servers, topic, ["before"])
+    entity = ("--entity-type", "brokers", "--entity-name", broker_id)
+    where = ("--bootstrap-server", broker.bootstrap_servers, *entity, "--alter")
+    # With KIP-890's check no batch gets into a log without its coordinator's knowledge.
+    java.ok(CONFIGS, *where, "--add-config", f"{VERIFICATION}=false")
+
+    def planted() -> bool:
+        with contextlib.suppress(AssertionError):
+            made.append(plant_hanging_transaction(broker.port, topic, 0, unique("hanging")))
+        return bool(made)
+
+    made: list[HangingTransaction] = []
+    try:
+        wait_until(planted, "the check to be off")
+    finally:
+        java.ok(CONFIGS, *where, "--delete-config", VERIFICATION)
+    assert made[0].start_offset == 1
+    produce_values(broker.bootstrap_servers, topic, ["after"])
+    return made[0]
 
 
 def readable(broker, topic: str) -> list[str]:
@@ -120,3 +163,62 @@ def test_an_ongoing_transaction_is_terminated_by_its_transactional_id(
         writer.commit_transaction(TIMEOUT_S)
     assert caught.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
     assert readable(broker, topic) == []
+
+
+def test_a_hanging_transaction_is_found_and_aborted_by_its_start_offset(
+    transactions, hanging, broker, broker_id, topic
+):
+    assert readable(broker, topic) == ["before"]
+    for where in (("--broker-id", broker_id), ("--topic", topic)):
+        row = by(transactions("find-hanging", *where), "Topic")[topic]
+        assert (row["Partition"], row["StartOffset"]) == ("0", "1")
+        assert row["ProducerId"] == str(hanging.producer_id)
+        assert row["ProducerEpoch"] == str(hanging.producer_epoch)
+    place = ("--topic", topic, "--partition", 0)
+    wrong = transactions("abort", *place, "--start-offset", 0)
+    assert (wrong.code, readable(broker, topic)) == (1, ["before"])
+    assert transactions("abort", *place, "--start-offset", 1).code == 0
+    assert readable(broker, topic) == ["after", "before"]
+    assert topic not in by(transactions("find-hanging", "--broker-id", broker_id), "Topic")
+
+
+def test_a_hanging_transaction_is_aborted_by_producer_and_coordinator_epoch(
+    transactions, hanging, broker, topic
+):
+    words = ["--producer-id", hanging.producer_id, "--producer-epoch", hanging.producer_epoch]
+    done = transactions(
+        "abort", "--topic", topic, "--partition", 0, *words, "--coordinator-epoch", 0
+    )
+    assert done.code == 0
+    assert readable(broker, topic) == ["after", "before"]
+    seen = read_topic(broker.bootstrap_servers, topic, isolation="read_uncommitted")
+    assert values_of(seen) == ["after", "before", "hangs"]
+
+
+def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, broker, topic):
+    words = ["--producer-id", hanging.producer_id, "--producer-epoch", hanging.producer_epoch - 1]
+    place = ("--topic", topic, "--partition", 0)
+    done = transactions("abort", *place, *words, "--coordinator-epoch", 0)
+    assert done.code == 1
+    assert readable(broker, topic) == ["before"]
+
+
+def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
+    produce_values(broker.bootstrap_servers, topic, [f"{n}" for n in range(10)])
+    where = ("--bootstrap-server", broker.bootstrap_servers)
+    path = tmp_path / "delete.json"
+
+    def delete(offset: int) -> str:
+        wanted = {"topic": topic, "partition": 0, "offset": offset}
+        path.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+        return java.ok(DELETE_RECORDS, *where, "--offset-json-file", path).lines[-1]
+
+    assert delete(4) == f"partition: {topic}-0\tlow_watermark: 4"
+    first = java.ok(GET_OFFSETS, *where, "--topic", topic, "--time", "-2")
+    assert first.lines == [f"{topic}:0:4"]
+    assert [each.offset for each in read_topic(broker.bootstrap_servers, topic)] == [*range(4, 10)]
+    assert "OffsetOutOfRange" in delete(11)
+    # Below the start nothing is left to do; -1 is the high watermark.
+    assert delete(2).endswith("low_watermark: 4")
+    assert delete(-1).endswith("low_watermark: 10")
+    assert read_topic(broker.bootstrap_servers, topic) == []
