@@ -17,7 +17,7 @@ from support.java_tools import (
     Done,
 )
 from support.librdkafka import produce_values
-from support.probe import wait_until
+from support.probe import wait_for, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -239,7 +239,7 @@ def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, topics, u
         assert all(p["offsetLag"] == 0 and not p["isFuture"] for p in folder["partitions"])
         return {each["partition"]: each["size"] for each in folder["partitions"]}
 
-    assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 0}
+    wait_for(sizes, {f"{topic}-0": 0, f"{topic}-1": 0})
     produce_values(broker.bootstrap_servers, topic, ["v"], partition=1)
     # A record of key and value "v" is a batch of 61 bytes and a record of 9.
     assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 70}
