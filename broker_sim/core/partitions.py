@@ -103,7 +103,7 @@ class PartitionTable:
         """The log of the metadata itself, which is in no image. The first to be opened."""
         self._load_recovery_points(effects)
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, {"retention.ms": -1}, 0)
-        trust = self._trust(topic, 0, clean_shutdown=clean_shutdown)
+        trust = self._trust(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
         self._metadata_log = self._open(topic, 0, trust, effects)
         return self._metadata_log
 
@@ -269,7 +269,7 @@ class PartitionTable:
         partition: int,
         *,
         clean_shutdown: bool,
-        leader_epoch: int = INT64_MAX,
+        leader_epoch: int,
     ) -> Trust:
         return Trust(
             recovery_point=self._recovery_points.get((topic.name, partition), 0),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.log_build import SMALL, LogOnDisk, build_batch
+from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Effects, Truncate
 from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog
@@ -71,8 +71,11 @@ class _Writer:
         elif roll < 0.9:
             marker = TransactionMarker(producer_id, 0, rng.choice(list(MarkerType)), 0)
             log.append_marker(marker, effects=effects)
-        elif roll < 0.95:
+        elif roll < 0.93:
             log.flush(effects)
+        elif roll < 0.96:
+            log.flush(effects)
+            log.checkpoint(effects)
         else:
             log.apply_retention(effects)
 
@@ -83,6 +86,13 @@ class _Writer:
         producer = (producer_id, 0, self.sequences[producer_id])
         self.sequences[producer_id] += count
         return build_batch(*values, producer=producer, transactional=True)
+
+
+def started_on(disk: SimDisk, recovery_point: int) -> PartitionLog:
+    """Another broker on these files."""
+    other = LogOnDisk.__new__(LogOnDisk)
+    other.config, other.disk, other.now_ms = RETAINED, disk, NOW_MS
+    return other.load(clean=False, recovery_point=recovery_point)
 
 
 def copy_disk(disk: SimDisk) -> SimDisk:
@@ -125,10 +135,12 @@ def test_a_crash_between_any_two_operations_leaves_a_state_that_was(seed, count,
     log, base = writer.on_disk.log, copy_disk(writer.on_disk.disk)
     states = {0: (0, ())}
     durable = {0: 0}
+    points = {0: 0}
     operations = []
     for _ in range(count):
         writer.step()
         operations += writer.steps[-1]
+        points[len(operations)] = log.recovery_point
         states[log.log_end_offset] = (log.last_stable_offset, log.producers())
         if not log.flush_paths():
             durable[len(operations)] = log.log_end_offset
@@ -137,7 +149,9 @@ def test_a_crash_between_any_two_operations_leaves_a_state_that_was(seed, count,
         base.apply(operation)
     if power:
         base.lose_power(rng)
-    survivor = LogOnDisk(RETAINED, disk=base).log
+    # The file of recovery points is written after what it tells of; it may be older, or lost.
+    point = rng.choice([point for at, point in points.items() if at <= cut])
+    survivor = started_on(base, point)
     last_stable_offset, producers = states[survivor.log_end_offset]
     start = survivor.log_start_offset
     assert survivor.producers() == producers

@@ -45,6 +45,8 @@ class LogOnDisk:
         self.log: PartitionLog = None  # type: ignore[assignment]
         self.log = self._created() if disk is None else self.load(clean=False)
 
+    client_origin = AppendOrigin.CLIENT
+
     def effects(self) -> Effects:
         """An empty collector at the present time."""
         return Effects(now_ms=self.now_ms, monotonic_ms=0)
@@ -63,14 +65,25 @@ class LogOnDisk:
         self.carry_out(effects)
         return log
 
-    def load(self, *, clean: bool) -> PartitionLog:
-        """A new life of the broker on the same files."""
-        effects = self.effects()
-        point = 0 if self.log is None else self.log.recovery_point
-        trust = Trust(clean_shutdown=clean, recovery_point=point)
+    def load(
+        self,
+        *,
+        clean: bool,
+        recovery_point: int | None = None,
+        effects: Effects | None = None,
+        **trust: int,
+    ) -> PartitionLog:
+        """A new life of the broker on the same files.
+
+        The recovery point is what the last life had, unless another one is given.
+        """
+        effects = effects or self.effects()
+        if recovery_point is None:
+            recovery_point = 0 if self.log is None else self.log.recovery_point
+        known = Trust(clean_shutdown=clean, recovery_point=recovery_point, **trust)
         self.log = PartitionLog.load(
             topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
-            storage=self.disk, trust=trust, effects=effects,
+            storage=self.disk, trust=known, effects=effects,
         )  # fmt: skip
         self.carry_out(effects)
         return self.log

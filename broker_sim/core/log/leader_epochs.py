@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 
+from txnlog_spark.wire.records import NO_LEADER_EPOCH
+
 FILE_NAME = "leader-epoch-checkpoint"
 _VERSION = 0
 
@@ -23,6 +25,11 @@ class LeaderEpochs:
     def latest(self) -> int | None:
         """The newest epoch, None for a log that never had a batch."""
         return self.entries[-1][0] if self.entries else None
+
+    def latest_below(self, record_offset: int) -> int:
+        """The newest epoch that began below the offset, -1 when none did."""
+        below = (epoch for epoch, start in self.entries if start < record_offset)
+        return max(below, default=NO_LEADER_EPOCH)
 
     def assign(self, leader_epoch: int, start_offset: int) -> bool:
         """A batch of this epoch is at the offset. True when the epoch is new.

@@ -42,7 +42,6 @@ from broker_sim.core.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_spark.wire.records import (
-    NO_LEADER_EPOCH,
     BatchHeader,
     CorruptBatch,
     TransactionMarker,
@@ -247,12 +246,11 @@ def _replay(
 def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
     """Read the segment from where trust ends, keep what is whole, give the indexes their rest."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
-    latest = loading.epochs.latest
     rules = BatchRules(
         next_offset=segment.next_offset,
         end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
         may_skip_offsets=loading.may_skip_offsets and next_base is not None,
-        leader_epoch_min=NO_LEADER_EPOCH if latest is None else latest,
+        leader_epoch_min=loading.epochs.latest_below(segment.next_offset),
         leader_epoch_max=loading.trust.leader_epoch_max,
     )
     trusted = [index.size_bytes for _, index in segment.indexes()]

@@ -1,0 +1,266 @@
+"""A bit flipped, a byte lost, a file gone: the log is as it was, a prefix of it, or it refuses."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.damage import (
+    BASE_OFFSET_BYTES,
+    LEADER_EPOCH_BYTES,
+    Truth,
+    batch_at,
+    bits_of,
+    consume_until_damage,
+    copied,
+    filled,
+    flip,
+    load,
+    replace,
+    truth_of,
+)
+from support.log_build import LogOnDisk
+
+from broker_sim.core.effects import Delete, Truncate
+from broker_sim.core.log import InconsistentTopicId, LogConfig
+from txnlog_spark.wire.records import HEADER_BYTES, iter_batches
+
+SIDE_FILES = (
+    ".index",
+    ".timeindex",
+    ".txnindex",
+    ".snapshot",
+    "leader-epoch-checkpoint",
+    "segment-state-checkpoint",
+    "partition.metadata",
+)
+SOME, ALL = 24, 10**9
+counts = pytest.mark.parametrize("count", [SOME, pytest.param(ALL, marks=pytest.mark.chaos)])
+ends = pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+
+
+def stopped(*, clean: bool) -> tuple[LogOnDisk, Truth]:
+    """A log as the end of a broker leaves it, and all that can be asked of it."""
+    on_disk = filled()
+    if clean:
+        effects = on_disk.effects()
+        on_disk.log.close(effects)
+        on_disk.carry_out(effects)
+    return on_disk, truth_of(on_disk)
+
+
+def paths_of(on_disk: LogOnDisk, suffix: str) -> list[str]:
+    return [f"t-0/{name}" for name in on_disk.disk.list("t-0") if name.endswith(suffix)]
+
+
+def check_goes_on(on_disk: LogOnDisk, truth: Truth) -> None:
+    """It takes appends, and another start finds all of them."""
+    on_disk.produce("and on")
+    load(on_disk, clean=False)
+    assert on_disk.consume(truth.offsets[1], committed=False) == [(truth.offsets[1], "and on")]
+
+
+# --------------------------------------------------------------------------- beside the log
+
+
+@ends
+@counts
+@pytest.mark.parametrize("suffix", SIDE_FILES)
+def test_a_bit_flipped_beside_the_log_changes_nothing(suffix, clean, count):
+    on_disk, truth = stopped(clean=clean)
+    paths = paths_of(on_disk, suffix)
+    assert paths
+    for path in paths:
+        for bit in bits_of(on_disk.disk, path, count // len(paths) + 1):
+            damaged = copied(on_disk)
+            flip(damaged.disk, path, bit)
+            if suffix == "partition.metadata":
+                try:
+                    load(damaged, clean=clean)
+                except InconsistentTopicId:
+                    continue
+            load(damaged, clean=clean)
+            assert truth_of(damaged) == truth, (path, bit)
+            check_goes_on(damaged, truth)
+
+
+@ends
+@pytest.mark.parametrize("suffix", SIDE_FILES)
+def test_a_file_beside_the_log_that_is_lost_or_cut_changes_nothing(suffix, clean):
+    on_disk, truth = stopped(clean=clean)
+    for path in paths_of(on_disk, suffix):
+        size_bytes = on_disk.disk.size_bytes(path) or 0
+        for kept in (None, 0, 1, size_bytes // 2, max(size_bytes - 34, 0), size_bytes - 1):
+            damaged = copied(on_disk)
+            damaged.disk.apply(Delete(path) if kept is None else Truncate(path, kept))
+            if suffix == "partition.metadata":
+                # A text that was cut may name no topic; it never names another one unnoticed.
+                try:
+                    load(damaged, clean=clean)
+                except InconsistentTopicId:
+                    continue
+            load(damaged, clean=clean)
+            assert truth_of(damaged) == truth, (path, kept)
+            check_goes_on(damaged, truth)
+
+
+@ends
+def test_all_files_beside_the_log_may_be_lost_at_once(clean):
+    on_disk, truth = stopped(clean=clean)
+    for suffix in SIDE_FILES:
+        for path in paths_of(on_disk, suffix):
+            on_disk.disk.apply(Delete(path))
+    load(on_disk, clean=clean)
+    assert truth_of(on_disk) == truth
+    load(on_disk, clean=False)
+    assert truth_of(on_disk) == truth
+
+
+def test_a_damaged_index_is_written_again_by_the_next_clean_stop():
+    on_disk, truth = stopped(clean=True)
+    path = paths_of(on_disk, ".txnindex")[0]
+    good = on_disk.disk.read(path, 0, 10**6)
+    flip(on_disk.disk, path, 77)
+    load(on_disk, clean=True)
+    assert truth_of(on_disk) == truth
+    on_disk.produce("more")
+    on_disk.restart("clean")
+    assert on_disk.disk.read(path, 0, 10**6) == good
+
+
+# --------------------------------------------------------------------------- the log itself
+
+
+def check_prefix(damaged: LogOnDisk, truth: Truth, *what: object) -> None:
+    """Whatever is delivered is what was written, from each offset on, up to the damage."""
+    for (committed, start), records in truth.records.items():
+        got = consume_until_damage(damaged, start, committed=committed)
+        assert got == records[: len(got)], (*what, committed, start)
+
+
+@ends
+@counts
+def test_a_bit_flipped_in_any_segment_is_never_served(clean, count):
+    on_disk, truth = stopped(clean=clean)
+    for path in paths_of(on_disk, ".log"):
+        data = on_disk.disk.read(path, 0, 10**6)
+        scanned_from = on_disk.log.recovery_point if not clean else truth.offsets[1]
+        headers = {at: header for header, at in iter_batches(data)}
+        for bit in bits_of(on_disk.disk, path, count):
+            at = batch_at(data, bit // 8)
+            is_trusted = headers[at].base_offset < scanned_from
+            if is_trusted and bit // 8 - at in (*BASE_OFFSET_BYTES, *LEADER_EPOCH_BYTES):
+                continue  # outside the CRC and below the recovery point: nobody looks, as in Kafka
+            damaged = copied(on_disk)
+            flip(damaged.disk, path, bit)
+            load(damaged, clean=clean)
+            check_prefix(damaged, truth, path, bit)
+
+
+@counts
+def test_every_bit_of_a_batch_header_above_the_recovery_point_cuts_the_log_before_it(count):
+    on_disk = filled(LogConfig(), tail=8)
+    truth = truth_of(on_disk)
+    path = paths_of(on_disk, ".log")[0]
+    data = on_disk.disk.read(path, 0, 10**6)
+    above = [(h, at) for h, at in iter_batches(data) if h.base_offset >= on_disk.log.recovery_point]
+    assert len(above) > 6
+    for header, at in above if count == ALL else (above[1], above[-1]):
+        for bit in range(8 * at, 8 * (at + HEADER_BYTES)):
+            damaged = copied(on_disk)
+            flip(damaged.disk, path, bit)
+            load(damaged, clean=False)
+            assert damaged.log.log_end_offset == header.base_offset, bit - 8 * at
+            got = consume_until_damage(damaged, 0, committed=True)
+            records = truth.records[True, 0]
+            assert got == records[: len(got)], bit
+
+
+def test_every_length_of_the_last_segment_leaves_the_longest_valid_prefix():
+    on_disk = filled(LogConfig(), tail=8)
+    truth = truth_of(on_disk)
+    path = paths_of(on_disk, ".log")[0]
+    data = on_disk.disk.read(path, 0, 10**6)
+    batches = [
+        (h, at) for h, at in iter_batches(data) if h.base_offset >= on_disk.log.recovery_point
+    ]
+    for kept in range(batches[0][1], len(data)):
+        damaged = copied(on_disk)
+        damaged.disk.apply(Truncate(path, kept))
+        load(damaged, clean=False)
+        whole = [h.next_offset for h, at in batches if at + h.size_bytes <= kept]
+        assert damaged.log.log_end_offset == max(whole, default=on_disk.log.recovery_point)
+    check_prefix(damaged, truth)
+
+
+def test_every_batch_lost_below_the_recovery_point_is_noticed():
+    on_disk = filled(LogConfig())
+    truth = truth_of(on_disk)
+    path = paths_of(on_disk, ".log")[0]
+    data = on_disk.disk.read(path, 0, 10**6)
+    for header, at in iter_batches(data):
+        damaged = copied(on_disk)
+        damaged.disk.apply(Truncate(path, at))
+        load(damaged, clean=False)
+        assert damaged.log.log_end_offset == header.base_offset
+        check_prefix(damaged, truth, at)
+
+
+def test_a_closed_segment_that_was_cut_says_so_and_the_others_stay_readable():
+    for clean in (True, False):
+        on_disk, truth = stopped(clean=clean)
+        paths = paths_of(on_disk, ".log")
+        assert len(paths) >= 4
+        cut = (on_disk.disk.size_bytes(paths[1]) or 0) - 1
+        on_disk.disk.apply(Truncate(paths[1], cut))
+        for life in range(3):
+            load(on_disk, clean=clean and life == 0)
+            check_prefix(on_disk, truth, clean, life)
+            base = int(paths[2].split("/")[1].split(".")[0])
+            later = [r for r in truth.records[False, 0] if r[0] >= base]
+            assert on_disk.consume(base, committed=False) == later
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_start_on_scrambled_files_ends_and_serves_nothing_false(seed, clean):
+    """Several kinds of damage at once, in any file."""
+    scramble(seed, clean)
+
+
+@pytest.mark.chaos
+@settings(max_examples=3000, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_start_on_scrambled_files_ends_and_serves_nothing_false_for_long(seed, clean):
+    scramble(seed, clean)
+
+
+def scramble(seed: int, clean: bool) -> None:
+    rng = random.Random(seed)
+    on_disk, truth = stopped(clean=clean)
+    names = [n for n in on_disk.disk.list("t-0") if n != "partition.metadata"]
+    for _ in range(rng.randint(1, 4)):
+        path = f"t-0/{rng.choice(names)}"
+        data = on_disk.disk.read(path, 0, 10**6)
+        kind = rng.randrange(5)
+        if kind == 0:
+            on_disk.disk.apply(Delete(path))
+        elif kind == 1:
+            replace(on_disk.disk, path, data[: rng.randint(0, len(data))])
+        elif kind == 2:
+            replace(on_disk.disk, path, data + rng.randbytes(rng.randint(1, 200)))
+        elif kind == 3:
+            replace(on_disk.disk, path, rng.randbytes(rng.randint(0, 400)))
+        elif data:
+            at = rng.randrange(len(data))
+            changed = rng.randbytes(rng.randint(1, 20))
+            replace(on_disk.disk, path, data[:at] + changed + data[at + len(changed) :])
+    load(on_disk, clean=clean)
+    true_records = dict(truth.records[False, 0])
+    for start in range(on_disk.log.log_start_offset, on_disk.log.log_end_offset, 5):
+        for offset, value in consume_until_damage(on_disk, start, committed=False):
+            assert true_records[offset] == value
+    load(on_disk, clean=False)
+    on_disk.produce("after")
