@@ -23,6 +23,7 @@ from broker_sim.core.effects import (
     Step,
     Stop,
     Storage,
+    StorageSpace,
     TimerFired,
     TimerKey,
     check,
@@ -33,6 +34,7 @@ from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log_cleaner import TIMER as CLEANER_TIMER
 from broker_sim.core.parked import TIMER as FETCH_TIMER
 from broker_sim.core.state import BrokerState, respond
+from txnlog_spark.wire.messages import ApiKey
 
 if TYPE_CHECKING:
     from random import Random
@@ -41,6 +43,20 @@ RETENTION_TIMER = ("log-retention",)
 CHECKPOINT_TIMER = ("log-recovery-checkpoint",)
 FLUSH_TIMER = ("log-flush-scheduler",)
 PRODUCER_EXPIRATION_TIMER = ("producer-id-expiration",)
+
+USES_RESERVE = frozenset(
+    {
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
+"""What goes on when the storage is nearly full: ending transactions, and what makes room."""
 
 
 def _apply_retention(state: BrokerState, effects: Effects) -> None:
@@ -108,6 +124,7 @@ class Broker:
         `Start` when the data directory belongs to another broker or format.
         """
         effects = Effects(now_ms, monotonic_ms)
+        effects.uses_reserve = not isinstance(item, Request) or item.api_key in USES_RESERVE
         match item:
             case Request():
                 self._on_request(item, effects)
@@ -117,6 +134,9 @@ class Broker:
                 self.state.fetches.forget_connection(connection_id, effects)
             case Start(machine_boot_id):
                 self._start(machine_boot_id, effects)
+            case StorageSpace(is_low):
+                self.state.partitions.is_full = is_low
+                effects.trace("storage-space", is_low=is_low)
             case Stop():
                 self._stop(effects)
         self._wake_fetches(effects)

@@ -160,6 +160,12 @@ _TOPICS = (
 )
 
 _CLEANER = (
+    _long(
+        "log.dir.reserved.bytes",
+        67_108_864,
+        "Writes are refused while less than this is free. Kafka has no such option.",
+        0,
+    ),
     _bool("log.cleaner.enable", True, "Whether topics with cleanup.policy=compact are compacted."),
     _long("log.cleaner.backoff.ms", 15_000, "How often logs to compact are looked for.", 0),
     _double(

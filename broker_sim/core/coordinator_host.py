@@ -72,7 +72,12 @@ class LocalHost:
         return result.error
 
     def allocate_producer_id_block(self, effects: Effects) -> tuple[int, int] | None:
-        """(first id, count) of a fresh block, durable before any id of it is used."""
+        """(first id, count) of a fresh block, durable before any id of it is used.
+
+        None when there is no room to write that down.
+        """
+        if not self._partitions.has_room(effects):
+            return None
         return self._metadata.allocate_producer_id_block(effects)
 
     def random_uuid(self) -> str:

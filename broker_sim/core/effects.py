@@ -74,7 +74,14 @@ class TimerFired:
     key: TimerKey
 
 
-Input = Start | Stop | Request | Disconnected | TimerFired
+@dataclass(frozen=True, slots=True)
+class StorageSpace:
+    """Whether free space is under the reserve (`log.dir.reserved.bytes`); told when it changes."""
+
+    is_low: bool
+
+
+Input = Start | Stop | Request | Disconnected | TimerFired | StorageSpace
 
 
 # --------------------------------------------------------------------------- storage effects
@@ -252,6 +259,8 @@ class Effects:
     responses: list[Respond | NoResponse | Close] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
+    uses_reserve: bool = False
+    """What this step appends may use the space that is kept in reserve."""
 
     def trace(self, kind: str, /, **fields: Any) -> None:
         """Add one trace line."""

@@ -45,6 +45,8 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 HIGH_WATERMARK = -1
 """As the offset of DeleteRecords: all that is committed."""
 
+NO_ROOM = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, "Free space is under log.dir.reserved.bytes.")
+
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 
@@ -86,6 +88,8 @@ class PartitionTable:
     def __init__(self, config: BrokerConfig, storage: Storage, codecs: Codecs = NO_CODECS) -> None:
         self.changed: set[TopicPartition] = set()
         """Partitions with something new to read, or gone, since `take_changed`."""
+        self.is_full = False
+        """Free space is under the reserve: refuse what does not end or remove something."""
         self._config = config
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -191,6 +195,8 @@ class PartitionTable:
         origin: AppendOrigin,
     ) -> AppendResult:
         """Append batches; the log commits them, there is one replica."""
+        if not self.has_room(effects):
+            return NO_ROOM
         result = log.append(records, origin=origin, effects=effects)
         if result.error is ErrorCode.NONE and not result.duplicate:
             self.changed.add((log.topic, log.partition))
@@ -229,6 +235,10 @@ class PartitionTable:
             log.remove_below_start(effects)
             self.changed.add((log.topic, log.partition))
         return ErrorCode.NONE, log.log_start_offset
+
+    def has_room(self, effects: Effects) -> bool:
+        """Whether this step may append anything. A marker always may: it ends a transaction."""
+        return effects.uses_reserve or not self.is_full
 
     def take_changed(self) -> set[TopicPartition]:
         """Partitions that changed since the last call."""

@@ -33,7 +33,7 @@ from broker_sim.core.metadata.topics import (
     check_topic_name,
     parse_topic_configs,
 )
-from broker_sim.core.partitions import PartitionTable
+from broker_sim.core.partitions import NO_ROOM, PartitionTable
 from txnlog_spark.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class TopicAdmin:
             if count == USE_DEFAULT:
                 count = self._config.integer("num.partitions")
         check_partition_count(count)
+        self._check_room()
         if name in INTERNAL_TOPICS:
             count, parsed = self._internal(name)
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
@@ -107,14 +108,14 @@ class TopicAdmin:
             if topic.is_internal and self.on_internal_created is not None:
                 self.on_internal_created(topic.name, effects)
 
-    def ensure_internal(self, name: str, effects: Effects) -> Topic:
-        """The internal topic, created when it is first needed."""
-        known = self._metadata.image.topics.get(name)
-        if known is not None:
-            return known
-        topic = self.plan(name)
-        self.create(topic, effects)
-        return topic
+    def ensure_internal(self, name: str, effects: Effects) -> bool:
+        """Create an internal topic when it is first needed; False when there is no room for it."""
+        if name in self._metadata.image.topics:
+            return True
+        if self._partitions.is_full:
+            return False
+        self.create(self.plan(name), effects)
+        return True
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove a topic and its records. Raises TopicRefused."""
@@ -151,6 +152,7 @@ class TopicAdmin:
             for replicas in assignments:
                 check_replicas(replicas, self._config.integer("node.id"))
         check_partition_count(count)
+        self._check_room()
 
     def add_partitions(self, topic: Topic, count: int, effects: Effects) -> None:
         """Grow the topic to `count` partitions; the new ones are empty."""
@@ -158,6 +160,10 @@ class TopicAdmin:
         grown = self._metadata.image.topics[topic.name]
         added = range(topic.partition_count, count)
         self._partitions.create(grown, added, self._metadata.image, effects)
+
+    def _check_room(self) -> None:
+        if self._partitions.is_full:
+            raise TopicRefused(NO_ROOM.error, NO_ROOM.message)
 
     def _assigned_count(
         self,

@@ -6,6 +6,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.transactional import fenced_error
 from broker_sim.core.metadata import GROUP_METADATA_TOPIC
 from broker_sim.core.state import BrokerState
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
@@ -16,7 +17,9 @@ FENCED_VERSION = 2
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Adds the partition of `__consumer_offsets` that holds the group."""
     message = request.message
-    state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects)
+    if not state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
+        error_code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _Response(throttle_time_ms=0, error_code=error_code)
     error = state.transactions.add_offsets(
         message.transactional_id,
         message.group_id,

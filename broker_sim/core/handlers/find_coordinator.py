@@ -42,7 +42,14 @@ def _locate(state: BrokerState, key_type: int, effects: Effects) -> dict[str, An
             "host": "",
             "port": -1,
         }
-    state.topics.ensure_internal(topic, effects)
+    if not state.topics.ensure_internal(topic, effects):
+        return {
+            "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            "error_message": f"there is no room to create {topic}",
+            "node_id": NO_NODE,
+            "host": "",
+            "port": -1,
+        }
     return {
         "error_code": 0,
         "error_message": None,

@@ -17,7 +17,7 @@ from broker_sim.core.handlers.transactional import (
     join_transaction,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
-from broker_sim.core.partitions import TopicPartition
+from broker_sim.core.partitions import NO_ROOM, TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -176,7 +176,8 @@ def _request_refused(
         return AppendResult(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
         )
-    return None
+    # Before the batch gets its partition into a transaction.
+    return NO_ROOM if state.partitions.is_full else None
 
 
 def _single_batch(records: bytes) -> tuple[BatchHeader | None, AppendResult | None]:

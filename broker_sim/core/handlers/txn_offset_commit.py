@@ -70,7 +70,8 @@ def _old_name(error: ErrorCode) -> ErrorCode:
 def _join_transaction(state: BrokerState, request: Request, effects: Effects) -> ErrorCode:
     """The transaction must hold the group's offsets partition, or gets it now."""
     message = request.message
-    state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects)
+    if not state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     partition = (GROUP_METADATA_TOPIC, state.groups.partition_for(message.group_id))
     log = state.partitions.get(*partition)
     ids = (message.producer_id, message.producer_epoch)
