@@ -13,10 +13,12 @@ from broker_sim.core.config import ConfigError, ConfigValue, parse_properties
 
 EXIT_CANNOT_START = 2
 EXIT_CRASHED = 70
+EXIT_STORAGE_FAILED = 74
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 after a clean stop, 2 when it cannot start, 70 after a crash."""
+    """Exit code 0 after a clean stop, 2 when it cannot start, 70 after a crash, 74 when the disk
+    failed: what was acknowledged is safe, and only a restart may find out what is there."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["simulate"]:
         from broker_sim.sim.cli import main as simulate
@@ -53,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _start(arguments: argparse.Namespace) -> int:
     # The host imports asyncio and sockets: not needed to simulate.
     from broker_sim.server.process import CannotStart, run
+    from broker_sim.server.system import StorageError
 
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(message)s")
     try:
@@ -62,6 +65,10 @@ def _start(arguments: argparse.Namespace) -> int:
     except (ConfigError, CannotStart) as error:
         print(f"broker_sim: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CANNOT_START
+    except StorageError as error:
+        logging.shutdown()
+        print(f"broker_sim: the storage failed, and the broker stops: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_STORAGE_FAILED
     except Exception:  # noqa: BLE001 the process ends here, whatever it was
         traceback.print_exc()
         return EXIT_CRASHED

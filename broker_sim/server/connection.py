@@ -106,6 +106,11 @@ class Connection(asyncio.Protocol):
         return self._in_flight is None and self._outgoing is None and self._response is None
 
     @property
+    def awaits_answer(self) -> bool:
+        """The broker has a request of it."""
+        return self._in_flight is not None
+
+    @property
     def is_closing(self) -> bool:
         """Closed, by either side."""
         return self._closing

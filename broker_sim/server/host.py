@@ -7,8 +7,11 @@ flushes are shared within the round as far as their order allows; when all are d
 out. Requests that arrive during an fsync form the next round: this is group commit without a timer.
 Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
 
-One thread runs everything. An exception of the core or of the disk ends the process: what is in
-memory can no longer be trusted to be what is on disk, and recovery is the tested way back.
+One thread runs everything. An exception of the core or of the disk leaves memory ahead of the disk,
+and recovery is the tested way back. When a write found no room, the host does that by itself: it
+throws the core away, closes the connections that wait for an answer, so that nobody is told "ok",
+and starts a new core from the files, as after a crash; writes are then refused until there is room.
+After any other error, such as a failed fsync, the process ends (`server/system.py` says why).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from broker_sim.core.broker import Broker
@@ -33,6 +37,7 @@ from broker_sim.core.effects import (
     Start,
     Step,
     Stop,
+    StorageSpace,
     TimerFired,
     TimerKey,
 )
@@ -40,7 +45,9 @@ from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.outgoing import Outgoing, outgoing
 from broker_sim.server.request_memory import RequestMemory
+from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
+from broker_sim.server.system import StorageFull
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -86,13 +93,24 @@ def machine_boot_id() -> str:
 class BrokerHost:
     """Owns the inputs, timers and connections of one broker, inside a running event loop."""
 
-    def __init__(self, broker: Broker, storage: FileStorage, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        make_broker: Callable[[], Broker],
+        storage: FileStorage,
+        config: BrokerConfig,
+        space: SpaceGuard,
+    ) -> None:
+        """`make_broker` gives a core that was not started, on `storage`."""
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets an exception when the broker cannot go on."""
         self._loop = asyncio.get_running_loop()
-        self._broker = broker
+        self._make_broker = make_broker
+        self._broker: Broker | None = None
+        """None while there is no room to start one."""
         self._storage = storage
+        self._space = space
+        self._told_low = False
         self._inputs: deque[Input] = deque()
         self._round_scheduled = False
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
@@ -104,18 +122,19 @@ class BrokerHost:
 
     def start(self) -> None:
         """Recover and load. Raises whatever makes starting impossible."""
-        step = self._step(Start(machine_boot_id()))
-        self._set_timers(step)
-        self._carry_out([step])
+        try:
+            self._begin()
+        except StorageFull:
+            self._space.release(self._loop.time())
+            self._begin()
         self._check_connections()
 
     def stop(self) -> None:
         """A clean stop: answers that wait are dropped, files flushed and closed."""
         self._inputs.clear()
-        self._carry_out([self._step(Stop())])
-        for handle in self._timers.values():
-            handle.cancel()
-        self._timers.clear()
+        self._cancel_timers()
+        if self._broker is not None:
+            self._carry_out([self._step(self._broker, Stop())])
         for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
@@ -170,27 +189,30 @@ class BrokerHost:
             self._schedule_round()
 
     def _one_round(self) -> None:
+        inputs, self._inputs = self._inputs, deque()
         try:
-            steps = []
-            inputs, self._inputs = self._inputs, deque()
+            if self._broker is None:
+                self._refuse(inputs)
+                return
+            steps = [self._look_at_space(self._broker)]
             for item in inputs:
                 if isinstance(item, TimerFired) and not self._take_fired(item.key):
                     continue
-                step = self._step(item)
+                step = self._step(self._broker, item)
                 self._set_timers(step)
                 steps.append(step)
             self._carry_out(steps)
+        except StorageFull as full:
+            self._start_anew(full)
         except BaseException as error:  # noqa: BLE001 the process ends with it
-            if not self.failed.done():
-                self.failed.set_exception(error)
+            self._fail(error)
 
-    def _step(self, item: Input) -> Step:
-        step = self._broker.step(item, wall_ms(), monotonic_ms())
+    def _step(self, broker: Broker, item: Input) -> Step:
+        step = broker.step(item, wall_ms(), monotonic_ms())
         self._storage.perform(step.storage)
-        for trace in step.traces:
-            level = logging.WARNING if trace.kind in _WARNINGS else logging.DEBUG
-            if _log.isEnabledFor(level):
-                _log.log(level, "%s %s", trace.kind, dict(trace.fields))
+        if step.traces and _log.isEnabledFor(logging.DEBUG):
+            for trace in step.traces:
+                _log.debug("%s %s", trace.kind, dict(trace.fields))
         return step
 
     def _carry_out(self, steps: list[Step]) -> None:
@@ -204,7 +226,72 @@ class BrokerHost:
         if connection is not None:
             connection.deliver(response)
 
+    # ------------------------------------------------------------------ storage
+
+    def _begin(self) -> None:
+        """A new core from what is on disk."""
+        self._storage.reset()
+        broker = self._make_broker()
+        step = self._step(broker, Start(machine_boot_id()))
+        self._set_timers(step)
+        self._carry_out([step])
+        self._broker = broker
+        self._told_low = False
+
+    def _look_at_space(self, broker: Broker) -> Step:
+        is_low = self._space.is_low(self._loop.time())
+        if is_low == self._told_low:
+            return Step()
+        self._told_low = is_low
+        if is_low:
+            _log.error("free space is under log.dir.reserved.bytes: writes are refused")
+        else:
+            _log.warning("there is room again: writes go on")
+        return self._step(broker, StorageSpace(is_low))
+
+    def _start_anew(self, full: StorageFull) -> None:
+        """A write found no room: nothing of this round was answered, and memory is ahead."""
+        _log.error("no room: %s; starting anew from disk, with writes refused", full)
+        self._broker = None
+        self._inputs.clear()
+        self._cancel_timers()
+        for connection in self._connections:
+            if connection.awaits_answer:
+                connection.close("there was no room to carry out its request")
+        self._space.release(self._loop.time())
+        self._try_again()
+
+    def _try_again(self) -> None:
+        if self.failed.done():
+            return
+        try:
+            self._begin()
+        except StorageFull as full:
+            _log.error("no room to start: %s", full)
+            self._broker = None
+            self._cancel_timers()
+            self._loop.call_later(RETRY_SECONDS, self._try_again)
+        except BaseException as error:  # noqa: BLE001 the process ends with it
+            self._fail(error)
+
+    def _refuse(self, inputs: deque[Input]) -> None:
+        for item in inputs:
+            if isinstance(item, Request):
+                connection = self._connections.get(item.connection_id)
+                if connection is not None:
+                    connection.close("there is no room to start anew")
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
     # ------------------------------------------------------------------ timers
+
+    def _cancel_timers(self) -> None:
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+        self._fired.clear()
 
     def _set_timers(self, step: Step) -> None:
         for change in step.timers:

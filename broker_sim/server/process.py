@@ -21,9 +21,12 @@ from pathlib import Path
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
 from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
+from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.host import BrokerHost
+from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
+from broker_sim.server.system import StorageFull
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
@@ -46,7 +49,8 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
-    Raises ConfigError or CannotStart before READY; anything later is a crash.
+    Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
+    relied on; anything else is a crash.
     """
     config = BrokerConfig(overrides)
     advertised_endpoint(config)
@@ -119,9 +123,16 @@ async def _serve(
     root: Path, config: BrokerConfig, listening: socket.socket, exit_with_pid: int | None
 ) -> None:
     storage = FileStorage(root)
+    space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = random.Random(secrets.randbits(128))
-    host = BrokerHost(Broker(config, storage, rng, codecs=CODECS), storage, config)
-    host.start()
+    host = BrokerHost(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
+    # What the process before this one was told of a failed fsync is not known any more.
+    storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
+    try:
+        host.start()
+    except StorageFull as full:
+        raise CannotStart(f"there is no room to recover in {root} ({full}); make some") from full
+    storage.reads_medium = False
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,16 +6,16 @@ flushed, or another flush, calls the barrier first. So several transactions of o
 fsync where that cannot be told apart from the strict order: an append-only file's bytes are cut at
 the first torn batch, whatever came after it.
 
-An error of the operating system is never retried here: after a failed fsync nobody knows what is
-on disk (the pages may be marked clean), so the process must end and recover.
+An error of the operating system is never retried here: it is raised as `StorageFull`, after which
+`reset` and recovery from disk are enough, or as `StorageFailed`, after which the process must end
+(`server/system.py` says why).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +31,7 @@ from broker_sim.core.effects import (
     Volume,
     WriteFile,
 )
+from broker_sim.server.system import System, telling
 
 OPEN_FILES_MAX = 512
 """File descriptors kept open; the least recently used is closed beyond it."""
@@ -50,8 +51,11 @@ class SlicesInUse:
 class FileStorage:
     """Files under one folder. Implements `broker_sim.core.effects.Storage`, and the writes."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, system: System | None = None) -> None:
+        self.reads_medium = False
+        """While set, a file that is opened is read from the medium, not from the page cache."""
         self._root = root
+        self._system = system or System()
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._to_flush: set[str] = set()
         self._new_entries: set[str] = set()
@@ -68,18 +72,19 @@ class FileStorage:
             descriptor = self._open(path, create=False)
         except FileNotFoundError:
             return b""
-        data = os.pread(descriptor, length, position)
-        if len(data) == length or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < length:
-            data = os.pread(descriptor, length - got, position + got)
-            if not data:
-                break
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+        with telling(f"reading {path}"):
+            data = self._system.read(descriptor, length, position)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < length:
+                data = self._system.read(descriptor, length - got, position + got)
+                if not data:
+                    break
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
 
     def size_bytes(self, path: str) -> int | None:
         """The file's size, None when absent."""
@@ -133,7 +138,10 @@ class FileStorage:
     # ------------------------------------------------------------------ writes
 
     def perform(self, operations: Iterable[StorageOperation]) -> None:
-        """Carry out the operations in order; the last flushes may wait for `barrier`."""
+        """Carry out the operations in order; the last flushes may wait for `barrier`.
+
+        Raises StorageFull or StorageFailed; the operations before it were carried out.
+        """
         for operation in operations:
             match operation:
                 case Append():
@@ -146,7 +154,8 @@ class FileStorage:
                 case Truncate(path, size_bytes):
                     self.barrier()
                     self._note_change(path)
-                    os.ftruncate(self._open(path, create=True), size_bytes)
+                    with telling(f"cutting {path}"):
+                        self._system.truncate(self._open(path, create=True), size_bytes)
                 case Rename(path, new_path):
                     self.barrier()
                     self._rename(path, new_path)
@@ -155,114 +164,155 @@ class FileStorage:
                     self._delete(path)
 
     def barrier(self) -> None:
-        """Everything that was to be flushed is durable on return."""
+        """Everything that was to be flushed is durable on return. Raises StorageFailed."""
         if not self._to_flush:
             return
         for path in sorted(self._to_flush):
             self._flush(path)
         self._to_flush.clear()
 
+    def reset(self) -> None:
+        """After StorageFull: forget what was to be flushed, for nobody was told that it was.
+
+        Entries of folders that are not durable yet are remembered: the next flush below makes
+        them so.
+        """
+        self._to_flush.clear()
+        self._close_all()
+
     def close(self) -> None:
         """Carry out the last flushes and close all files."""
         self.barrier()
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        self._close_all()
 
     # ------------------------------------------------------------------ details
 
     def _path(self, path: str) -> Path:
         return self._root / path
 
+    def _close_all(self) -> None:
+        while self._descriptors:
+            _, descriptor = self._descriptors.popitem()
+            os.close(descriptor)
+
     def _open(self, path: str, *, create: bool) -> int:
+        """Raises FileNotFoundError unless `create`, StorageFull and StorageFailed."""
         descriptor = self._descriptors.get(path)
         if descriptor is not None:
             self._descriptors.move_to_end(path)
             return descriptor
-        full = self._path(path)
-        try:
-            descriptor = os.open(full, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if not create:
-                raise
-            descriptor = self._create(full, path)
+        with telling(f"opening {path}"):
+            try:
+                descriptor = self._open_again_with_fewer(self._path(path), os.O_RDWR)
+            except FileNotFoundError:
+                if not create:
+                    descriptor = -1
+                else:
+                    descriptor = self._create(self._path(path), path)
+        if descriptor < 0:
+            raise FileNotFoundError(path)
+        if self.reads_medium:
+            self._system.forget_pages(descriptor)
+            # Nor is it known whether the process before this one made its folders durable.
+            folder = _folder(path)
+            self._new_entries.update((folder, _folder(folder)))
         self._descriptors[path] = descriptor
         if len(self._descriptors) > OPEN_FILES_MAX:
             _, oldest = self._descriptors.popitem(last=False)
             os.close(oldest)
         return descriptor
 
+    def _open_again_with_fewer(self, full: Path, flags: int) -> int:
+        """When the process has no descriptor left, do without those that are only kept at hand."""
+        try:
+            return self._system.open(full, flags)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._descriptors:
+                raise
+        self._close_all()
+        return self._system.open(full, flags)
+
     def _create(self, full: Path, path: str) -> int:
         folder = _folder(path)
         if not full.parent.is_dir():
-            full.parent.mkdir(parents=True)
+            self._system.make_folder(full.parent)
             self._new_entries.add(_folder(folder))
         self._new_entries.add(folder)
-        return os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return self._open_again_with_fewer(full, os.O_RDWR | os.O_CREAT)
 
     def _append(self, operation: Append) -> None:
         if self._to_flush and self._to_flush != {operation.path}:
             self.barrier()
         descriptor = self._open(operation.path, create=True)
-        position = operation.position
-        written = os.pwrite(descriptor, operation.data, position)
-        if written != len(operation.data):
-            rest = memoryview(operation.data)[written:]
+        with telling(f"writing {len(operation.data)} bytes to {operation.path}"):
+            self._write(descriptor, operation.data, operation.position)
+
+    def _write(self, descriptor: int, data: bytes, position: int) -> None:
+        written = self._system.write(descriptor, data, position)
+        if written != len(data):
+            rest = memoryview(data)[written:]
             while rest:
                 position += written
-                written = os.pwrite(descriptor, rest, position)
+                written = self._system.write(descriptor, rest, position)
                 rest = rest[written:]
 
     def _flush(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            sync(self._open(path, create=False))
+            descriptor = self._open(path, create=False)
+            with telling(f"fsync of {path}", is_flush=True):
+                self._system.sync(descriptor)
             self.flush_count += 1
-        folder = _folder(path)
+        self._flush_new_folders(_folder(path))
+
+    def _flush_new_folders(self, folder: str) -> None:
+        """Make the folder's entries durable, and those of the folders above, where they are new."""
         while folder in self._new_entries:
-            self._new_entries.discard(folder)
             self._flush_folder(folder)
+            self._new_entries.discard(folder)
             if not folder:
                 break
             folder = _folder(folder)
 
     def _flush_folder(self, folder: str) -> None:
-        descriptor = os.open(self._path(folder), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with telling(f"fsync of the folder {folder or '.'}", is_flush=True):
+            self._system.sync_folder(self._path(folder))
 
     def _replace(self, path: str, data: bytes) -> None:
         full = self._path(path)
-        if not full.parent.is_dir():
-            full.parent.mkdir(parents=True)
-            self._flush_folder(_folder(_folder(path)))
         temporary = full.with_name(full.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            sync(descriptor)
-        finally:
-            os.close(descriptor)
+        with telling(f"writing {path}"):
+            if not full.parent.is_dir():
+                self._system.make_folder(full.parent)
+                self._new_entries.add(_folder(_folder(path)))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            descriptor = self._open_again_with_fewer(temporary, flags)
+            try:
+                self._write(descriptor, data, 0)
+                with telling(f"fsync of {path}.tmp", is_flush=True):
+                    self._system.sync(descriptor)
+            except BaseException:
+                with contextlib.suppress(OSError):  # it is in the way of nothing but space
+                    self._system.remove(temporary)
+                raise
+            finally:
+                os.close(descriptor)
         self._forget(path)
-        temporary.replace(full)
-        self._flush_folder(_folder(path))
+        with telling(f"renaming {path}.tmp"):
+            self._system.rename(temporary, full)
+        self._new_entries.add(_folder(path))
+        self._flush_new_folders(_folder(path))
 
     def _rename(self, path: str, new_path: str) -> None:
         self._forget(path)
         self._forget(new_path)
-        self._path(path).rename(self._path(new_path))
+        with telling(f"renaming {path} to {new_path}"):
+            self._system.rename(self._path(path), self._path(new_path))
         self._flush_folder(_folder(path))
 
     def _delete(self, path: str) -> None:
         self._forget(path)
-        full = self._path(path)
-        if full.is_dir():
-            shutil.rmtree(full)
-        else:
-            full.unlink(missing_ok=True)
+        with telling(f"removing {path}"):
+            self._system.remove(self._path(path))
 
     def _forget(self, path: str) -> None:
         """The path and everything below it is not what it was: close its descriptors."""
@@ -270,16 +320,6 @@ class FileStorage:
         below = path + "/"
         for name in [n for n in self._descriptors if n == path or n.startswith(below)]:
             os.close(self._descriptors.pop(name))
-
-
-def sync(descriptor: int) -> None:
-    """Return when the file's bytes and its size are on the medium."""
-    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync stops at the drive's cache
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    elif hasattr(os, "fdatasync"):
-        os.fdatasync(descriptor)
-    else:
-        os.fsync(descriptor)
 
 
 def _folder(path: str) -> str:

@@ -17,7 +17,7 @@ GROWTH_BYTES_MAX = 64 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    "seconds", [12.0, pytest.param(SECONDS, marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])]
+    "seconds", [8.0, pytest.param(SECONDS, marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])]
 )
 @pytest.mark.parametrize("seed", [SEED])
 def test_hostile_clients_neither_stop_nor_swell_nor_change_the_broker(tmp_path, seed, seconds):

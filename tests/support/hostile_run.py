@@ -29,6 +29,7 @@ CONFIG = {
     "group.max.session.timeout.ms": "10000",
     "producer.id.expiration.ms": "60000",
     "queued.max.request.bytes": str(32 * 1024 * 1024),
+    "log.retention.ms": "-1",
 }
 
 
@@ -190,7 +191,8 @@ def run_hostile(broker: SimBroker, pid: int, seconds: float, seed: int) -> Figur
     figures.transactions = good.committed
     figures.resident.append(resident_bytes(pid))
     assert broker.alive
-    assert _digest(broker.port) == before
+    after = _digest(broker.port)
+    assert after == before, f"before: {before}\nafter: {after}"
     wanted = sorted(f"{t}/{n}" for t in range(good.committed) for n in range(3))
     assert values_of(read_topic(broker.bootstrap_servers, "safe")) == wanted
     with Connection(broker.port) as connection:

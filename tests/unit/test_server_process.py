@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -12,7 +13,8 @@ import pytest
 from support.raw import Connection
 
 from broker_sim import ClusterError, LocalCluster
-from broker_sim.__main__ import EXIT_CANNOT_START, main
+from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main
+from broker_sim.server.system import System
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 
@@ -99,6 +101,28 @@ def test_a_file_in_the_place_of_the_directory_is_named(tmp_path, capsys):
     path.write_text("")
     assert main(["start", "--data-dir", str(path), "--port", "0"]) == EXIT_CANNOT_START
     assert "cannot use the data directory" in capsys.readouterr().err
+
+
+def test_a_failing_fsync_ends_the_process_with_its_own_code_and_last_line(
+    tmp_path, capsys, monkeypatch
+):
+    def fails(_system: System, _descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(System, "sync", fails)
+    assert main(start_arguments(tmp_path)) == EXIT_STORAGE_FAILED
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "the storage failed, and the broker stops: fsync of" in last
+    assert "Input/output error" in last
+
+
+def test_a_disk_without_room_to_start_is_named(tmp_path, capsys, monkeypatch):
+    def fails(_system: System, _descriptor: int, _data: bytes, _position: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(System, "write", fails)
+    assert main(start_arguments(tmp_path)) == EXIT_CANNOT_START
+    assert "there is no room to recover in" in capsys.readouterr().err
 
 
 def test_a_broker_that_cannot_start_is_an_error_with_its_reason(tmp_path):

@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
 from broker_sim.core.effects import Append, Delete, FileSlice, Flush, Rename, Truncate, WriteFile
 from broker_sim.server import storage as storage_module
+from broker_sim.server.space import RESERVE_FILE, RESERVE_FILE_BYTES, RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
+from broker_sim.server.system import StorageFailed, StorageFull, System
+
+
+class WatchedSystem(System):
+    """Remembers what it was asked to do, in order, by file name; fails where it is told to."""
+
+    def __init__(self, root) -> None:
+        self.calls: list[str] = []
+        self.failing: dict[str, OSError] = {}
+        self._root = root
+
+    def _note(self, call: str, descriptor: int) -> None:
+        if call in self.failing:
+            raise self.failing[call]
+        name = os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), self._root)
+        self.calls.append(f"{call} {name}")
+
+    def write(self, descriptor: int, data, position: int) -> int:
+        self._note("write", descriptor)
+        return super().write(descriptor, data, position)
+
+    def sync(self, descriptor: int) -> None:
+        self._note("sync", descriptor)
+        super().sync(descriptor)
 
 
 @pytest.fixture
-def storage(tmp_path):
-    made = FileStorage(tmp_path)
+def system(tmp_path) -> WatchedSystem:
+    return WatchedSystem(tmp_path)
+
+
+@pytest.fixture
+def calls(system) -> list[str]:
+    """What the operating system was asked to do."""
+    return system.calls
+
+
+@pytest.fixture
+def storage(tmp_path, system):
+    made = FileStorage(tmp_path, system)
     yield made
+    system.failing.clear()
     made.close()
-
-
-@pytest.fixture
-def calls(monkeypatch, tmp_path):
-    """What the operating system was asked to do, in order, by file name."""
-    seen: list[str] = []
-
-    def name_of(descriptor: int) -> str:
-        return os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path)
-
-    real_pwrite, real_sync = os.pwrite, storage_module.sync
-
-    def pwrite(descriptor: int, data, position: int) -> int:
-        seen.append(f"write {name_of(descriptor)}")
-        return real_pwrite(descriptor, data, position)
-
-    def sync(descriptor: int) -> None:
-        seen.append(f"sync {name_of(descriptor)}")
-        real_sync(descriptor)
-
-    monkeypatch.setattr(storage_module.os, "pwrite", pwrite)
-    monkeypatch.setattr(storage_module, "sync", sync)
-    return seen
 
 
 def test_what_was_appended_is_read_back_at_once(storage):
@@ -116,12 +131,112 @@ def test_few_files_stay_open_however_many_are_used(storage, monkeypatch):
     assert all(storage.read(f"d/{n}", 0, 9) == b"x" for n in range(50))
 
 
-def test_a_failing_disk_is_not_retried(storage, monkeypatch):
-    def fails(_descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
+ENOSPC = OSError(errno.ENOSPC, "No space left on device")
+EIO = OSError(errno.EIO, "Input/output error")
 
+
+def test_a_failing_disk_is_not_retried(storage, system):
     storage.perform([Append("f", 0, b"a"), Flush(("f",))])
-    monkeypatch.setattr(storage_module, "sync", fails)
-    with pytest.raises(OSError, match="Input/output"):
+    system.failing["sync"] = EIO
+    with pytest.raises(StorageFailed, match="fsync of f: Input/output error"):
         storage.barrier()
-    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("error", [ENOSPC, OSError(errno.EDQUOT, "q"), OSError(errno.EFBIG, "b")])
+@pytest.mark.parametrize("operation", [Append("f", 0, b"abc"), WriteFile("d/g", b"abc")])
+def test_a_write_without_room_is_told_apart_and_the_storage_goes_on(
+    storage, system, tmp_path, error, operation
+):
+    storage.perform([Append("before", 0, b"x")])
+    system.failing["write"] = error
+    with pytest.raises(StorageFull, match="writing"):
+        storage.perform([operation])
+    assert not list(tmp_path.rglob("*.tmp"))
+    system.failing.clear()
+    storage.reset()
+    storage.perform([Delete(operation.path), operation])
+    assert storage.read(operation.path, 0, 9) == b"abc"
+    assert storage.read("before", 0, 9) == b"x"
+
+
+@pytest.mark.parametrize("call", ["sync", "write"])
+@pytest.mark.parametrize("operation", [Append("f", 0, b"abc"), WriteFile("g", b"abc")])
+def test_a_failed_flush_is_a_failed_disk_whatever_the_reason(storage, system, operation, call):
+    system.failing[call] = ENOSPC if call == "sync" else EIO
+    with pytest.raises(StorageFailed):
+        storage.perform([operation, Flush((operation.path,)), Delete("x")])
+
+
+def test_what_was_to_be_flushed_before_a_write_without_room_is_not_flushed_later(
+    storage, system, calls
+):
+    storage.perform([Append("f", 0, b"a"), Flush(("f",))])
+    storage.reset()
+    storage.barrier()
+    assert calls == ["write f"]
+
+
+def test_without_descriptors_the_ones_kept_at_hand_are_given_up(storage, system, monkeypatch):
+    storage.perform([Append(f"d/{n}", 0, b"x") for n in range(5)])
+    real_open = system.open
+    refusals = [OSError(errno.EMFILE, "Too many open files")]
+
+    def open_once_refused(path, flags: int) -> int:
+        if refusals:
+            raise refusals.pop()
+        return real_open(path, flags)
+
+    monkeypatch.setattr(system, "open", open_once_refused)
+    storage.perform([Append("d/new", 0, b"y")])
+    assert [storage.read(f"d/{n}", 0, 9) for n in range(5)] == [b"x"] * 5
+    assert storage.read("d/new", 0, 9) == b"y"
+
+
+def test_an_unreadable_file_is_a_failed_disk_and_not_an_empty_one(storage, system, monkeypatch):
+    storage.perform([Append("f", 0, b"a")])
+
+    def fails(_descriptor: int, _length: int, _position: int) -> bytes:
+        raise EIO
+
+    monkeypatch.setattr(system, "read", fails)
+    with pytest.raises(StorageFailed, match="reading f"):
+        storage.read("f", 0, 1)
+
+
+class Disk:
+    """So much is free; asked instead of the system."""
+
+    def __init__(self, free_bytes: int) -> None:
+        self.free_bytes = free_bytes
+
+    def ask(self) -> int:
+        return self.free_bytes
+
+
+def test_space_is_low_under_the_reserve_and_no_longer_when_there_is_more(tmp_path):
+    disk = Disk(1000)
+    guard = SpaceGuard(tmp_path, 1000, disk.ask)
+    assert not guard.is_low(0.0)
+    disk.free_bytes = 999
+    assert guard.is_low(0.0)
+    disk.free_bytes = 1000
+    assert not guard.is_low(0.0)
+
+
+def test_after_a_failed_write_space_is_low_until_the_reserve_file_is_there_again(tmp_path):
+    guard = SpaceGuard(tmp_path, 0)
+    assert not guard.is_low(0.0)
+    assert (tmp_path / RESERVE_FILE).stat().st_size == RESERVE_FILE_BYTES
+    guard.release(10.0)
+    assert not (tmp_path / RESERVE_FILE).exists()
+    assert guard.is_low(10.0 + RETRY_SECONDS / 2)
+    assert not guard.is_low(10.0 + RETRY_SECONDS)
+    assert (tmp_path / RESERVE_FILE).exists()
+
+
+def test_a_reserve_file_that_cannot_be_made_means_low(tmp_path):
+    guard = SpaceGuard(tmp_path / "absent", 0, lambda: 1)
+    assert guard.is_low(0.0)
+    (tmp_path / "absent").mkdir()
+    assert guard.is_low(RETRY_SECONDS / 2)
+    assert not guard.is_low(RETRY_SECONDS)

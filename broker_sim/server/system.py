@@ -1,0 +1,110 @@
+"""What the operating system does for `FileStorage`, in one place, so that a test can make it fail.
+
+Errors are told apart by what may be believed afterwards. A write that finds no room (`StorageFull`)
+leaves the files as a crash would: recovery from disk is enough. After anything else
+(`StorageFailed`), above all a failed fsync, nobody knows what the medium holds: Linux may mark the
+pages clean and report the error once, so that a second fsync would succeed and lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+NO_ROOM = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""No space, no quota, no larger file, no more descriptors or memory: all may pass."""
+
+
+class StorageError(Exception):
+    """The data directory could not be written or read."""
+
+
+class StorageFull(StorageError):
+    """No room. The operations before this one were carried out, this one perhaps in part."""
+
+
+class StorageFailed(StorageError):
+    """The data directory cannot be relied on any more."""
+
+
+@contextlib.contextmanager
+def telling(doing: str, *, is_flush: bool = False) -> Iterator[None]:
+    """Turn an error of the operating system into one of the above; `doing` is for people.
+
+    A flush that found no room is no better than any other failed flush.
+    """
+    try:
+        yield
+    except OSError as error:
+        text = f"{doing}: {error.strerror or error}"
+        if error.errno in NO_ROOM and not is_flush:
+            raise StorageFull(text) from error
+        raise StorageFailed(text) from error
+
+
+class System:
+    """The calls, as thin as can be."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """A descriptor that child processes do not get."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def forget_pages(self, descriptor: int) -> None:
+        """Read from the medium what the system believes to be the same in memory.
+
+        After a failed fsync that belief is wrong, and the process that was told of it is gone.
+        Pages that are still to be written stay.
+        """
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        """Some of the bytes there; b"" at the end."""
+        return os.pread(descriptor, length, position)
+
+    def write(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
+        """How many of the bytes were written."""
+        return os.pwrite(descriptor, data, position)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut the file."""
+        os.ftruncate(descriptor, size_bytes)
+
+    def sync(self, descriptor: int) -> None:
+        """Return when the file's bytes and its size are on the medium."""
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync stops at the drive's cache
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        elif hasattr(os, "fdatasync"):
+            os.fdatasync(descriptor)
+        else:
+            os.fsync(descriptor)
+
+    def sync_folder(self, path: Path) -> None:
+        """Return when the folder's entries are on the medium."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_folder(self, path: Path) -> None:
+        """With its parents; present is fine."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        """Atomically; a file of the new name is replaced."""
+        path.replace(new_path)
+
+    def remove(self, path: Path) -> None:
+        """A file, or a folder with all in it; absent is fine."""
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
