@@ -67,7 +67,8 @@ def _start(arguments: argparse.Namespace) -> int:
         return EXIT_CANNOT_START
     except StorageError as error:
         logging.shutdown()
-        print(f"broker_sim: the storage failed, and the broker stops: {error}", file=sys.stderr)  # noqa: T201
+        text = f"broker_sim: the storage failed, and the broker stops: {error}"
+        print(text, file=sys.stderr)  # noqa: T201
         return EXIT_STORAGE_FAILED
     except Exception:  # noqa: BLE001 the process ends here, whatever it was
         traceback.print_exc()
