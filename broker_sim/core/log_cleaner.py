@@ -43,7 +43,11 @@ class LogCleaner:
     def on_timer(self, effects: Effects) -> None:
         """Do a step, or look for a log that is due."""
         after_ms = 0
-        if self._round is not None:
+        if self._partitions.is_full:
+            # It writes the new before it removes the old: not now.
+            self._remove_old_segments(effects)
+            after_ms = self._config.integer("log.cleaner.backoff.ms")
+        elif self._round is not None:
             after_ms = self._throttled(self._step(effects))
         elif not self._begin(effects):
             self._remove_old_segments(effects)
