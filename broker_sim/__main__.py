@@ -1,4 +1,4 @@
-"""The command line: `python -m broker_sim start | simulate`."""
+"""The command line: `python -m broker_sim start | simulate | topics | groups | ...`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ EXIT_CANNOT_START = 2
 EXIT_CRASHED = 70
 EXIT_STORAGE_FAILED = 74
 
+CLI_COMMANDS = {
+    "topics": "list, describe, create, alter, delete topics of any Kafka broker",
+    "groups": "list, describe, delete consumer groups, reset and delete their offsets",
+    "transactions": "list, describe, find hanging and abort transactions",
+    "dump": "print the files of a data directory readably",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 after a clean stop, 2 when it cannot start, 70 after a crash, 74 when the disk
     failed: what was acknowledged is safe, and only a restart may find out what is there."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] and arguments[0] in CLI_COMMANDS:
+        from broker_sim.cli.main import main as run_command
+
+        return run_command(arguments)
     if arguments[:1] == ["simulate"]:
         from broker_sim.sim.cli import main as simulate
 
@@ -49,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         "--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
     commands.add_parser("simulate", help="run seeds of the deterministic simulator", add_help=False)
+    for name, text in CLI_COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 

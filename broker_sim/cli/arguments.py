@@ -1,0 +1,91 @@
+"""What the commands' options have in common; their names are those of Kafka's own tools."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+
+from broker_sim.cli.cluster import Cluster
+from broker_sim.cli.output import Output
+from txnlog_spark.protocol.values import Partition
+
+TIMEOUT_MS = 30_000
+
+Run = Callable[[Cluster, argparse.Namespace], Output]
+
+_TOPIC_PARTITIONS = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)(:(?P<partitions>\d+(,\d+)*))?")
+
+
+class UsageError(Exception):
+    """Options that do not go together, or an option's value that cannot be; names the option."""
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that asks a broker."""
+    parser.add_argument(
+        "--bootstrap-server",
+        required=True,
+        metavar="HOST:PORT",
+        help="a broker to begin with; several with commas",
+    )
+    parser.add_argument(
+        "--timeout-ms", type=positive, default=TIMEOUT_MS, help="wait so long for an answer"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Run,
+    help_text: str,
+) -> argparse.ArgumentParser:
+    """A sub-command that asks a broker; `run` carries it out."""
+    parser = commands.add_parser(name, help=help_text, description=help_text)
+    add_broker_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    """`name=value` texts. Raises UsageError."""
+    values = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise UsageError(f"{option} takes NAME=VALUE, not {pair!r}")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def parse_topic_partitions(option: str, texts: Sequence[str]) -> list[tuple[str, list[int] | None]]:
+    """`topic` or `topic:0,1` texts; None stands for all partitions. Raises UsageError."""
+    found: list[tuple[str, list[int] | None]] = []
+    for text in texts:
+        match = _TOPIC_PARTITIONS.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{option} takes TOPIC or TOPIC:PARTITION,PARTITION, not {text!r}")
+        named = match["partitions"]
+        numbers = None if named is None else [int(each) for each in named.split(",")]
+        found.append((match["topic"], numbers))
+    return found
+
+
+def resolve_partitions(cluster: Cluster, option: str, texts: Sequence[str]) -> list[Partition]:
+    """The partitions that such texts name, each of which exists. Raises UsageError, Refused."""
+    partitions: dict[Partition, None] = {}
+    for topic, numbers in parse_topic_partitions(option, texts):
+        known = cluster.partitions(topic)
+        for number in known if numbers is None else numbers:
+            cluster.leader((topic, number))
+            partitions[topic, number] = None
+    return list(partitions)

@@ -1,0 +1,164 @@
+"""The commands' way to a cluster: one question, one answer, refusals as Kafka's error names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+
+from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import RemoteProtocolError
+from txnlog_spark.protocol import cluster as operations
+from txnlog_spark.protocol.calls import CoordinatorRequest, call_all, call_coordinator
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import NO_LEADER
+from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.errors import ErrorCode, error_name
+from txnlog_spark.wire.messages import Message, api_of
+
+_E = ErrorCode
+
+REMEDIES: Mapping[int, str] = {
+    _E.TOPIC_ALREADY_EXISTS: "choose another --topic, or pass --if-not-exists",
+    _E.UNKNOWN_TOPIC_OR_PARTITION: "see `topics list` and `topics describe` for what there is",
+    _E.INVALID_TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-' in --topic",
+    _E.INVALID_PARTITIONS: "give more --partitions than there are; a topic never shrinks",
+    _E.INVALID_REPLICATION_FACTOR: "give a --replication-factor that the brokers suffice for",
+    _E.INVALID_CONFIG: "correct --config NAME=VALUE",
+    _E.GROUP_ID_NOT_FOUND: "see `groups list` for what there is",
+    _E.NON_EMPTY_GROUP: "stop the group's members first",
+    _E.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that subscribe to the topic first",
+    _E.UNKNOWN_MEMBER_ID: "stop the group's members first",
+    _E.TRANSACTIONAL_ID_NOT_FOUND: "see `transactions list` for what there is",
+    _E.INVALID_PRODUCER_EPOCH: "see `transactions describe-producers` for the present epoch",
+    _E.TRANSACTION_COORDINATOR_FENCED: "give the --coordinator-epoch of describe-producers",
+    _E.TOPIC_DELETION_DISABLED: "the broker runs with delete.topic.enable=false",
+}
+
+NOT_READY = frozenset(
+    {_E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR}
+)
+"""A coordinator says these for a moment: it is asked again."""
+
+
+class Refused(Exception):
+    """The broker said no, or nothing; the text says what was asked, of what, and what to do."""
+
+
+def refusal(doing: str, code: int, message: str | None = None) -> str:
+    """One line about an error code: what was done, Kafka's name, its text, the remedy."""
+    parts = [f"{doing}: {error_name(code)}"]
+    if message:
+        parts.append(f"({message})")
+    if code in REMEDIES:
+        parts.append(f"- {REMEDIES[code]}")
+    return " ".join(parts)
+
+
+def check_code(doing: str, code: int, message: str | None = None) -> None:
+    """Raise Refused for any code but NONE."""
+    if code != ErrorCode.NONE:
+        raise Refused(refusal(doing, code, message))
+
+
+class Cluster:
+    """A client and what it knows. A context manager."""
+
+    def __init__(self, bootstrap_servers: str, timeout_ms: int) -> None:
+        """Raises OptionError for an address that is none. Nothing is connected yet."""
+        config = SessionConfig(
+            request_timeout_ms=timeout_ms,
+            operation_timeout_ms=timeout_ms,
+            bootstrap_timeout_ms=timeout_ms,
+        )
+        self.client = Client(bootstrap_servers, client_id="broker_sim-cli", config=config)
+        self._timeout_ms = timeout_ms
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.client.close()
+
+    def ask(self, message: Message, doing: str, *, node: int = ANY_NODE) -> Message:
+        """One request to one broker. Raises Refused without an answer."""
+        outcome = self.client.run(_ask(message, node, self._timeout_ms))
+        if isinstance(outcome, Unanswered):
+            name = api_of(message).name
+            raise Refused(f"{doing}: no answer to {name}: {outcome.reason}")
+        return outcome.message
+
+    def ask_all(self, message: Message, doing: str) -> list[Message]:
+        """The same question to every broker."""
+        self.load_topics([])
+        return [self.ask(message, doing, node=node) for node in self.nodes]
+
+    def ask_coordinator(
+        self,
+        message: Message,
+        doing: str,
+        *,
+        key_type: int,
+        key: str,
+        codes: Callable[[Message], Iterable[int]],
+    ) -> Message:
+        """The question to the broker that coordinates a group, until that one can answer.
+
+        `codes` are the error codes of an answer. Raises Refused, TxnLogError without an answer.
+        """
+
+        def waiting(reply: Reply) -> tuple[int, ...]:
+            return tuple(code for code in codes(reply.message) if code in NOT_READY)
+
+        request = CoordinatorRequest(key_type, key, message, doing, waiting)
+        answer = self.client.run(call_coordinator(self.client.session, request))
+        return answer.reply.message
+
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of the brokers."""
+        return sorted(self.client.session.cluster.nodes)
+
+    def load_topics(self, topics: Iterable[str] | None) -> dict[str, int]:
+        """Ask for the metadata of topics, None for all; error codes of those that have one."""
+        session = self.client.session
+        return self.client.run(operations.refresh_metadata(session, topics))
+
+    def topics(self) -> list[str]:
+        """All topics that are known by now."""
+        return sorted(self.client.session.cluster.topics)
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """The partitions of a topic that was asked for. Raises Refused for an unknown one."""
+        known = self.client.session.cluster.partitions(topic)
+        if not known:
+            errors = self.load_topics([topic])
+            known = self.client.session.cluster.partitions(topic)
+            code = errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not known:
+                raise Refused(refusal(f"topic {topic!r}", code))
+        return known
+
+    def leader(self, partition: Partition) -> int:
+        """The leader of a partition. Raises Refused where there is none."""
+        if partition[1] not in self.partitions(partition[0]):
+            count = len(self.partitions(partition[0]))
+            raise Refused(
+                f"topic {partition[0]!r} has {count} partitions, no --partition {partition[1]}"
+            )
+        node = self.client.session.cluster.leader(partition)
+        if node == NO_LEADER:
+            raise Refused(f"partition {partition[1]} of topic {partition[0]!r} has no leader now")
+        return node
+
+
+def _ask(message: Message, node: int, timeout_ms: int) -> Operation[Reply | Unanswered]:
+    (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
+    if isinstance(outcome, Unanswered) and not outcome.retriable:
+        raise RemoteProtocolError(outcome.reason)
+    return outcome

@@ -1,0 +1,129 @@
+"""Offsets of a consumer group: committed ones, the ends they lag behind, and setting them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from broker_sim.cli.arguments import UsageError, resolve_partitions
+from broker_sim.cli.cluster import Cluster, Refused
+from broker_sim.cli.group_description import INACTIVE, described
+from broker_sim.cli.output import Output, Table
+from txnlog_spark.client.admin import (
+    EARLIEST,
+    LATEST,
+    commit_offsets,
+    committed_offsets,
+    list_offsets,
+)
+from txnlog_spark.protocol.values import Partition
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of reset-offsets."""
+    parser.add_argument("--group", required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", action="append", help="TOPIC or TOPIC:0,1; may be repeated")
+    which.add_argument(
+        "--all-topics", action="store_true", help="every partition the group has an offset of"
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true")
+    where.add_argument("--to-latest", action="store_true")
+    where.add_argument("--to-current", action="store_true")
+    where.add_argument("--to-offset", type=int, metavar="N")
+    where.add_argument("--shift-by", type=int, metavar="N", help="negative goes back")
+    where.add_argument("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss[Z]")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--dry-run", action="store_true", help="only show it (the default)")
+    how.add_argument("--execute", action="store_true", help="do it")
+
+
+def committed(
+    cluster: Cluster, group: str, partitions: Iterable[Partition] = ()
+) -> dict[Partition, int]:
+    """The group's committed offsets, undecided ones left out."""
+    return committed_offsets(
+        cluster.client, group, partitions=list(partitions), require_stable=False
+    )
+
+
+def ends(cluster: Cluster, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """Log end offsets; partitions of deleted topics are left out."""
+    return _listed(cluster, partitions, LATEST)
+
+
+def _listed(
+    cluster: Cluster, partitions: Iterable[Partition], timestamp: int
+) -> dict[Partition, int]:
+    wanted = list(partitions)
+    cluster.load_topics({topic for topic, _ in wanted})
+    known = cluster.client.session.cluster
+    specs = {p: timestamp for p in wanted if p[1] in known.partitions(p[0])}
+    if not specs:
+        return {}
+    found = list_offsets(cluster.client, specs, read_committed=False)
+    return {partition: each.offset for partition, each in found.items()}
+
+
+def reset(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """Show, and with --execute set, where the group goes on. Raises Refused for an active group."""
+    group = arguments.group
+    offsets = committed(cluster, group)
+    if arguments.all_topics:
+        partitions = sorted(offsets)
+    else:
+        partitions = resolve_partitions(cluster, "--topic", arguments.topic)
+    state = described(cluster, group).group_state
+    if state not in INACTIVE:
+        raise Refused(
+            f"resetting offsets of group {group!r}: it is {state} - stop its members first"
+        )
+    targets = _targets(cluster, arguments, partitions, offsets)
+    if arguments.execute and targets:
+        commit_offsets(cluster.client, group, targets)
+    rows = [[group, *partition, targets[partition]] for partition in sorted(targets)]
+    return Output([Table("offsets", ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows)])
+
+
+def _targets(
+    cluster: Cluster,
+    arguments: argparse.Namespace,
+    partitions: list[Partition],
+    offsets: dict[Partition, int],
+) -> dict[Partition, int]:
+    """The new offsets, each within its log, as in Kafka's tool."""
+    first, last = _listed(cluster, partitions, EARLIEST), ends(cluster, partitions)
+    known = [p for p in partitions if p in first and p in last]
+    if arguments.to_earliest:
+        wanted = {p: first[p] for p in known}
+    elif arguments.to_latest:
+        wanted = {p: last[p] for p in known}
+    elif arguments.to_current:
+        wanted = {p: offsets.get(p, last[p]) for p in known}
+    elif arguments.to_offset is not None:
+        wanted = dict.fromkeys(known, arguments.to_offset)
+    elif arguments.shift_by is not None:
+        missing = [f"{topic}-{number}" for topic, number in known if (topic, number) not in offsets]
+        if missing:
+            raise UsageError(
+                f"--shift-by: group {arguments.group!r} has no offset of {', '.join(missing)}"
+            )
+        wanted = {p: offsets[p] + arguments.shift_by for p in known}
+    else:
+        timestamp = parse_datetime(arguments.to_datetime)
+        found = _listed(cluster, known, timestamp)
+        wanted = {p: last[p] if found[p] < 0 else found[p] for p in known}
+    return {p: min(max(offset, first[p]), last[p]) for p, offset in wanted.items()}
+
+
+def parse_datetime(text: str) -> int:
+    """Milliseconds since the epoch; without a zone it is UTC. Raises UsageError."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(f"--to-datetime takes YYYY-MM-DDThh:mm:ss, not {text!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,45 @@
+"""From the command line to a command's output and exit code.
+
+Exit codes: 0 done, 1 the broker refused or did not answer, or a file is damaged, 2 wrong options.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from broker_sim.cli import dump, groups, topics, transactions
+from broker_sim.cli.arguments import UsageError
+from broker_sim.cli.cluster import Cluster, Refused
+from broker_sim.cli.output import EXIT_REFUSED, EXIT_USAGE, write_error
+from txnlog_spark.errors import OptionError, TxnLogError
+
+COMMANDS = ("topics", "groups", "transactions", "dump")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(prog="python -m broker_sim")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for module in (topics, groups, transactions, dump):
+        module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code. Wrong options leave through argparse with code 2."""
+    options = build_parser().parse_args(arguments)
+    try:
+        if options.command == "dump":
+            return dump.run(options)
+        with Cluster(options.bootstrap_server, options.timeout_ms) as cluster:
+            return int(options.run(cluster, options).write(as_json=options.json))
+    except UsageError as error:
+        write_error(str(error))
+        return EXIT_USAGE
+    except OptionError as error:
+        write_error(f"--bootstrap-server {options.bootstrap_server}: {error.allowed}")
+        return EXIT_USAGE
+    except (Refused, TxnLogError) as error:
+        write_error(str(error))
+        return EXIT_REFUSED

@@ -1,0 +1,232 @@
+"""`transactions list | describe | describe-producers | find-hanging | abort`: kafka-transactions.
+
+A transaction hangs when a partition holds it open and the coordinator knows nothing of it: then
+read_committed consumers wait there for ever (KIP-664). `abort` writes the marker by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from broker_sim.cli.arguments import UsageError, add_command
+from broker_sim.cli.cluster import Cluster, Refused, check_code
+from broker_sim.cli.output import Output, Table
+from txnlog_spark.client.admin import describe_transaction, list_transactions
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+TIMEOUT_MINUTES = 15
+"""Kafka's default of transaction.max.timeout.ms, in minutes."""
+NO_TRANSACTION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """What a partition's leader knows of a producer with an open transaction there."""
+
+    partition: Partition
+    producer: Message
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options of all transaction commands."""
+    parser = commands.add_parser("transactions", help="look at transactions, abort hanging ones")
+    actions = parser.add_subparsers(dest="action", required=True)
+    listing = add_command(actions, "list", list_all, "all transactional ids and their states")
+    listing.add_argument("--state", action="append", help="only these, such as Ongoing")
+    describing = add_command(actions, "describe", describe, "what the coordinator knows of an id")
+    describing.add_argument("--transactional-id", required=True)
+    producing = add_command(
+        actions, "describe-producers", describe_producers, "the producers a partition knows"
+    )
+    hanging = add_command(
+        actions, "find-hanging", find_hanging, "transactions without a coordinator"
+    )
+    hanging.add_argument(
+        "--max-transaction-timeout",
+        type=int,
+        default=TIMEOUT_MINUTES,
+        metavar="MINUTES",
+        help="younger ones are left alone",
+    )
+    aborting = add_command(actions, "abort", abort, "write an abort marker by hand")
+    for each, required in ((producing, True), (hanging, False), (aborting, True)):
+        each.add_argument("--topic", required=required)
+        each.add_argument("--partition", type=int, required=required)
+    aborting.add_argument("--start-offset", type=int, help="of the transaction to abort")
+    aborting.add_argument("--producer-id", type=int)
+    aborting.add_argument("--producer-epoch", type=int)
+    aborting.add_argument("--coordinator-epoch", type=int)
+    for each in (listing, describing, producing, hanging, aborting):
+        each.set_defaults(now_ms=lambda: time.time_ns() // 1_000_000)
+
+
+def list_all(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """One row a transactional id."""
+    found = list_transactions(cluster.client, arguments.state or [])
+    rows = [[each.transactional_id, each.producer_id, each.state] for each in found]
+    headings = ["TRANSACTIONAL-ID", "PRODUCER-ID", "TRANSACTION-STATE"]
+    return Output([Table("transactions", headings, rows)])
+
+
+def describe(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """One row. Raises Refused for an id that the coordinator does not know."""
+    name = arguments.transactional_id
+    found = describe_transaction(cluster.client, name)
+    if found is None:
+        check_code(f"describing transactional id {name!r}", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        raise Refused(name)
+    is_open = found.start_time_ms >= 0
+    row = [
+        name,
+        found.producer_id,
+        found.producer_epoch,
+        found.state,
+        found.timeout_ms,
+        found.start_time_ms if is_open else None,
+        arguments.now_ms() - found.start_time_ms if is_open else None,
+        [f"{topic}-{number}" for topic, number in found.partitions],
+    ]
+    headings = ["TRANSACTIONAL-ID", "PRODUCER-ID", "PRODUCER-EPOCH", "TRANSACTION-STATE"]
+    headings += ["TRANSACTION-TIMEOUT-MS", "TRANSACTION-START-TIME-MS"]
+    headings += ["TRANSACTION-DURATION-MS", "TOPIC-PARTITIONS"]
+    return Output([Table("transactions", headings, [row])])
+
+
+def describe_producers(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """One row a producer that the partition's leader knows."""
+    partition = (arguments.topic, arguments.partition)
+    rows = [
+        [
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.last_sequence,
+            each.last_timestamp,
+            _start_offset(each),
+        ]
+        for each in _producers(cluster, partition)
+    ]
+    headings = ["PRODUCER-ID", "PRODUCER-EPOCH", "LATEST-COORDINATOR-EPOCH", "LAST-SEQUENCE"]
+    headings += ["LAST-TIMESTAMP", "CURRENT-TRANSACTION-START-OFFSET"]
+    return Output([Table("producers", headings, sorted(rows, key=lambda row: row[0]))])
+
+
+def _start_offset(producer: Message) -> int | None:
+    start = int(producer.current_txn_start_offset)
+    return None if start == NO_TRANSACTION else start
+
+
+def _producers(cluster: Cluster, partition: Partition) -> list[Message]:
+    cls = APIS[ApiKey.DESCRIBE_PRODUCERS].request
+    topic, number = partition
+    message = cls(topics=[cls.TopicRequest(name=topic, partition_indexes=[number])])
+    doing = f"describing the producers of {topic}-{number}"
+    answer = cluster.ask(message, doing, node=cluster.leader(partition))
+    (found,) = answer.topics[0].partitions
+    check_code(doing, found.error_code, found.error_message)
+    return list(found.active_producers)
+
+
+def find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """Open transactions older than the timeout that no coordinator would ever end."""
+    if arguments.partition is not None and arguments.topic is None:
+        raise UsageError("--partition needs --topic")
+    limit_ms = arguments.now_ms() - arguments.max_transaction_timeout * 60_000
+    old = [
+        each
+        for each in _open_transactions(cluster, arguments.topic, arguments.partition)
+        if each.producer.last_timestamp <= limit_ms
+    ]
+    listed = list_transactions(cluster.client) if old else ()
+    ids = {each.producer_id: each.transactional_id for each in listed}
+    rows: list[list[Any]] = []
+    for each in old:
+        producer = each.producer
+        name = ids.get(producer.producer_id)
+        if name is not None and _is_known(cluster, name, each):
+            continue
+        age_minutes = (arguments.now_ms() - producer.last_timestamp) // 60_000
+        row = [*each.partition, producer.producer_id, producer.producer_epoch]
+        row += [producer.coordinator_epoch, producer.current_txn_start_offset]
+        rows.append([*row, producer.last_timestamp, age_minutes])
+    headings = ["TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH"]
+    headings += ["START-OFFSET", "LAST-TIMESTAMP", "DURATION-MINUTES"]
+    return Output([Table("transactions", headings, rows)])
+
+
+def _open_transactions(
+    cluster: Cluster, topic: str | None, number: int | None
+) -> Iterator[OpenTransaction]:
+    cluster.load_topics(None if topic is None else [topic])
+    for name in cluster.topics() if topic is None else [topic]:
+        for each in cluster.partitions(name) if number is None else [number]:
+            for producer in _producers(cluster, (name, each)):
+                if producer.current_txn_start_offset != NO_TRANSACTION:
+                    yield OpenTransaction((name, each), producer)
+
+
+def _is_known(cluster: Cluster, transactional_id: str, found: OpenTransaction) -> bool:
+    """The coordinator has the partition in the transaction of this very producer epoch."""
+    known = describe_transaction(cluster.client, transactional_id)
+    if known is None or known.producer_id != found.producer.producer_id:
+        return False
+    same_epoch = known.producer_epoch >= found.producer.producer_epoch
+    return same_epoch and found.partition in known.partitions
+
+
+def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
+    """Write one abort marker, chosen by start offset or by the producer's own numbers."""
+    topic, number = partition = (arguments.topic, arguments.partition)
+    marker = _marker_ids(cluster, arguments, partition)
+    cls = APIS[ApiKey.WRITE_TXN_MARKERS].request
+    marker_class = cls.WritableTxnMarker
+    message = cls(
+        markers=[
+            marker_class(
+                producer_id=marker[0],
+                producer_epoch=marker[1],
+                coordinator_epoch=marker[2],
+                transaction_result=False,
+                topics=[
+                    marker_class.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])
+                ],
+            )
+        ]
+    )
+    doing = f"aborting the transaction of producer {marker[0]} in {topic}-{number}"
+    answer = cluster.ask(message, doing, node=cluster.leader(partition))
+    (result,) = answer.markers[0].topics[0].partitions
+    check_code(doing, result.error_code)
+    headings = ["TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "DONE"]
+    return Output([Table("transactions", headings, [[topic, number, *marker[:2], "aborted"]])])
+
+
+def _marker_ids(
+    cluster: Cluster, arguments: argparse.Namespace, partition: Partition
+) -> tuple[int, int, int]:
+    """(producer id, producer epoch, coordinator epoch). Raises UsageError, Refused."""
+    given = (arguments.producer_id, arguments.producer_epoch, arguments.coordinator_epoch)
+    if arguments.start_offset is None:
+        if None in given:
+            raise UsageError(
+                "transactions abort needs --start-offset, or all of --producer-id, "
+                "--producer-epoch and --coordinator-epoch"
+            )
+        return given
+    if given != (None, None, None):
+        raise UsageError("--start-offset goes without --producer-id and the epochs")
+    for each in _producers(cluster, partition):
+        if each.current_txn_start_offset == arguments.start_offset:
+            # A coordinator that never wrote here has no epoch yet; 0 is the least there is.
+            return each.producer_id, each.producer_epoch, max(0, each.coordinator_epoch)
+    topic, number = partition
+    raise Refused(
+        f"no transaction begins at --start-offset {arguments.start_offset} in {topic}-{number}"
+        " - see `transactions describe-producers`"
+    )
