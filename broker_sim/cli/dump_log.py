@@ -8,9 +8,11 @@ from typing import Any, BinaryIO
 
 from broker_sim.cli.dump_records import decode_control, decode_record
 from broker_sim.cli.dump_values import Damage, Item
-from broker_sim.server.decompression import decompress
+from broker_sim.server.codecs import CODECS
 from txnlog_spark.wire.records import (
+    COMPRESSION_MASK,
     HEADER_BYTES,
+    LENGTH_END,
     BatchHeader,
     Compression,
     CorruptBatch,
@@ -120,10 +122,7 @@ def _records(header: BatchHeader, batch: bytes) -> Iterator[Record]:
     if header.compression == Compression.NONE:
         yield from decode_records(batch, 0, header)
         return
-    try:
-        plain = decompress(header.compression, batch[HEADER_BYTES:])
-    except ValueError as error:
-        raise CorruptBatch(str(error)) from error
-    length = header.length - header.size_bytes + HEADER_BYTES + len(plain)
-    bare = header._replace(attributes=header.attributes & ~0x07, length=length)
+    plain = CODECS.plain_records(header, batch)
+    length = HEADER_BYTES - LENGTH_END + len(plain)
+    bare = header._replace(attributes=header.attributes & ~COMPRESSION_MASK, length=length)
     yield from decode_records(encode_header(bare) + plain, 0, bare)

@@ -1,0 +1,161 @@
+"""The commands' options and output: what is a usage error, how tables and JSON look."""
+
+from __future__ import annotations
+
+import json
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from broker_sim.__main__ import CLI_COMMANDS
+from broker_sim.__main__ import main as run_main
+from broker_sim.cli.arguments import UsageError, parse_pairs, parse_topic_partitions
+from broker_sim.cli.cluster import REMEDIES, refusal
+from broker_sim.cli.group_description import assigned_partitions
+from broker_sim.cli.group_offsets import parse_datetime
+from broker_sim.cli.main import COMMANDS, build_parser, main
+from broker_sim.cli.output import Output, Table
+from txnlog_spark.wire.errors import ErrorCode
+
+SERVER = ["--bootstrap-server", "127.0.0.1:1"]
+
+
+def test_columns_are_aligned_and_what_is_absent_is_a_dash():
+    table = Table("t", ["GROUP", "LAG"], [["a", None], ["longer", 12], ["", True]])
+    assert table.lines() == ["GROUP   LAG", "a       -", "longer  12", "-       true"]
+    assert Table("t", ["A", "B"], [[["x", 1], []]]).lines() == ["A    B", "x,1  -"]
+    assert Table("t", ["A"], []).lines() == ["A"]
+
+
+def test_json_keeps_types_and_names_columns_in_lower_case():
+    one = Table("groups", ["LOG-END-OFFSET", "HOST"], [[5, None]])
+    assert json.loads(Output([one]).json()) == [{"log_end_offset": 5, "host": None}]
+    two = Table("topics", ["TOPIC"], [])
+    assert json.loads(Output([one, two]).json()) == {
+        "groups": [{"log_end_offset": 5, "host": None}],
+        "topics": [],
+    }
+
+
+def test_what_was_refused_in_part_is_told_on_stderr_after_what_was_done(capsys):
+    done = Table("topics", ["TOPIC", "DONE"], [["a", "deleted"]])
+    assert Output([done], ["deleting topic 'b': NO"]).write(as_json=False) == 1
+    out, err = capsys.readouterr()
+    assert out == "TOPIC  DONE\na      deleted\n"
+    assert err == "broker_sim: deleting topic 'b': NO\n"
+    nothing = Table("topics", ["TOPIC"], [])
+    assert Output([nothing], ["NO"]).write(as_json=False) == 1
+    assert capsys.readouterr().out == ""
+    assert Output([nothing]).write(as_json=False) == 0
+
+
+def test_a_refusal_names_what_was_done_the_error_and_the_remedy():
+    text = refusal("deleting group 'g'", ErrorCode.NON_EMPTY_GROUP, "busy")
+    assert text == "deleting group 'g': NON_EMPTY_GROUP (busy) - stop the group's members first"
+    assert refusal("x", 999) == "x: ERROR_999"
+    assert all(text and not text.endswith(".") for text in REMEDIES.values())
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["orders"], [("orders", None)]),
+        (["orders:0,2", "a.b_c-d"], [("orders", [0, 2]), ("a.b_c-d", None)]),
+    ],
+)
+def test_topics_are_named_with_or_without_partitions(texts, found):
+    assert parse_topic_partitions("--topic", texts) == found
+
+
+@pytest.mark.parametrize("text", ["", ":0", "orders:", "orders:x", "orders:-1", "a/b", "a:0,"])
+def test_what_names_no_topic_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="--topic takes TOPIC or"):
+        parse_topic_partitions("--topic", [text])
+
+
+def test_pairs_may_hold_equal_signs_and_must_have_a_name():
+    assert parse_pairs("--config", ["a=b=c", " d = e "]) == {"a": "b=c", "d": "e"}
+    for text in ("a", "=b", ""):
+        with pytest.raises(UsageError, match="--config takes NAME=VALUE"):
+            parse_pairs("--config", [text])
+
+
+def test_times_are_utc_unless_they_say_another_zone():
+    assert parse_datetime("1970-01-01T00:00:01") == 1000
+    assert parse_datetime("1970-01-01T00:00:01Z") == 1000
+    assert parse_datetime("1970-01-01T01:00:01.5+01:00") == 1500
+    with pytest.raises(UsageError, match="--to-datetime"):
+        parse_datetime("yesterday")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create", *SERVER],
+        ["topics", "create", *SERVER, "--topic", "a", "--partitions", "0"],
+        ["topics", "list"],
+        ["topics"],
+        ["topics", "paint", *SERVER],
+        ["groups", "describe", *SERVER],
+        ["groups", "describe", *SERVER, "--group", "g", "--all-groups"],
+        ["groups", "reset-offsets", *SERVER, "--group", "g", "--topic", "t"],
+        ["groups", "reset-offsets", *SERVER, "--group", "g", "--to-latest"],
+        ["groups", "reset-offsets", *SERVER, "--group", "g", "--topic", "t", "--to-latest",
+         "--to-earliest"],
+        ["transactions", "abort", *SERVER, "--topic", "t"],
+        ["dump"],
+        ["dump", "x", "--offsets-decoder", "--transaction-log-decoder"],
+    ],
+)  # fmt: skip
+def test_wrong_options_end_with_code_2_and_name_what_is_wrong(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_main(arguments)
+    assert ended.value.code == 2
+    assert "usage: python -m broker_sim" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["topics", "list", "--bootstrap-server", "nowhere"], "--bootstrap-server nowhere"),
+        (["topics", "alter", *SERVER, "--topic", "a"], "--partitions, --config or"),
+        (["topics", "create", *SERVER, "--topic", "a", "--config", "b"], "--config takes"),
+        (["transactions", "find-hanging", *SERVER, "--partition", "1"], "--partition needs"),
+        (["transactions", "abort", *SERVER, "--topic", "t", "--partition", "0"], "--start-offset"),
+        (
+            ["transactions", "abort", *SERVER, "--topic", "t", "--partition", "0",
+             "--start-offset", "1", "--producer-id", "1"],
+            "goes without --producer-id",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_named_before_any_broker_is_asked(
+    arguments, says, capsys
+):
+    assert main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_broker_that_is_not_there_is_no_usage_error(capsys):
+    assert main(["topics", "list", *SERVER, "--timeout-ms", "200"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_every_command_is_named_where_people_look_for_it():
+    assert tuple(CLI_COMMANDS) == COMMANDS
+    text = build_parser().format_help()
+    assert all(command in text for command in COMMANDS)
+
+
+def member(data: bytes):
+    """A described member with this assignment."""
+    return SimpleNamespace(member_assignment=data)
+
+
+def test_a_members_partitions_are_read_and_other_protocols_are_none():
+    topic = struct.pack(">h", 2) + b"ab" + struct.pack(">iii", 2, 1, 0)
+    data = struct.pack(">hi", 1, 1) + topic + struct.pack(">i", -1)
+    assert assigned_partitions(member(data)) == [("ab", 0), ("ab", 1)]
+    for other in (b"", None, b"\0\1", b"connect says something", struct.pack(">hi", 1, 9)):
+        assert assigned_partitions(member(other)) == []
