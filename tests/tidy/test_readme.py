@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from readme_options import README, ROOT, with_options
 
+from broker_sim.cli.main import COMMANDS, build_parser
 from jobs import audit, consume_transform_produce, load_flights
 
 TEXT = README.read_text(encoding="utf-8")
@@ -48,6 +50,33 @@ def test_every_submitted_job_takes_the_arguments_shown(job: str) -> None:
     shown = [shlex.split(line) for line in commands if f"spark-submit {job}" in line]
     assert len(shown) == 1
     PARSERS[job](shown[0][2:])
+
+
+def test_every_command_shown_is_one_that_the_parser_takes() -> None:
+    lines = "".join(code_blocks("sh")).splitlines()
+    shown = [shlex.split(line)[3:] for line in lines if line.startswith("python -m broker_sim ")]
+    commands = [words for words in shown if words[0] in COMMANDS]
+    assert {words[0] for words in commands} == set(COMMANDS)
+    for words in commands:
+        build_parser().parse_args(words)
+
+
+def test_every_action_of_a_command_is_named() -> None:
+    actions = re.findall(r"`?(topics|groups|transactions) ([a-z-]+)", TEXT)
+    help_texts = {name: parser_of(name).format_help() for name in COMMANDS[:3]}
+    for command, help_text in help_texts.items():
+        (listed,) = re.findall(r"\{([a-z,-]+)\}\s", help_text)[:1]
+        assert {action for name, action in actions if name == command} >= set(listed.split(","))
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    (choices,) = [
+        action.choices
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return choices[command]
 
 
 def test_the_first_job_has_ten_lines_at_most_and_is_python() -> None:
