@@ -1,0 +1,234 @@
+"""The cleaner in a broker: when it runs, on what, and that it disturbs nobody."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import BrokerOnDisk, request, struct
+from support.compaction import keyed_batch
+
+from broker_sim.core.effects import Rename, TimerFired, WriteFile
+from broker_sim.core.log_cleaner import TIMER
+from txnlog_spark.wire import records
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "internal_segment_bytes": "400",
+    "min_cleanable_dirty_ratio": "0.01",
+    "delete_retention_ms": "0",
+}
+BACKOFF_MS = 15_000
+FILE = "cleaner-offset-checkpoint"
+
+
+@pytest.fixture
+def broker() -> BrokerOnDisk:
+    broker = BrokerOnDisk()
+    assert broker.create_topic("keyed", **COMPACTED).error_code == ErrorCode.NONE
+    return broker
+
+
+def put(broker: BrokerOnDisk, *pairs, topic: str = "keyed") -> None:
+    data = keyed_batch(list(pairs), timestamp=broker.now_ms)
+    assert broker.produce_bytes({(topic, 0): data})[0].error_code == ErrorCode.NONE
+
+
+def fill(broker: BrokerOnDisk, count: int, keys: int = 3, topic: str = "keyed") -> None:
+    for index in range(count):
+        put(broker, (f"k{index % keys}", f"v{index}" * 10), topic=topic)
+
+
+def consume(broker: BrokerOnDisk, topic: str = "keyed") -> list[tuple[int, str]]:
+    found, position = [], 0
+    while True:
+        part = broker.fetch(topic, position)
+        assert part.error_code == ErrorCode.NONE
+        if not part.records:
+            return found
+        for header, at in records.iter_batches(part.records):
+            decoded = records.decode_records(part.records, at, header)
+            found += [(r.record_offset, r.key.decode()) for r in decoded]
+            position = header.next_offset
+
+
+def test_a_compacted_topic_is_cleaned_after_the_backoff(broker):
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS - 1)
+    assert len(consume(broker)) == 30
+    broker.advance(1)
+    left = consume(broker)
+    log = broker.broker.state.partitions.get("keyed", 0)
+    active = max(int(n[:20]) for n in broker.disk.list("keyed-0") if n.endswith(".log"))
+    assert [offset for offset, _ in left if offset < active] == [active - 3, active - 2, active - 1]
+    assert broker.disk.read(FILE, 0, 100) == f"0\n1\nkeyed 0 {active}\n".encode()
+    assert log.log_end_offset == 30
+
+
+def test_requests_are_served_between_two_steps(broker):
+    broker = BrokerOnDisk({"log.cleaner.io.buffer.size": 300})
+    broker.create_topic("keyed", **COMPACTED)
+    fill(broker, 40)
+    broker.monotonic_ms = broker.timers[TIMER]
+    for at in range(30):
+        assert broker.timers[TIMER] <= broker.monotonic_ms
+        broker.step(TimerFired(TIMER))
+        put(broker, ("during", str(at)))
+        assert broker.fetch("keyed", 40 + at).high_watermark == 41 + at
+    assert consume(broker)[-1] == (69, "during")
+
+
+def test_reading_is_slowed_down_to_the_configured_rate():
+    broker = BrokerOnDisk(
+        {"log.cleaner.io.buffer.size": 1000, "log.cleaner.io.max.bytes.per.second": 1000}
+    )
+    broker.create_topic("keyed", **COMPACTED)
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    assert broker.timers[TIMER] > broker.monotonic_ms
+    swaps = [op for step in broker.steps for op in step.storage if isinstance(op, Rename)]
+    assert swaps == []
+    broker.advance(60_000)
+    assert len(consume(broker)) < 10
+
+
+def test_without_the_cleaner_nothing_is_compacted():
+    broker = BrokerOnDisk({"log.cleaner.enable": "false"})
+    broker.create_topic("keyed", **COMPACTED)
+    fill(broker, 30)
+    broker.advance(10 * BACKOFF_MS)
+    assert len(consume(broker)) == 30
+    assert TIMER not in broker.timers
+
+
+def test_the_dirtiest_log_is_cleaned_first(broker):
+    broker.create_topic("fresh", **COMPACTED)
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    fill(broker, 6)
+    fill(broker, 30, topic="fresh")
+    before = len(broker.steps)
+    broker.advance(BACKOFF_MS)
+    cleaned = [
+        trace.fields["log"]
+        for step in broker.steps[before:]
+        for trace in step.traces
+        if trace.kind == "log-cleaning"
+    ]
+    assert cleaned[:2] == ["fresh-0", "keyed-0"]
+
+
+def test_a_log_that_cannot_be_cleaned_is_left_alone_and_the_others_go_on(broker):
+    broker.create_topic("broken", **COMPACTED)
+    fill(broker, 30, topic="broken")
+    file = broker.disk._files["broken-0/" + "0" * 20 + ".log"]
+    file.content[70] ^= 1
+    fill(broker, 30)
+    broker.advance(3 * BACKOFF_MS)
+    assert len(consume(broker)) < 15
+    reasons = [
+        trace.fields["log"]
+        for step in broker.steps
+        for trace in step.traces
+        if trace.kind == "log-not-cleaned"
+    ]
+    assert reasons == ["broken-0"]
+
+
+def test_a_topic_deleted_while_it_is_cleaned_is_forgotten(broker):
+    fill(broker, 30)
+    broker.monotonic_ms = broker.timers.pop(TIMER)
+    broker.step(TimerFired(TIMER))  # chosen, not begun
+    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
+    message.topics = [struct(message, "DeleteTopicState", name="keyed", topic_id=None)]
+    assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
+    broker.advance(BACKOFF_MS)
+    assert not any(name.startswith("keyed") for name in broker.disk.list(""))
+    assert broker.disk.read(FILE, 0, 100) == b"0\n0\n"
+    broker.create_topic("keyed", **COMPACTED)
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    assert len(consume(broker)) < 15
+
+
+def test_a_restart_in_the_middle_loses_only_the_work(broker):
+    broker = BrokerOnDisk({"log.cleaner.io.buffer.size": 100})
+    broker.create_topic("keyed", **COMPACTED)
+    fill(broker, 30)
+    broker.monotonic_ms = broker.timers[TIMER]
+    for _ in range(45):
+        broker.step(TimerFired(TIMER))
+    left = [n for n in broker.disk.list("keyed-0") if n.endswith(".cleaned")]
+    broker.kill()
+    assert left
+    assert not [n for n in broker.disk.list("keyed-0") if n.endswith(".cleaned")]
+    broker.advance(BACKOFF_MS)
+    assert len(consume(broker)) < 15
+    broker.kill()
+    put(broker, ("k0", "after"))
+    assert consume(broker)[-1] == (30, "k0")
+
+
+def test_a_topic_that_was_compacted_once_may_have_gaps_for_ever(broker):
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    left = consume(broker)
+    message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, validate_only=False)
+    config = struct(
+        message, "AlterableConfig", name="cleanup.policy", config_operation=0, value="delete"
+    )
+    resource = struct(
+        message, "AlterConfigsResource", resource_type=2, resource_name="keyed", configs=[config]
+    )
+    message.resources = [resource]
+    assert broker.ask(message, 1).responses[0].error_code == ErrorCode.NONE
+    for name in broker.disk.list("keyed-0"):
+        if name.endswith((".index", "-checkpoint", ".timeindex")):
+            broker.disk._files.pop(f"keyed-0/{name}")
+    broker.kill()
+    assert consume(broker) == left
+
+
+def test_compact_and_delete_removes_old_segments_from_the_cleaners_timer(broker):
+    policy = COMPACTED | {"cleanup_policy": "compact,delete", "retention_ms": "1000"}
+    broker.create_topic("both", **policy)
+    fill(broker, 30, topic="both")
+    broker.advance(2 * BACKOFF_MS)
+    log = broker.broker.state.partitions.get("both", 0)
+    assert log.log_start_offset == log.log_end_offset == 30
+
+
+def test_a_record_without_a_key_is_refused_and_named(broker):
+    batch = records.encode_batch(
+        [records.Record(b"k", b"x", broker.now_ms), records.Record(None, b"x", broker.now_ms)]
+    )
+    result = broker.produce_bytes({("keyed", 0): batch})[0]
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert [e.batch_index for e in result.record_errors] == [1]
+    assert result.base_offset == -1
+
+
+def test_a_fetch_that_waits_is_not_woken_by_cleaning(broker):
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    assert not broker.broker.state.partitions.take_changed()
+
+
+def test_the_checkpoint_says_where_the_next_round_begins(broker):
+    fill(broker, 30)
+    broker.advance(BACKOFF_MS)
+    cleaned = broker.broker.state.partitions.cleaned.offsets["keyed", 0]
+    broker.kill()
+    assert broker.broker.state.partitions.cleaned.offsets == {("keyed", 0): cleaned}
+    fill(broker, 10)
+    before = len(broker.steps)
+    broker.advance(BACKOFF_MS)
+    started = [
+        trace.fields["first_dirty"]
+        for step in broker.steps[before:]
+        for trace in step.traces
+        if trace.kind == "log-cleaning"
+    ]
+    assert started == [cleaned]
+    writes = [op for s in broker.steps[before:] for op in s.storage if isinstance(op, WriteFile)]
+    assert FILE in [op.path for op in writes]

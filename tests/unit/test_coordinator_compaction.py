@@ -1,0 +1,190 @@
+"""Coordinators load in what their live ids take, however long their logs have been written."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import BrokerOnDisk, request, struct
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit
+from broker_sim.sim.disk import SimDisk
+from txnlog_spark.wire.messages import ApiKey
+
+SEGMENT_BYTES = 64 << 10
+CONFIG = {
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.segment.bytes": SEGMENT_BYTES,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.segment.bytes": SEGMENT_BYTES,
+    "log.cleaner.delete.retention.ms": 0,
+    "flush.on.commit": "false",
+}
+IDS = [f"id-{index}" for index in range(10)]
+UPDATES = 20_000
+STEP = 500
+CLEANED_MS = 60_000
+
+
+class CountingDisk(SimDisk):
+    """Counts the bytes that are read, by folder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_bytes: dict[str, int] = {}
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        data = super().read(path, position, length)
+        folder = path.split("/")[0]
+        self.read_bytes[folder] = self.read_bytes.get(folder, 0) + len(data)
+        return data
+
+
+@pytest.fixture
+def broker() -> BrokerOnDisk:
+    broker = BrokerOnDisk(CONFIG, disk=CountingDisk())
+    for key_type, key in ((0, "g"), (1, "t")):
+        broker.ask(request(ApiKey.FIND_COORDINATOR, key=key, key_type=key_type), 3)
+    return broker
+
+
+def drive(broker: BrokerOnDisk, act, count: int = UPDATES) -> None:
+    """`act(index, effects)` so often, several to a step."""
+    for start in range(0, count, STEP):
+        effects = Effects(broker.now_ms, broker.monotonic_ms)
+        for index in range(start, min(start + STEP, count)):
+            act(index, effects)
+        for operation in effects.storage:
+            broker.disk.apply(operation)
+
+
+def log_bytes(broker: BrokerOnDisk, folder: str) -> int:
+    names = [n for n in broker.disk.list(folder) if n.endswith(".log")]
+    return sum(broker.disk.size_bytes(f"{folder}/{n}") or 0 for n in names)
+
+
+def loaded_bytes(broker: BrokerOnDisk, folder: str, how: str) -> int:
+    """What the next start reads of the folder."""
+    if how == "stop":
+        broker.stop()
+    broker.disk.read_bytes.clear()
+    broker.start()
+    return broker.disk.read_bytes[folder]
+
+
+def transactions(broker: BrokerOnDisk) -> list[tuple]:
+    message = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=IDS)
+    return [
+        (t.transactional_id, t.error_code, t.producer_id, t.producer_epoch, t.transaction_state)
+        for t in broker.ask(message, 0).transaction_states
+    ]
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_the_transaction_log_is_as_large_as_its_live_ids(broker, how):
+    folder = "__transaction_state-0"
+
+    def init(index: int, effects: Effects) -> None:
+        result = broker.broker.state.transactions.init_producer_id(
+            IDS[index % len(IDS)], 60_000, effects
+        )
+        assert result.error == 0
+
+    drive(broker, init)
+    written = log_bytes(broker, folder)
+    assert written > 20 * SEGMENT_BYTES
+    before = transactions(broker)
+    assert {error for _, error, *_ in before} == {0}
+    broker.advance(CLEANED_MS)
+    assert loaded_bytes(broker, folder, how) < 5 * SEGMENT_BYTES
+    assert transactions(broker) == before
+
+
+def committed(broker: BrokerOnDisk) -> dict[str, list[tuple]]:
+    message = request(ApiKey.OFFSET_FETCH, require_stable=True)
+    message.groups = [
+        struct(message, "OffsetFetchRequestGroup", group_id=group, topics=None) for group in IDS
+    ]
+    return {
+        group.group_id: [
+            (p.partition_index, p.committed_offset, p.metadata)
+            for topic in group.topics
+            for p in topic.partitions
+        ]
+        for group in broker.ask(message, 8).groups
+    }
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
+    folder = "__consumer_offsets-0"
+    broker.create_topic("orders", 1)
+    groups = broker.broker.state.groups
+
+    def commit(index: int, effects: Effects) -> None:
+        offset = OffsetToCommit("orders", 0, index, -1, f"batch {index}")
+        wanted = OffsetCommit(group_id=IDS[index % len(IDS)], offsets=(offset,))
+        assert groups.offset_commit(wanted, effects)["orders", 0] == 0
+
+    drive(broker, commit)
+    assert log_bytes(broker, folder) > 20 * SEGMENT_BYTES
+    before = committed(broker)
+    assert before["id-9"] == [(0, UPDATES - 1, f"batch {UPDATES - 1}")]
+    broker.advance(CLEANED_MS)
+    assert loaded_bytes(broker, folder, how) < 5 * SEGMENT_BYTES
+    assert committed(broker) == before
+
+
+def test_offsets_of_transactions_are_the_same_after_compaction(broker):
+    """Committed, aborted and plain commits of one group, in turn, over several segments."""
+    broker.create_topic("orders", 4)
+    groups, txns = broker.broker.state.groups, broker.broker.state.transactions
+    effects = Effects(broker.now_ms, broker.monotonic_ms)
+    producer = txns.init_producer_id("t", 60_000, effects)
+    for operation in effects.storage:
+        broker.disk.apply(operation)
+    ids = {
+        "transactional_id": "t",
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+    }
+    for index in range(400):
+        if index % 3:
+            message = request(ApiKey.ADD_OFFSETS_TO_TXN, group_id="id-0", **ids)
+            assert broker.ask(message, 3).error_code == 0
+            message = request(
+                ApiKey.TXN_OFFSET_COMMIT, group_id="id-0", generation_id=-1, member_id="", **ids
+            )
+            part = struct(
+                message,
+                "TxnOffsetCommitRequestPartition",
+                partition_index=index % 4,
+                committed_offset=index,
+                committed_leader_epoch=-1,
+                committed_metadata="t" * 100,
+            )
+            message.topics = [
+                struct(message, "TxnOffsetCommitRequestTopic", name="orders", partitions=[part])
+            ]
+            assert broker.ask(message, 3).topics[0].partitions[0].error_code == 0
+            message = request(ApiKey.END_TXN, committed=index % 3 == 1, **ids)
+            assert broker.ask(message, 3).error_code == 0
+        else:
+            effects = Effects(broker.now_ms, broker.monotonic_ms)
+            offset = OffsetToCommit("orders", index % 4, index, -1, "p" * 100)
+            groups.offset_commit(OffsetCommit(group_id="id-0", offsets=(offset,)), effects)
+            for operation in effects.storage:
+                broker.disk.apply(operation)
+    before, bytes_before = committed(broker), log_bytes(broker, "__consumer_offsets-0")
+    assert len(before["id-0"]) == 4
+    for _ in range(3):
+        broker.advance(CLEANED_MS)
+        broker.kill()
+        assert committed(broker) == before
+    assert log_bytes(broker, "__consumer_offsets-0") < bytes_before
+
+
+def test_internal_topics_are_compacted_from_the_start(broker):
+    for topic in ("__transaction_state", "__consumer_offsets"):
+        log = broker.broker.state.partitions.get(topic, 0)
+        assert log.config.compacts
+        assert not log.config.deletes
