@@ -231,6 +231,8 @@ class PartitionTable:
         if not 0 <= before_offset <= log.high_watermark:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1
         if log.increase_log_start(before_offset, effects):
+            # So the log never ends below its start: if it does, one of the two is damaged.
+            self.flush([log], effects)
             self._log_starts.put({(log.topic, log.partition): log.log_start_offset}, effects)
             log.remove_below_start(effects)
             self.changed.add((log.topic, log.partition))

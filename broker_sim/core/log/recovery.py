@@ -72,9 +72,8 @@ def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> Loa
 def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -> LoadedLog:
     """The log of the folder, its files repaired through `effects`.
 
-    A log that ends below `log_start_offset` lost what was not flushed, and all it has was deleted
-    by DeleteRecords: it begins anew there, so that no offset is used twice (Kafka's `LogLoader`).
-    Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `Trust`).
+    Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `Trust`), also
+    where the log ends below its start: DeleteRecords flushes before it moves the start.
     """
     names = storage.list(folder.directory)
     bases = offsets_of(names, LOG_SUFFIX)
@@ -93,9 +92,10 @@ def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -
     snapshots = _load_producers(loading, offsets_of(names, SNAPSHOT_SUFFIX), recovery_point)
     active = loading.segments[-1]
     if active.next_offset < log_start_offset:
-        effects.trace("log-below-start", log=folder.directory, start_offset=log_start_offset)
-        effects.storage.append(Delete(folder.directory))
-        return create_log(folder, effects, base_offset=log_start_offset)
+        raise DamagedLog(
+            f"{folder.directory} ends at offset {active.next_offset}, below its log start "
+            f"{log_start_offset} in log-start-offset-checkpoint: one of the two is damaged"
+        )
     log_start_offset = max(log_start_offset, loading.segments[0].base_offset)
     _store_epochs(loading, log_start_offset)
     return LoadedLog(

@@ -1,0 +1,251 @@
+"""Which part of a log is compacted, into which segments, and in which steps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support.compaction import COMPACTED, CompactedLog, keyed_batch
+from support.log_build import NOW_MS
+
+from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
+from broker_sim.core.log.cleaning import CannotClean, CleanerLimits
+from broker_sim.core.log.compression import Codecs
+from txnlog_spark.wire import records
+from txnlog_spark.wire.records import CorruptBatch, parse_header
+
+
+@pytest.fixture
+def log() -> CompactedLog:
+    return CompactedLog()
+
+
+def compact(log: CompactedLog) -> None:
+    """Close the active segment and clean, with something after it that stays dirty."""
+    log.roll()
+    assert log.clean()
+    log.check()
+
+
+def headers(log: CompactedLog) -> list[records.BatchHeader]:
+    return [header for header, _ in log.batches()]
+
+
+def bases(log: CompactedLog) -> list[int]:
+    return [int(n[:20]) for n in log.disk.list("t-0") if n.endswith(".log")]
+
+
+# --------------------------------------------------------------------------- what may be cleaned
+
+
+def plan_of(log: CompactedLog, **config):
+    log.log.config = dataclasses.replace(COMPACTED, **config)
+    return log.log.find_cleanable(log.cleaned_to, log.now_ms)
+
+
+def test_the_active_segment_is_never_cleaned(log):
+    log.put(("a", "1"))
+    assert plan_of(log).end_offset == 0
+    assert not log.clean()
+
+
+def test_a_log_is_due_when_its_dirty_part_is_over_the_ratio(log):
+    log.put(("a", "1"))
+    compact(log)
+    log.put(("b", "1"))
+    log.roll()
+    plan = plan_of(log)
+    assert (plan.first_dirty_offset, plan.end_offset) == (1, 2)
+    assert plan.dirty_ratio == 0.5
+    assert not plan.is_due(dataclasses.replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
+    assert plan.is_due(dataclasses.replace(COMPACTED, min_cleanable_dirty_ratio=0.49))
+
+
+def test_records_younger_than_the_minimum_lag_stay_dirty(log):
+    log.put(("a", "1"))
+    log.roll()
+    log.now_ms += 500
+    log.put(("a", "2"))
+    log.roll()
+    assert plan_of(log, min_compaction_lag_ms=500).end_offset == 1
+    assert plan_of(log, min_compaction_lag_ms=501).end_offset == 0
+    assert plan_of(log, min_compaction_lag_ms=0).end_offset == 2
+
+
+def test_a_log_over_the_maximum_lag_is_due_whatever_its_ratio(log):
+    log.put(("a", "1"))
+    log.roll()
+    log.now_ms += 501
+    config = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}
+    assert plan_of(log, **config).is_due(log.log.config)
+    log.now_ms -= 1
+    assert not plan_of(log, **config).is_due(log.log.config)
+
+
+def test_the_maximum_lag_rolls_the_active_segment_too(log):
+    log.log.config = dataclasses.replace(COMPACTED, max_compaction_lag_ms=100)
+    log.put(("a", "1"))
+    log.now_ms += 101
+    log.put(("a", "2"))
+    assert bases(log) == [0, 1]
+
+
+def test_a_checkpoint_outside_the_log_counts_for_nothing(log):
+    log.put(("a", "1"))
+    log.put(("a", "2"))
+    log.roll()
+    log.cleaned_to = 99
+    assert plan_of(log).first_dirty_offset == 0
+    assert log.clean()
+    assert log.cleaned_to == 2
+
+
+# --------------------------------------------------------------------------- segments and steps
+
+
+def test_small_segments_become_one_as_large_as_a_segment_may_be(log):
+    for index in range(12):
+        log.put((f"k{index}", "v" * 40))
+        log.roll()
+    size_bytes = len(keyed_batch([("k0", "v" * 40)], timestamp=NOW_MS))
+    per_segment = COMPACTED.segment_bytes // size_bytes
+    log.clean()
+    assert bases(log) == [*range(0, 12, per_segment), 12]
+    log.check()
+    found = headers(log)
+    assert [h.base_offset for h in found] == list(range(12))
+
+
+def test_a_segment_of_which_nothing_is_left_ends_where_the_next_begins(log):
+    for _ in range(4):
+        log.put(("a", "v" * 400))
+        log.roll()
+    log.clean()
+    log.check()
+    assert [(h.base_offset, h.record_count) for h in headers(log)] == [
+        (0, 0), (1, 0), (2, 0), (3, 1)
+    ]  # fmt: skip
+    log.put(("a", "new"))
+    compact(log)
+    assert headers(log)[0].last_offset == bases(log)[1] - 1
+
+
+def test_a_full_map_cleans_a_part_and_the_next_round_goes_on(log):
+    for index in range(20):
+        log.put((f"k{index % 10}", str(index)))
+    log.roll()
+    rounds = 0
+    while log.clean(CleanerLimits(1 << 20, 4)):
+        rounds += 1
+        log.check()
+    assert rounds > 2
+    assert len(log.consume_pairs()) == 10
+
+
+def test_a_batch_with_more_keys_than_the_map_holds_cannot_be_cleaned(log):
+    log.put(*((f"k{index}", "v") for index in range(5)))
+    log.roll()
+    with pytest.raises(CannotClean, match="more than 4 keys"):
+        log.clean(CleanerLimits(1 << 20, 4))
+
+
+def test_a_step_reads_no_more_than_it_may_and_others_append_in_between(log):
+    for index in range(30):
+        log.put((f"k{index % 3}", "v" * 100))
+    log.roll()
+    batch_bytes = len(keyed_batch([("k0", "v" * 100)], timestamp=NOW_MS))
+    cleaning = log.begin_cleaning(CleanerLimits(2 * batch_bytes, 100))
+    steps, is_done = 0, False
+    while not is_done:
+        effects = log.effects()
+        is_done = cleaning.step(effects)
+        written = sum(len(op.data) for op in effects.storage if isinstance(op, Append))
+        assert written <= 3 * batch_bytes + 200
+        log.carry_out(effects)
+        log.put(("during", str(steps)))
+        log.check()
+        steps += 1
+    assert steps >= 30
+    log.cleaned_to = cleaning.end_offset
+    log.check()
+
+
+def test_the_swap_flushes_first_and_renames_the_log_file_before_its_indexes(log):
+    log.put(("a", "1"))
+    log.put(("b", "2"))
+    log.roll()
+    cleaning = log.begin_cleaning()
+    effects = log.effects()
+    while not cleaning.step(effects):
+        pass
+    stem = "t-0/" + "0" * 20
+    names = (".log", ".index", ".timeindex")
+    ops = effects.storage
+    flush = ops.index(Flush(tuple(f"{stem}{name}.cleaned" for name in names)))
+    swaps = [Rename(f"{stem}{n}.cleaned", f"{stem}{n}.swap") for n in names]
+    places = [Rename(f"{stem}{n}.swap", f"{stem}{n}") for n in names]
+    order = [flush, *map(ops.index, swaps), ops.index(Delete(f"{stem}.log")),
+             *map(ops.index, places)]  # fmt: skip
+    assert order == sorted(order)
+
+
+def test_a_round_given_up_leaves_no_file_behind(log):
+    for index in range(10):
+        log.put((f"k{index}", "v" * 30))
+    log.roll()
+    cleaning = log.begin_cleaning(CleanerLimits(1, 100))
+    while not log.disk_names():
+        effects = log.effects()
+        assert not cleaning.step(effects)
+        log.carry_out(effects)
+    assert cleaning.is_valid
+    log.log.config = dataclasses.replace(COMPACTED, cleanup_policy="delete")
+    assert not cleaning.is_valid
+    effects = log.effects()
+    cleaning.abandon(effects)
+    log.carry_out(effects)
+    assert log.disk_names() == []
+    log.check()
+
+
+def test_a_round_ends_when_its_segments_are_removed(log):
+    log.log.config = dataclasses.replace(COMPACTED, cleanup_policy="compact,delete")
+    for index in range(10):
+        log.put((f"k{index}", "v" * 100))
+    log.roll()
+    cleaning = log.begin_cleaning(CleanerLimits(1, 100))
+    effects = log.effects()
+    cleaning.step(effects)
+    assert log.log.increase_log_start(8, effects)
+    assert log.log.remove_below_start(effects)
+    assert not cleaning.is_valid
+
+
+def test_damage_in_the_log_stops_the_cleaner(log):
+    log.put(("a", "1"))
+    log.put(("a", "2"))
+    log.roll()
+    file = log.disk._files["t-0/" + "0" * 20 + ".log"]
+    file.content[-1] ^= 1
+    with pytest.raises(CorruptBatch):
+        log.clean()
+
+
+def test_codecs_that_are_not_there_are_named():
+    header = parse_header(keyed_batch([("a", "1")], timestamp=0))._replace(attributes=4)
+    with pytest.raises(CorruptBatch, match="without a codec"):
+        Codecs().plain_records(header, b"")
+    broken = Codecs(decompress=lambda codec, data: bytes([int("x")]))
+    with pytest.raises(CorruptBatch, match="invalid literal"):
+        broken.plain_records(header, bytes(200))
+
+
+def test_effects_of_one_step_go_into_its_own_collector(log):
+    log.put(("a", "1"))
+    log.roll()
+    cleaning = log.begin_cleaning()
+    first, second = log.effects(), Effects(log.now_ms, 0)
+    assert not cleaning.step(first)
+    assert cleaning.step(second)
+    assert first.storage
+    assert not second.storage
