@@ -1,309 +1,300 @@
-"""The transaction coordinator beside a dumb model: same answers, in any order, over crashes.
+"""A whole broker beside a dumb reference: same answers, same records, in any order, over restarts.
 
-The model is written from KAFKA_RULES as plain if-chains over one transactional id; it knows no
-record, no log, no marker. Beside the answers, what must hold of the logs holds after every rule:
-one decision per transaction on all partitions, epochs that never fall or reach a client at 32767.
+The reference (`support.transaction_reference`) is written from Kafka's rules and knows no record,
+log or effect. Several transactional ids share partitions and groups; some begin near their last
+epoch, by what is in the log. Markers are refused for a while, time passes, the broker restarts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.broker_build import BrokerOnDisk, request, struct
+from support.hanging import list_transactions
+from support.raw import RawProducer, fetch_offsets
+from support.transaction_presets import INTERNAL_CLIENT_ID, LOG_TOPIC, Preset, preset_batch
+from support.transaction_reference import LAST, Identity, Reference, Txn
 
-from broker_sim.core.transaction.metadata import TransactionMetadata
-from broker_sim.core.transaction.results import ProducerIdResult
-from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
+from broker_sim.core.coordinator.runtime import partition_for
+from broker_sim.core.transaction import TransactionState
+from txnlog_spark.wire.errors import ErrorCode, error_name
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import iter_batches
 
-E = ErrorCode
-LAST = 32766
-TIMEOUT_MS = 40_000
-PARTITIONS = [("a", 0), ("b", 0), ("c", 0)]
-SETTLED = ("Empty", "CompleteCommit", "CompleteAbort")
+NAMES = ("alpha", "beta", "gamma")
+GROUPS = ("g", "h")
+TOPIC = "data"
+PLACES = ((TOPIC, 0), (TOPIC, 1))
+TIMEOUT_MS, ABORT_MS, EXPIRE_MS, IDLE_MS, RETRY_MS = 5_000, 1_000, 5_000, 30_000, 100
+CONFIG = {
+    "transaction.state.log.num.partitions": 1,
+    "offsets.topic.num.partitions": 2,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_MS,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": EXPIRE_MS,
+    "transactional.id.expiration.ms": IDLE_MS,
+}
+STATES = {"Empty": TransactionState.EMPTY, "Ongoing": TransactionState.ONGOING,
+          "CompleteCommit": TransactionState.COMPLETE_COMMIT}  # fmt: skip
 
-
-@dataclass
-class Model:
-    """What Kafka would hold of `t`. `blocked`: markers wait, so a transition is pending."""
-
-    server_version: int
-    pid: int = -1
-    epoch: int = -1
-    last_epoch: int = -1
-    previous_pid: int = -1
-    state: str = "none"
-    blocked: bool = False
-    prepared: tuple[int, int] = (-1, -1)
-    started_ms: int = 0
-    partitions: frozenset = frozenset()
-
-    def init(self, expected: tuple[int, int] | None) -> tuple[ErrorCode, str]:
-        """(error, what happens: new / rotate / bump / retry / fence)."""
-        if self.state == "none":
-            return E.NONE, "new"
-        if self.blocked:
-            return E.CONCURRENT_TRANSACTIONS, ""
-        known = expected is None or expected[0] == self.pid
-        if not known and not (expected[0] == self.previous_pid and expected[1] >= LAST):
-            return E.PRODUCER_FENCED, ""
-        if self.state == "Ongoing":
-            return E.CONCURRENT_TRANSACTIONS, "fence"
-        wanted = None if expected is None else expected[1]
-        if self.epoch >= LAST and wanted in (None, self.epoch):
-            return E.NONE, "rotate"
-        if self.epoch >= LAST:
-            return E.UNKNOWN_SERVER_ERROR, ""
-        if wanted in (None, self.epoch):
-            return E.NONE, "bump"
-        if wanted == self.last_epoch:
-            return E.NONE, "retry"
-        return E.PRODUCER_FENCED, ""
-
-    def add(self, pid: int, epoch: int) -> ErrorCode:
-        """AddPartitionsToTxn."""
-        if self.state == "none":
-            return E.INVALID_PRODUCER_ID_MAPPING
-        if self.blocked:
-            return E.CONCURRENT_TRANSACTIONS
-        if pid != self.pid:
-            return E.INVALID_PRODUCER_ID_MAPPING
-        return E.NONE if epoch == self.epoch else E.PRODUCER_FENCED
-
-    def end_v1(self, pid: int, epoch: int, commit: bool) -> tuple[ErrorCode, str]:
-        """EndTxn below version 5."""
-        # Version 1 looks at the identity first, and that is still the one of PREPARE.
-        stored_pid, stored_epoch = self.prepared if self.blocked else (self.pid, self.epoch)
-        if self.state == "none" or pid != stored_pid:
-            return E.INVALID_PRODUCER_ID_MAPPING, ""
-        if epoch != stored_epoch:
-            return E.PRODUCER_FENCED, ""
-        if self.blocked:
-            return E.CONCURRENT_TRANSACTIONS, ""
-        if self.state == "Ongoing":
-            return E.NONE, "decide"
-        same = self.state == ("CompleteCommit" if commit else "CompleteAbort")
-        return (E.NONE if same else E.INVALID_TXN_STATE), ""
-
-    def end_v2(self, pid: int, epoch: int, commit: bool) -> tuple[ErrorCode, str]:
-        """EndTxn from version 5 on."""
-        if self.state == "none":
-            return E.INVALID_PRODUCER_ID_MAPPING, ""
-        if self.blocked:
-            return E.CONCURRENT_TRANSACTIONS, ""
-        overflow = pid == self.previous_pid and epoch == LAST and self.epoch == 0
-        if pid != self.pid and not overflow:
-            return E.INVALID_PRODUCER_ID_MAPPING, ""
-        retry = overflow or self.epoch == epoch + 1
-        if self.state in ("Empty", "Ongoing"):
-            if epoch != self.epoch:
-                return E.PRODUCER_FENCED, ""
-        elif not retry and epoch != self.epoch:
-            return E.PRODUCER_FENCED, ""
-        if self.state == "Ongoing" or (not commit and not retry):
-            return E.NONE, "decide"
-        same = self.state == ("CompleteCommit" if commit else "CompleteAbort")
-        return (E.NONE, "retry") if retry and same else (E.INVALID_TXN_STATE, "")
-
-    def decided(self, commit: bool, *, bump: bool, rotated_pid: int | None, blocked: bool) -> None:
-        """A transaction was decided; `rotated_pid` when it used up the epoch."""
-        previous = self.pid
-        if rotated_pid is not None:
-            self.last_epoch, self.pid, self.epoch = self.epoch, rotated_pid, 0
-        elif bump:
-            self.last_epoch, self.epoch = self.epoch, self.epoch + 1
-        self.prepared = (previous, LAST + 1) if rotated_pid is not None else (self.pid, self.epoch)
-        self.previous_pid = previous
-        self.blocked = blocked
-        name = "Commit" if commit else "Abort"
-        self.state = f"Prepare{name}" if blocked else f"Complete{name}"
-
-    def unblocked(self) -> None:
-        """The last marker is written."""
-        if self.blocked:
-            self.blocked = False
-            self.state = self.state.replace("Prepare", "Complete")
-
-
-def _can_hold(pid: int, epoch: int) -> bool:
-    """Whether a client may have been given these: 32767 is for fencing alone."""
-    return pid >= 0 and 0 <= epoch <= LAST
+names = st.sampled_from(("alpha", "alpha", "alpha", "beta", "gamma"))
+places = st.sampled_from(PLACES)
+holders = st.tuples(
+    st.sampled_from((0, 0, 0, 0, 0, 1, 2, -1)), st.sampled_from((0, 0, 0, 0, 0, 0, -1, 1))
+)
+"""(which identity: 0 the newest, 1 and 2 older, -1 a stranger's; what is added to its epoch)"""
+presets = st.one_of(
+    st.none(),
+    st.tuples(st.sampled_from((0, LAST - 2, LAST - 1, LAST, LAST + 1)), st.sampled_from([*STATES])),
+)
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Random requests, refusals, time and crashes on one transactional id."""
+    """Random requests, refusals, time and restarts."""
 
-    @initialize(version=st.sampled_from([1, 2]), epoch=st.sampled_from([-1, 0, 32762, 32765]))
-    def begin(self, version: int, epoch: int) -> None:
-        self.config = ONE if version == 2 else ONE_V1
-        self.model = Model(version)
-        host = MemoryHost()
-        if epoch >= 0:
-            host = MemoryHost.holding(
-                TransactionMetadata("t", 5, epoch, TIMEOUT_MS, TransactionState.EMPTY, NOW_MS)
-            )
-            self.model.pid, self.model.epoch, self.model.state = 5, epoch, "Empty"
-        for partition in PARTITIONS:
-            host.create(*partition)
-        self.world = World(self.config, host=host)
+    @initialize(version=st.sampled_from((1, 2)), found=st.tuples(presets, presets, presets))
+    def begin(self, version: int, found: tuple) -> None:
+        self.model = Reference(version)
+        self.broker = BrokerOnDisk(CONFIG | {"transaction.version": version})
+        self.broker.create_topic(TOPIC, 2)
+        for key, key_type in ((NAMES[0], 1), (GROUPS[0], 0)):
+            message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
+            self.broker.ask(message, 4)
+        for group in GROUPS:
+            place = ("__consumer_offsets", partition_for(group, 2))
+            self.model.group_place[group] = place
+        self.given: dict[str, list[Identity]] = {name: [] for name in NAMES}
+        self.model.now_ms = self.broker.now_ms
+        for name, preset in zip(NAMES, found, strict=True):
+            if preset is not None:
+                self._preset(name, *preset)
+        self.broker.kill()
+        self.model.restart()
+        self._started()
 
-    def _holder(self, which: str) -> tuple[int, int]:
-        model = self.model
-        return {
-            "current": (model.pid, model.epoch),
-            "last": (model.pid, model.last_epoch),
-            "before": (model.pid, model.epoch - 1),
-            "previous": (model.previous_pid, LAST),
-            "stranger": (model.pid + 7, model.epoch),
-            "future": (model.pid, model.epoch + 3),
-        }[which]
+    def _preset(self, name: str, epoch: int, state: str) -> None:
+        idempotent = RawProducer(self.broker, retries=False)
+        assert idempotent.init() == "NONE"
+        pid = self.model.new_pid()
+        assert idempotent.identity == (pid, 0)
+        of = PLACES[:1] if state == "Ongoing" else ()
+        preset = Preset(name, epoch, STATES[state], of, TIMEOUT_MS, client_version=0)
+        batch = preset_batch(preset, pid, self.model.now_ms)
+        self.broker.client_id = INTERNAL_CLIENT_ID
+        self.broker.produce_bytes({(LOG_TOPIC, 0): batch})
+        self.broker.client_id = "test"
+        now_ms = self.model.now_ms
+        self.model.txns[name] = Txn(
+            pid, epoch, previous_pid=pid, state=state, timeout_ms=TIMEOUT_MS, started_ms=now_ms,
+            updated_ms=now_ms, places=set(of),
+        )  # fmt: skip
+        self.given[name].append((pid, epoch))
 
-    holders = st.sampled_from(
-        ["current"] * 5 + ["last", "before", "previous", "stranger", "future"]
-    )
+    def _started(self) -> None:
+        """The sweeps count from the start, and markers go through the refusals."""
+        self.started_ms = self.broker.now_ms
+        host = self.broker.broker._state.host
+        append = host.append_marker
 
-    @rule(which=st.one_of(st.none(), holders))
-    def init(self, which: str | None) -> None:
-        expected = None if which is None else self._holder(which)
-        if expected is not None and not _can_hold(*expected):
-            return
-        more = {}
-        if expected is not None:
-            more = {"producer_id": expected[0], "producer_epoch": expected[1]}
-        model = self.model
-        error, happens = model.init(expected)
-        before = model.epoch
-        answer = self.world.init(timeout_ms=TIMEOUT_MS, **more)
-        assert answer.error is error, (happens, answer)
-        if happens == "fence":
-            self._after_fence()
-        elif happens in ("new", "rotate"):
-            keeps = expected is not None and happens == "rotate"
-            model.previous_pid = answer.producer_id if happens == "new" else model.pid
-            model.pid, model.epoch = answer.producer_id, 0
-            model.last_epoch, model.state = (before if keeps else -1), "Empty"
-            assert answer.producer_epoch == 0
-        elif happens:
-            if happens == "bump":
-                model.last_epoch = before if expected is not None else -1
-                model.epoch += 1
-            model.previous_pid, model.state = model.pid, "Empty"
-            assert (answer.producer_id, answer.producer_epoch) == (model.pid, model.epoch)
-        if happens and happens != "fence":
-            model.partitions = frozenset()
+        def refusing(topic: str, partition: int, *args: Any, **more: Any) -> ErrorCode:
+            if (topic, partition) in self.model.refused:
+                return ErrorCode.NOT_ENOUGH_REPLICAS
+            return append(topic, partition, *args, **more)
 
-    def _after_fence(self) -> None:
-        model = self.model
-        v2 = model.server_version == 2
-        rotates = v2 and model.epoch >= LAST
-        described = self.world.transactions.describe("t")
-        blocked = bool(model.partitions & set(self.world.host.refusals))
-        pid = described.producer_id
-        if rotates and blocked:
-            pid = self.world.transactions._manager.find("t").entries["t"].pending.producer_id
-        model.decided(False, bump=True, rotated_pid=pid if rotates else None, blocked=blocked)
-        if not v2:
-            model.last_epoch = -1
+        host.append_marker = refusing
 
-    @rule(which=holders, partition=st.sampled_from(PARTITIONS), version=st.sampled_from([0, 2]))
-    def add(self, which: str, partition, version: int) -> None:
-        pid, epoch = self._holder(which)
-        if not _can_hold(pid, epoch):
-            return
-        error = self.model.add(pid, epoch)
-        ids = ProducerIdResult(E.NONE, pid, epoch)
-        assert self.world.begin(ids, partition, version=version) is error
-        if error is E.NONE:
-            model = self.model
-            if model.state != "Ongoing":
-                model.started_ms, model.partitions = self.world.now_ms, frozenset()
-            if partition not in model.partitions:
-                model.previous_pid = model.pid
-            model.state, model.partitions = "Ongoing", model.partitions | {partition}
-            self.world.produce(ids, *partition)
+    def _holder(self, name: str, holder: tuple[int, int]) -> tuple[RawProducer, Identity]:
+        which, drift = holder
+        given = self.given[name] or [(0, 0)]
+        pid, epoch = given[max(-1 - max(which, 0), -len(given))]
+        held = (pid + 10**6 * (which < 0), min(max(epoch + drift, 0), LAST + 1))
+        return RawProducer(self.broker, name, *held, retries=False), held
 
-    @rule(which=holders, commit=st.booleans(), version=st.sampled_from([0, 2]))
-    def end(self, which: str, commit: bool, version: int) -> None:
-        model = self.model
-        pid, epoch = self._holder(which)
-        if (version == 2 and model.server_version == 1) or not _can_hold(pid, epoch):
-            return
-        decide = model.end_v2 if version == 2 else model.end_v1
-        error, happens = decide(pid, epoch, commit)
-        ids = ProducerIdResult(E.NONE, pid, epoch)
-        answer = self.world.end(ids, commit=commit, version=version)
-        assert answer.error is error, (model, answer)
-        if happens == "decide":
-            rotates = version == 2 and model.epoch >= LAST
-            touched = model.partitions if model.state == "Ongoing" else frozenset()
-            blocked = bool(touched & set(self.world.host.refusals))
-            rotated = answer.producer_id if rotates else None
-            model.decided(commit, bump=version == 2, rotated_pid=rotated, blocked=blocked)
-        if error is E.NONE and version == 2:
-            assert (answer.producer_id, answer.producer_epoch) == (model.pid, model.epoch)
+    def _give(self, name: str, identity: Identity) -> None:
+        assert 0 <= identity[1] <= LAST, "32767 is nobody's"
+        if identity in self.given[name]:
+            self.given[name].remove(identity)
+        self.given[name].append(identity)
 
-    @rule(partition=st.sampled_from(PARTITIONS))
-    def refuse(self, partition) -> None:
-        self.world.host.refusals[partition] = E.NOT_ENOUGH_REPLICAS
+    # ------------------------------------------------------------ requests
+
+    @rule(name=names, holder=st.one_of(st.none(), st.none(), holders))
+    def init(self, name: str, holder: tuple[int, int] | None) -> None:
+        producer, held = self._holder(name, holder or (0, 0))
+        expected = self.model.init(name, TIMEOUT_MS, held if holder else None)
+        error = producer.init(TIMEOUT_MS, resume=holder is not None)
+        assert error == expected[0]
+        if error == "NONE":
+            assert producer.identity == expected[1]
+            self._give(name, producer.identity)
+
+    @rule(name=names, holder=holders, of=st.sampled_from([PLACES[:1], PLACES[1:], PLACES]))
+    def add(self, name: str, holder: tuple[int, int], of: tuple) -> None:
+        producer, held = self._holder(name, holder)
+        expected = self.model.add(name, held, set(of), 0)
+        assert producer.add_partitions(TOPIC, *(partition for _, partition in of)) == expected
+
+    @rule(name=names, holder=holders, group=st.sampled_from(GROUPS))
+    def add_offsets(self, name: str, holder: tuple[int, int], group: str) -> None:
+        producer, held = self._holder(name, holder)
+        expected = self.model.add(name, held, {self.model.group_place[group]}, 0)
+        assert producer.add_offsets(group) == expected
+
+    @rule(
+        name=names, holder=holders, place=places, version=st.sampled_from((10, 11, 12, 12)),
+        wanted=st.sampled_from(("next", "next", "next", "again", "gap", "zero")),
+    )  # fmt: skip
+    def produce(self, name: str, holder: tuple[int, int], place, version: int, wanted: str) -> None:
+        producer, held = self._holder(name, holder)
+        known = self.model.producers.get(place, {}).get(held[0])
+        last = known.last if known and known.epoch == held[1] else None
+        first = last[1] + 1 if last else 0
+        first = {"gap": first + 3, "zero": 0}.get(wanted, first)
+        # Of an older batch it depends on the restarts whether it is still known as a duplicate.
+        span = last if wanted in ("again", "zero") and last else (first, first + 1)
+        expected = self.model.produce(name, held, place, span, version)
+        batch = producer.batch("x", "y", sequence=span[0])
+        assert producer.produce_bytes(*place, batch, version) == expected
+
+    @rule(
+        name=names, holder=holders, group=st.sampled_from(GROUPS),
+        version=st.sampled_from((3, 4, 5, 5)), offset=st.integers(0, 99),
+    )  # fmt: skip
+    def commit_offset(
+        self, name: str, holder: tuple[int, int], group: str, version: int, offset: int
+    ) -> None:
+        producer, held = self._holder(name, holder)
+        expected = self.model.commit_offset(name, held, group, offset, version)
+        assert producer.commit_offset(group, TOPIC, 0, offset, version=version) == expected
+
+    @rule(name=names, holder=holders, commit=st.booleans(), version=st.sampled_from((1, 4, 5, 5)))
+    def end(self, name: str, holder: tuple[int, int], commit: bool, version: int) -> None:
+        producer, held = self._holder(name, holder)
+        expected, identity = self.model.end(name, held, commit, version)
+        if version < 2 and expected == "PRODUCER_FENCED":
+            expected = "INVALID_PRODUCER_EPOCH"
+        assert producer.end(commit=commit, version=version) == expected
+        if expected == "NONE" and version >= 5:
+            assert producer.identity == identity
+            if held[1] <= LAST:
+                self._give(name, identity)
+
+    # ------------------------------------------------------------ faults and time
+
+    @rule(place=st.sampled_from([*PLACES, ("__consumer_offsets", 0), ("__consumer_offsets", 1)]))
+    def refuse(self, place) -> None:
+        self.model.refused.add(place)
 
     @rule()
     def heal(self) -> None:
-        self.world.host.refusals.clear()
-        self._pass(100)
-        self.model.unblocked()
+        self._pass(RETRY_MS, heals=True)
+
+    @rule(duration_ms=st.sampled_from((100, 1_000, 6_000)))
+    def wait(self, duration_ms: int) -> None:
+        self._pass(duration_ms)
 
     @rule()
-    def wait(self) -> None:
-        self._pass(9_000)
+    def sleep(self) -> None:
+        self._pass(IDLE_MS + EXPIRE_MS)
 
-    def _pass(self, duration_ms: int) -> None:
-        swept = self.world.monotonic_ms // 10_000
-        started, was = self.model.started_ms, self.model.state
-        self.world.advance(duration_ms)
-        last_sweep = self.world.monotonic_ms // 10_000
-        sweep_ms = self.world.now_ms - self.world.monotonic_ms + last_sweep * 10_000
-        if was == "Ongoing" and last_sweep > swept and started + TIMEOUT_MS < sweep_ms:
-            self._after_fence()
+    def _pass(self, duration_ms: int, *, heals: bool = False) -> None:
+        """Time in both worlds: at one instant first timeouts, then markers, then expiry."""
+        refused, start_ms = set(self.model.refused), self.model.now_ms
+        if heals:
+            self.model.refused.clear()
+        self.broker.advance(duration_ms)
+        self.model.refused = refused
+        for now_ms in range(start_ms + RETRY_MS, start_ms + duration_ms + 1, RETRY_MS):
+            self.model.now_ms = now_ms
+            passed_ms = now_ms - self.started_ms
+            if passed_ms % ABORT_MS == 0:
+                if heals:
+                    self.model.refused.clear()
+                self.model.abort_timed_out()
+                self.model.refused = refused
+            if heals:
+                self.model.heal()
+            if passed_ms % EXPIRE_MS == 0:
+                self.model.expire(IDLE_MS)
 
-    @precondition(lambda self: not self.world.host.refusals)
-    @rule(power=st.booleans())
-    def crash(self, power: bool) -> None:
-        """All that was answered is there again; what was under way is finished."""
-        self.world = self.world.crashed(loses_unflushed=power)
-        self.model.last_epoch = -1
-        self.model.unblocked()
+    @rule(cleanly=st.booleans())
+    def restart(self, cleanly: bool) -> None:
+        self.model.refused.clear()
+        if cleanly:
+            self.broker.stop()
+        self.broker.kill()
+        self.model.restart()
+        self._started()
 
-    @invariant()
-    def same_state(self) -> None:
-        described = self.world.transactions.describe("t")
-        model = self.model
-        if model.state == "none":
-            assert described.error is E.TRANSACTIONAL_ID_NOT_FOUND
-            return
-        assert described.state == model.state
-        if not model.blocked:
-            assert (described.producer_id, described.producer_epoch) == (model.pid, model.epoch)
-
-    @invariant()
-    def epochs_never_fall_in_a_log(self) -> None:
-        for partition in PARTITIONS:
-            highest: dict[int, int] = {}
-            for batch in self.world.host.logs[partition].stored:
-                header = records.parse_header(batch)
-                assert header.producer_epoch >= highest.get(header.producer_id, 0)
-                highest[header.producer_id] = header.producer_epoch
-                assert header.is_control or header.producer_epoch <= LAST
+    # ------------------------------------------------------------ what must hold
 
     @invariant()
-    def settled_means_nothing_is_open(self) -> None:
-        if self.model.state in SETTLED:
-            assert not any(log.open_producers() for log in self.world.host.logs.values())
-            assert self.world.transactions.incomplete == ()
+    def the_coordinator_shows_the_same(self) -> None:
+        described = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[*NAMES])
+        for shown in self.broker.ask(described, 0).transaction_states:
+            txn = self.model.txns.get(shown.transactional_id)
+            if txn is None:
+                assert error_name(shown.error_code) == "TRANSACTIONAL_ID_NOT_FOUND"
+                continue
+            assert shown.transaction_state == txn.state
+            assert (shown.producer_id, shown.producer_epoch) == (txn.pid, txn.epoch)
+            topics = {(t.topic, p) for t in shown.topics for p in t.partitions}
+            assert topics == (txn.waiting if txn.pending else txn.places)
+        rows = sorted((name, txn.state) for name, txn in self.model.txns.items())
+        assert list_transactions(self.broker) == ("NONE", rows)
+
+    @invariant()
+    def readers_see_the_same(self) -> None:
+        for place in PLACES:
+            answer = self._fetch(place)
+            data = bytes(answer.records or b"")
+            aborted = {(a.producer_id, a.first_offset) for a in answer.aborted_transactions or []}
+            assert _committed_batches(data, aborted) == self.model.visible(place)
+            batches = self.model.batches.get(place, [])
+            is_open = any(status == "open" for _, status in batches)
+            assert (answer.last_stable_offset < answer.high_watermark) == is_open
+
+    def _fetch(self, place) -> Any:
+        message = request(
+            ApiKey.FETCH, max_wait_ms=0, min_bytes=0, max_bytes=2**20, isolation_level=1,
+            session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
+        )  # fmt: skip
+        partition = struct(
+            message, "FetchPartition", partition=place[1], current_leader_epoch=-1,
+            fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=2**20,
+        )  # fmt: skip
+        message.topics = [struct(message, "FetchTopic", topic=place[0], partitions=[partition])]
+        return self.broker.ask(message, 12).responses[0].partitions[0]
+
+    @invariant()
+    def groups_see_the_same(self) -> None:
+        for group in GROUPS:
+            expected = self.model.offsets.get(group)
+            _, latest = fetch_offsets(self.broker, group, require_stable=False)
+            assert latest.get((TOPIC, 0), (None, ""))[0] == expected
+            if self.model.is_unstable(group):
+                message = request(ApiKey.OFFSET_FETCH, require_stable=True)
+                asked = struct(message, "OffsetFetchRequestGroup", group_id=group, topics=None)
+                message.groups = [asked]
+                shown = self.broker.ask(message, 8).groups[0].topics
+                codes = {p.error_code for t in shown for p in t.partitions}
+                assert codes <= {int(ErrorCode.UNSTABLE_OFFSET_COMMIT)}
+
+
+def _committed_batches(data: bytes, aborted: set[tuple[int, int]]) -> int:
+    """How many batches a read_committed consumer keeps, by the list of aborted transactions."""
+    kept = 0
+    dropping: set[int] = set()
+    for header, _ in iter_batches(data):
+        if header.is_control:
+            dropping.discard(header.producer_id)
+            continue
+        dropping |= {pid for pid, first in aborted if first == header.base_offset}
+        kept += header.producer_id not in dropping
+    return kept
 
 
 TestTransactionModel = TransactionMachine.TestCase
-TestTransactionModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTransactionModel.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

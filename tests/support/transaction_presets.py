@@ -48,15 +48,15 @@ def plant_transactions(broker: Any, presets: Iterable[Preset]) -> dict[str, tupl
             assert writer.init() == "NONE"
             identities[preset.transactional_id] = (writer.producer_id, preset.epoch)
             partition = partition_for(preset.transactional_id, LOG_PARTITIONS)
-            batch = _batch(preset, writer.producer_id)
+            batch = preset_batch(preset, writer.producer_id, int(time.time() * 1000))
             assert writer.produce_bytes(LOG_TOPIC, partition, batch) == "NONE"
     broker.stop()
     broker.start()
     return identities
 
 
-def _batch(preset: Preset, producer_id: int) -> bytes:
-    now_ms = int(time.time() * 1000)
+def preset_batch(preset: Preset, producer_id: int, now_ms: int) -> bytes:
+    """The record of a preset, as a batch."""
     is_begun = preset.state is not TransactionState.EMPTY
     metadata = TransactionMetadata(
         transactional_id=preset.transactional_id,

@@ -49,7 +49,6 @@ _NOT_IN_TRANSACTION = "The partition is not in a transaction that the coordinato
 
 _TO_NOT_ENOUGH_REPLICAS = frozenset(
     {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -269,6 +268,8 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error in _TO_NOT_ENOUGH_REPLICAS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADD_PARTITIONS_VERSION:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE

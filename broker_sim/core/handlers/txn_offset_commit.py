@@ -93,6 +93,4 @@ def _coordinator_error(error: ErrorCode, api_version: int) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADD_PARTITIONS_VERSION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error
