@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.damage import (
     BASE_OFFSET_BYTES,
-    LEADER_EPOCH_BYTES,
     Truth,
     batch_at,
     bits_of,
@@ -25,7 +24,7 @@ from support.log_build import LogOnDisk
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import InconsistentTopicId, LogConfig
-from txnlog_spark.wire.records import HEADER_BYTES, iter_batches
+from txnlog_spark.wire.records import HEADER_BYTES, LAST_OFFSET_DELTA_AT, iter_batches
 
 SIDE_FILES = (
     ".index",
@@ -133,6 +132,22 @@ def test_a_damaged_index_is_written_again_by_the_next_clean_stop():
 # --------------------------------------------------------------------------- the log itself
 
 
+@pytest.mark.parametrize("bit", range(3))
+def test_a_last_offset_that_shrank_on_disk_hides_no_record_from_a_read(bit):
+    """It lies inside the CRC, which a broker that only looks for an offset does not check."""
+    on_disk = LogOnDisk(LogConfig())
+    for i in range(4):
+        on_disk.produce(*"abcdefgh"[: i + 5])
+    on_disk.restart("clean")
+    (path,) = paths_of(on_disk, ".log")
+    header, position = list(iter_batches(on_disk.disk.read(path, 0, 10**6)))[3]
+    flip(on_disk.disk, path, 8 * (position + LAST_OFFSET_DELTA_AT + 3) + bit)
+    load(on_disk, clean=True)
+    assert consume_until_damage(on_disk, header.last_offset, committed=False) == []
+    on_disk.produce("next")
+    assert consume_until_damage(on_disk, header.last_offset, committed=False) == []
+
+
 def check_prefix(damaged: LogOnDisk, truth: Truth, *what: object) -> None:
     """Whatever is delivered is what was written, from each offset on, up to the damage."""
     for (committed, start), records in truth.records.items():
@@ -151,7 +166,7 @@ def test_a_bit_flipped_in_any_segment_is_never_served(clean, count):
         for bit in bits_of(on_disk.disk, path, count):
             at = batch_at(data, bit // 8)
             is_trusted = headers[at].base_offset < scanned_from
-            if is_trusted and bit // 8 - at in (*BASE_OFFSET_BYTES, *LEADER_EPOCH_BYTES):
+            if is_trusted and bit // 8 - at in BASE_OFFSET_BYTES:
                 continue  # outside the CRC and below the recovery point: nobody looks, as in Kafka
             damaged = copied(on_disk)
             flip(damaged.disk, path, bit)

@@ -15,7 +15,6 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import CorruptBatch, iter_batches
 
 BASE_OFFSET_BYTES = range(8)
-LEADER_EPOCH_BYTES = range(12, 16)
 
 
 def filled(config: LogConfig = SMALL, *, tail: int = 4) -> LogOnDisk:

@@ -24,7 +24,7 @@ from broker_sim.core.log.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from broker_sim.core.log.scan import scan_headers
+from broker_sim.core.log.scan import scan_batches, scan_headers
 from broker_sim.core.log.segment_states import SegmentState
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_spark.wire.records import NO_TIMESTAMP, BatchHeader, CorruptBatch
@@ -298,10 +298,24 @@ class Segment:
     def _find_sparse(self, wanted_offset: int, storage: Storage | None) -> int:
         self._load_hints(storage)
         position = self._checked(self.offset_index.floor(wanted_offset), storage)
+        before: tuple[BatchHeader, int] | None = None
         for header, at in self._walk(position, storage):
             if header.last_offset >= wanted_offset:
+                if header.base_offset > wanted_offset:
+                    self._check_gap_after(before, storage)
                 return at
+            before = header, at
+        self._check_gap_after(before, storage)
         return self._dense_start
+
+    def _check_gap_after(
+        self, before: tuple[BatchHeader, int] | None, storage: Storage | None
+    ) -> None:
+        """The offset looked for lies in no batch: compaction took it, or the one before lies."""
+        if before is not None and storage is not None:
+            header, position = before
+            for _ in scan_batches(storage, self.path(), position, position + header.size_bytes):
+                pass
 
     def _slice_end_sparse(self, start: int, limit: int, storage: Storage | None) -> tuple[int, int]:
         self._load_hints(storage)
@@ -311,7 +325,9 @@ class Segment:
         for header, position in self._walk(begin, storage):
             if position + header.size_bytes > limit:
                 return (end, next_offset) if position == end else (position, header.base_offset)
-            end, next_offset = position + header.size_bytes, header.next_offset
+            # A batch that lies may not hide what the ones before it have: who was aborted there.
+            next_offset = max(next_offset, header.next_offset)
+            end = position + header.size_bytes
         return end, next_offset
 
     def _checked(self, entry: tuple[int, int] | None, storage: Storage | None) -> int:
