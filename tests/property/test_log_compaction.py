@@ -48,6 +48,8 @@ class Story:
             log.roll()
         elif roll < 0.89:
             log.now_ms += rng.choice((1, 900, 1100))
+        elif roll < 0.9:
+            log.checkpoint()
         elif roll < 0.92:
             log.restart(rng.choice(("clean", "kill", "power")), rng.randrange(100))
         else:

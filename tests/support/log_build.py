@@ -98,7 +98,14 @@ class LogOnDisk:
         self.carry_out(effects)
         if kind == "power":
             self.disk.lose_power(random.Random(seed))
-        return self.load(clean=kind == "clean")
+        return self.load(clean=kind == "clean", log_start_offset=self.log.log_start_offset)
+
+    def checkpoint(self) -> None:
+        """Flush, and move the recovery point to the log end."""
+        effects = self.effects()
+        self.log.flush(effects)
+        self.log.checkpoint(effects)
+        self.carry_out(effects)
 
     def append(
         self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT, **more: bool
