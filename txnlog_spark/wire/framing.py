@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
@@ -207,7 +208,10 @@ def decode_response(api: Api, version: int, frame: bytes) -> Message:
     try:
         body = memoryview(frame)[position:]
         if api.key == ApiKey.API_VERSIONS:
-            # Not checked: to a version it does not know a broker answers in version 0.
+            # To a version it does not know a broker answers in version 0 (KIP-511).
+            is_old = bytes(body[:2]) == _INT16.pack(ErrorCode.UNSUPPORTED_VERSION)
+            shape_version = 0 if is_old else version
+            check_shape(api.response, shape_version, body, elements_max=REQUEST_ELEMENTS_MAX)
             return api.response.decode(bytes(body), version=version)
         check_shape(api.response, version, body, elements_max=RESPONSE_ELEMENTS_MAX)
         return api.response.decode(body, version=version)
