@@ -190,7 +190,6 @@ def test_a_refused_record_makes_the_transaction_abortable_and_the_next_one_works
     assert seen("ProducerCalls", "abortable") == {
         "send": "RecordTooLargeException",
         "commit": "KafkaException/RecordTooLargeException",
-        "begin": "KafkaException/RecordTooLargeException",
         # One epoch for the abort, one for the commit.
         "epochs": 2,
         "readable": ["kept"],
@@ -278,4 +277,43 @@ def test_a_member_that_was_thrown_out_cannot_commit(seen):
         "before": "none",
         "after": "CommitFailedException",
         "committed": 1,
+    }
+
+
+def test_batches_over_the_consumer_s_limits_come_all_the_same_and_a_long_wait_ends(seen):
+    assert seen("ConsumerCalls", "limits") == {"sizes": [200_001] * 3, "waited for": 3}
+
+
+def test_a_consumer_without_a_position_starts_where_its_policy_says(seen):
+    assert seen("ConsumerCalls", "resets") == {
+        "earliest": 0,
+        "latest": 3,
+        "by_duration:PT2H30M": 1,
+        "none": "NoOffsetForPartitionException",
+        "out of range": "OffsetOutOfRangeException",
+        "read again from the start": 3,
+    }
+
+
+def test_a_topic_may_take_the_broker_s_time(java, broker, unique):
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topic = create_topic(broker.bootstrap_servers, unique("times"), config=config)
+    assert java.ok("ConsumerCalls", "appendTime", broker.bootstrap_servers, topic).json == {
+        "type": "LogAppendTime",
+        "acknowledged": True,
+        "the same": True,
+        "found": 0,
+    }
+
+
+def test_a_producer_is_told_offsets_by_acks_and_why_a_record_is_refused(seen):
+    assert seen("ProducerCalls", "refusals") == {
+        "acks 0": -1,
+        "acks 1": 1,
+        "acks all": 2,
+        "too large": "RecordTooLargeException",
+        "from tomorrow": "InvalidTimestampException",
+        "unknown partition": "TimeoutException",
+        "illegal topic": "InvalidTopicException",
+        "goes on": 3,
     }

@@ -228,4 +228,86 @@ public final class ConsumerCalls {
             }
         }
     }
+
+    /** Batches larger than all limits still come; a fetch that waits for more gives what there is. */
+    static Map<String, Object> limits(String[] words) throws Exception {
+        TopicPartition place = new TopicPartition(words[1], 0);
+        try (KafkaProducer<String, String> writer = Clients.producer(words[0])) {
+            for (int i = 0; i < 3; i++) {
+                Clients.send(writer, words[1], 0, i + "x".repeat(200_000));
+            }
+        }
+        List<Object> sizes = new ArrayList<>();
+        try (KafkaConsumer<String, String> reader = Clients.consumer(words[0], null,
+                "max.partition.fetch.bytes", 1000, "fetch.max.bytes", 1000)) {
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            Clients.poll(reader, 3).forEach(value -> sizes.add(value.length()));
+        }
+        try (KafkaConsumer<String, String> reader = Clients.consumer(words[0], null,
+                "fetch.min.bytes", 10_000_000, "fetch.max.wait.ms", 300)) {
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            return Clients.seen("sizes", sizes, "waited for", Clients.poll(reader, 3).size());
+        }
+    }
+
+    /** Where a consumer without a position starts, and what it says when it may not choose. */
+    static Map<String, Object> resets(String[] words) throws Exception {
+        TopicPartition place = new TopicPartition(words[1], 0);
+        long hour = java.time.Duration.ofHours(1).toMillis();
+        try (KafkaProducer<String, String> writer = Clients.producer(words[0])) {
+            long now = System.currentTimeMillis();
+            for (long time : new long[] {now - 3 * hour, now - 2 * hour, now}) {
+                writer.send(new ProducerRecord<>(words[1], 0, time, "k", "v")).get();
+            }
+        }
+        Map<String, Object> seen = new HashMap<>();
+        for (String policy : List.of("earliest", "latest", "by_duration:PT2H30M", "none")) {
+            try (KafkaConsumer<String, String> reader = Clients.consumer(
+                    words[0], null, "auto.offset.reset", policy)) {
+                reader.assign(List.of(place));
+                seen.put(policy, Clients.error(() -> seen.put("at", reader.position(place))));
+                seen.put(policy, seen.get(policy).equals("none")
+                    ? seen.remove("at") : seen.get(policy));
+                if (policy.equals("none")) {
+                    reader.seek(place, 77);
+                    seen.put("out of range", Clients.error(() ->
+                        Clients.await("an error", () -> reader.poll(Clients.SHORT).count() > 0)));
+                } else if (policy.equals("earliest")) {
+                    reader.seek(place, 77);
+                    seen.put("read again from the start", Clients.poll(reader, 3).size());
+                }
+            }
+        }
+        return seen;
+    }
+
+    /** A topic whose times are the broker's. */
+    static Map<String, Object> appendTime(String[] words) throws Exception {
+        TopicPartition place = new TopicPartition(words[1], 0);
+        long before = System.currentTimeMillis();
+        long acknowledged;
+        try (KafkaProducer<String, String> writer = Clients.producer(
+                words[0], "compression.type", "lz4")) {
+            acknowledged = writer.send(new ProducerRecord<>(words[1], 0, 1_000L, "k", "v"))
+                .get().timestamp();
+        }
+        long after = System.currentTimeMillis();
+        try (KafkaConsumer<String, String> reader = Clients.consumer(words[0], null)) {
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            List<ConsumerRecord<String, String>> records = new ArrayList<>();
+            Clients.await("the record", () -> {
+                reader.poll(Clients.SHORT).forEach(records::add);
+                return records.size() == 1;
+            });
+            ConsumerRecord<String, String> record = records.get(0);
+            return Clients.seen(
+                "type", record.timestampType().toString(),
+                "acknowledged", before <= acknowledged && acknowledged <= after,
+                "the same", record.timestamp() == acknowledged,
+                "found", reader.offsetsForTimes(Map.of(place, before)).get(place).offset());
+        }
+    }
 }

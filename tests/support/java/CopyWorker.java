@@ -19,8 +19,8 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Consume, transform, produce, commit the offsets in the same transaction: one worker of a group.
  *
- * <p>Words: bootstrap, input, output, group, transactional id, assignor, session timeout in
- * milliseconds, instance id (or "-").
+ * <p>Words: bootstrap, input, output, group, transactional id, assignor, the timeout of
+ * its session and of its transactions in milliseconds, instance id (or "-").
  * Prints an "assigned" event with what it owns and a "committed" event for each transaction. Told
  * "stall" on stdin it prints "stalled" in the middle of its next transaction, everything sent and
  * nothing committed, and waits there to be killed; told "close" it leaves the group and ends.
@@ -47,7 +47,7 @@ public final class CopyWorker {
             .flatMap(each -> java.util.stream.Stream.of(each.getKey(), each.getValue())).toArray();
         try (KafkaConsumer<String, String> consumer = Clients.consumer(words[0], words[3], pairs);
                 KafkaProducer<String, String> producer = Clients.transactional(words[0], words[4],
-                    "transaction.timeout.ms", 4000, "linger.ms", 1)) {
+                    "transaction.timeout.ms", words[6], "linger.ms", 1)) {
             consumer.subscribe(List.of(words[1]), new Teller(consumer));
             while (!ORDER.get().equals("close")) {
                 ConsumerRecords<String, String> records = consumer.poll(Clients.SHORT);

@@ -126,15 +126,17 @@ public final class ProducerCalls {
             Future<RecordMetadata> big = writer.send(
                 new ProducerRecord<>(words[1], 0, "k", "x".repeat(2_000_000)));
             String send = Clients.error(big::get);
+            // The record's own error is told a moment before the transaction is in error.
+            Clients.await("the error state", () ->
+                Clients.error(writer::beginTransaction).endsWith("/RecordTooLargeException"));
             String commit = Clients.error(writer::commitTransaction);
-            String begin = Clients.error(writer::beginTransaction);
             writer.abortTransaction();
             writer.beginTransaction();
             Clients.send(writer, words[1], 0, "kept");
             writer.commitTransaction();
             Clients.await("the commit",
                 () -> describe(admin, id).state() == TransactionState.COMPLETE_COMMIT);
-            return Clients.seen("send", send, "commit", commit, "begin", begin,
+            return Clients.seen("send", send, "commit", commit,
                 "epochs", describe(admin, id).producerEpoch() - epoch,
                 "readable", committed(words));
         }
@@ -180,6 +182,8 @@ public final class ProducerCalls {
                 member.poll(Clients.SHORT);
                 return member.assignment().size() == 1;
             });
+            // Its first question for a committed offset must be over, or it is answered once more.
+            member.position(place);
             ConsumerGroupMetadata right = member.groupMetadata();
             ConsumerGroupMetadata older = new ConsumerGroupMetadata(
                 group, right.generationId() - 1, right.memberId(), right.groupInstanceId());
@@ -213,5 +217,29 @@ public final class ProducerCalls {
         });
         writer.abortTransaction();
         return error;
+    }
+
+    /** What each acks tells, and records that a topic does not take. */
+    static Map<String, Object> refusals(String[] words) throws Exception {
+        Map<String, Object> seen = new java.util.HashMap<>();
+        for (String acks : List.of("0", "1", "all")) {
+            try (KafkaProducer<String, String> writer = Clients.producer(
+                    words[0], "acks", acks, "enable.idempotence", false)) {
+                seen.put("acks " + acks, Clients.send(writer, words[1], 0, acks));
+            }
+        }
+        try (KafkaProducer<String, String> writer = Clients.producer(
+                words[0], "max.request.size", 4_000_000, "max.block.ms", 700)) {
+            seen.put("too large", Clients.error(() ->
+                Clients.send(writer, words[1], 0, "x".repeat(2_000_000))));
+            long tomorrow = System.currentTimeMillis() + Duration.ofDays(1).toMillis();
+            seen.put("from tomorrow", Clients.error(() -> writer.send(
+                new ProducerRecord<>(words[1], 0, tomorrow, "k", "v")).get()));
+            seen.put("unknown partition", Clients.error(() ->
+                Clients.send(writer, words[1], 9, "v")));
+            seen.put("illegal topic", Clients.error(() -> Clients.send(writer, "a/b", 0, "v")));
+            seen.put("goes on", Clients.send(writer, words[1], 0, "v"));
+        }
+        return seen;
     }
 }
