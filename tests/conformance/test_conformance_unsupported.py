@@ -1,0 +1,121 @@
+"""What broker_sim does not do is said so, at once and by the client's own error for it.
+
+An API that ApiVersions does not name is an UnsupportedVersionException in the Java client and
+_UNSUPPORTED_FEATURE in librdkafka, before anything is sent. On Apache Kafka all of these work.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+)
+from support.probe import exchange
+from support.raw import Connection
+
+JAVA = {
+    "ACLs": ("org.apache.kafka.tools.AclCommand", ["--list"]),
+    "quotas": ("kafka.admin.ConfigCommand", ["--describe", "--entity-type", "clients"]),
+    "quorum": ("org.apache.kafka.tools.MetadataQuorumCommand", ["describe", "--status"]),
+    "reassignments": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", ["--list"]),
+    "elections": (
+        "org.apache.kafka.tools.LeaderElectionCommand",
+        ["--election-type", "preferred", "--all-topic-partitions"],
+    ),
+    "tokens": ("org.apache.kafka.tools.DelegationTokenCommand", ["--describe"]),
+    "scram": ("kafka.admin.ConfigCommand", ["--describe", "--entity-type", "users"]),
+    "features": (
+        "org.apache.kafka.tools.FeatureCommand",
+        ["upgrade", "--feature", "transaction.version=1"],
+    ),
+    "share groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand", ["--list"]),
+}
+"""What a person would run. Share groups are listed by ListGroups, of which there are none."""
+
+
+@pytest.fixture
+def ours(shared_brokers):
+    """broker_sim alone: Apache Kafka can do all of this."""
+    return shared_brokers("broker_sim")
+
+
+@pytest.mark.parametrize("what", sorted(set(JAVA) - {"share groups"}))
+def test_the_java_tools_say_that_the_broker_does_not_support_it(java, ours, tmp_path, what):
+    main_class, words = JAVA[what]
+    server = ["--bootstrap-server", ours.bootstrap_servers]
+    if what == "tokens":
+        empty = tmp_path / "client.properties"
+        empty.touch()
+        words = [*words, "--command-config", str(empty)]
+    done = java.run(main_class, *server, *words, timeout_s=40)
+    said = done.out + done.err
+    assert "UnsupportedVersion" in said or "does not support" in said, done
+
+
+def test_share_groups_are_an_empty_list(java, ours):
+    main_class, words = JAVA["share groups"]
+    done = java.run(main_class, "--bootstrap-server", ours.bootstrap_servers, *words, timeout_s=40)
+    assert (done.code, done.lines) == (0, []), done
+
+
+def acl() -> AclBinding:
+    """Any."""
+    return AclBinding(
+        ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:me", "*",
+        AclOperation.READ, AclPermissionType.ALLOW,
+    )  # fmt: skip
+
+
+def acl_filter() -> AclBindingFilter:
+    """All."""
+    return AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None,
+        AclOperation.ANY, AclPermissionType.ANY,
+    )  # fmt: skip
+
+
+LIBRDKAFKA = {
+    "describe ACLs": lambda admin: admin.describe_acls(acl_filter(), request_timeout=20).result(),
+    "create ACLs": lambda admin: [
+        each.result() for each in admin.create_acls([acl()], request_timeout=20).values()
+    ],
+    "describe users": lambda admin: admin.describe_user_scram_credentials(
+        request_timeout=20
+    ).result(),
+    "alter users": lambda admin: [
+        each.result()
+        for each in admin.alter_user_scram_credentials(
+            [UserScramCredentialDeletion("me", ScramMechanism.SCRAM_SHA_256)], request_timeout=20
+        ).values()
+    ],
+}
+
+
+@pytest.mark.parametrize("what", LIBRDKAFKA)
+def test_librdkafka_says_that_the_broker_does_not_support_it(ours, what):
+    admin = AdminClient({"bootstrap.servers": ours.bootstrap_servers})
+    with pytest.raises(KafkaException) as caught:
+        LIBRDKAFKA[what](admin)
+    assert caught.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+
+
+@pytest.mark.parametrize("api_key", [29, 30, 43, 45, 48, 55, 57, 68, 71, 78, 999, -1])
+def test_a_client_that_asks_all_the_same_is_disconnected_and_nobody_else(ours, api_key):
+    """As Apache Kafka does with an API key or version it does not know."""
+    with Connection(ours.port) as asking, Connection(ours.port) as other:
+        frame = struct.pack(">hhih", api_key, 0, 1, -1)
+        asking.send_bytes(struct.pack(">i", len(frame)) + frame)
+        assert asking.closed_by_peer()
+        versions = struct.pack(">hhih", 18, 0, 7, -1)
+        assert struct.unpack_from(">i", exchange(other.socket, versions)) == (7,)
