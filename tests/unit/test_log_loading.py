@@ -7,6 +7,7 @@ from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.core.log import InconsistentTopicId, LogConfig, PartitionLog, Trust
+from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from txnlog_spark.wire.errors import ErrorCode
 
 
@@ -129,6 +130,37 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_is_used():
     effects = load_effects(on_disk, clean=True)
     assert Delete(f"t-0/{snapshots[-1]}") in effects
     assert content(on_disk) == before
+
+
+def test_a_snapshot_below_the_log_start_is_not_used():
+    """It says that a transaction is open whose marker is among what was deleted since."""
+    on_disk = LogOnDisk()
+    on_disk.produce("open", producer=(9, 0, 0), transactional=True)
+    stray = encode_snapshot(on_disk.log._producers.entries.values())
+    on_disk.mark(9, 0, "commit")
+    for i in range(20):
+        on_disk.produce(f"value {i}" * 3, producer=(7, 0, i))
+    effects = on_disk.effects()
+    on_disk.log.increase_log_start(15, effects)
+    on_disk.log.remove_below_start(effects)
+    on_disk.carry_out(effects)
+    for name in on_disk.disk.list("t-0"):
+        if name.endswith(".snapshot"):
+            on_disk.disk.apply(Delete(f"t-0/{name}"))
+    on_disk.disk.apply(WriteFile(f"t-0/{snapshot_name(1)}", stray))
+    log = on_disk.load(clean=False, log_start_offset=15)
+    assert log.last_stable_offset == log.log_end_offset
+    assert [p.producer_id for p in log.producers()] == [7]
+
+
+def test_a_snapshot_is_taken_only_where_the_log_has_moved_on():
+    on_disk = LogOnDisk(LogConfig())
+    on_disk.produce("a", producer=(7, 0, 0))
+    on_disk.checkpoint()
+    effects = on_disk.effects()
+    on_disk.log.roll(effects)
+    snapshots = [o for o in effects.storage if getattr(o, "path", "").endswith(".snapshot")]
+    assert snapshots == []
 
 
 def test_a_snapshot_above_the_cut_is_not_used():

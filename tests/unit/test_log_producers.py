@@ -241,6 +241,83 @@ def test_an_idle_producer_is_forgotten_unless_a_transaction_is_open():
     assert send(on_disk, 0, 77).error == ErrorCode.NONE
 
 
+def test_a_producer_that_expired_while_the_broker_was_down_is_not_known_after_the_start():
+    on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
+    send(on_disk, 0, 0)
+    on_disk.append(build_batch("x", producer=(8, 0, 0), transactional=True))
+    effects = on_disk.effects()
+    on_disk.log.close(effects)
+    on_disk.carry_out(effects)
+    on_disk.now_ms += 1000
+    on_disk.load(clean=True)
+    assert [p.producer_id for p in on_disk.log.producers()] == [8]
+    assert send(on_disk, 0, 77).error == ErrorCode.NONE
+
+
+def test_a_refused_sequence_is_forgotten_when_a_producer_id_would_be():
+    on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
+    begin_verification(on_disk, 0, 0)
+    on_disk.now_ms += 999
+    on_disk.log.expire_producers(on_disk.effects())
+    assert send(on_disk, 0, 5, transactional=True).error == OOO
+    on_disk.now_ms += 1
+    on_disk.log.expire_producers(on_disk.effects())
+    assert send(on_disk, 0, 5, transactional=True).error == ErrorCode.NONE
+
+
+def test_the_batches_of_an_old_epoch_are_no_duplicates_of_the_next():
+    on_disk = LogOnDisk()
+    send(on_disk, 0, 0, 2)
+    on_disk.mark(7, 1, "abort")
+    first = send(on_disk, 1, 0, 2)
+    assert (first.error, first.duplicate, first.base_offset) == (ErrorCode.NONE, False, 3)
+    again = send(on_disk, 1, 0, 2)
+    assert (again.duplicate, again.base_offset) == (True, 3)
+
+
+def test_what_a_leader_has_taken_a_follower_never_refuses():
+    follower = LogOnDisk()
+    send(follower, 5, 0, transactional=True)
+    batches = [
+        build_batch("a gap in the sequence", producer=(7, 5, 9), transactional=True),
+        build_batch("outside of the open transaction", producer=(7, 5, 3)),
+        build_batch("an old epoch", producer=(7, 4, 0)),
+        build_batch("the same batch again", producer=(7, 4, 0)),
+        build_batch("a transaction without a verification", producer=(6, 0, 8), transactional=True),
+    ]
+    for batch in batches:
+        copied = bytearray(batch)
+        end = follower.log.log_end_offset
+        records.stamp_offsets(copied, 0, base_offset=end, leader_epoch=0)
+        result = follower.append(bytes(copied), origin=AppendOrigin.REPLICATION, verified=False)
+        assert (result.error, result.duplicate, result.base_offset) == (
+            ErrorCode.NONE, False, end,
+        )  # fmt: skip
+
+
+def test_an_emptied_control_batch_changes_nothing():
+    """Compaction takes the marker out of a batch that it keeps for its producer's sequence."""
+    follower = LogOnDisk()
+    send(follower, 0, 0, transactional=True)
+    before = follower.log.producers()
+    marker = records.TransactionMarker(7, 0, records.MarkerType.ABORT, 3)
+    data = records.encode_marker(marker, timestamp=99)
+    header = records.parse_header(data)
+    emptied = header._replace(
+        base_offset=1, leader_epoch=0, record_count=0,
+        length=records.HEADER_BYTES - records.LENGTH_END,
+    )  # fmt: skip
+    batch = bytearray(records.encode_header(emptied))
+    records.refresh_crc(batch, 0, len(batch))
+    result = follower.append(bytes(batch), origin=AppendOrigin.REPLICATION)
+    assert result.error == ErrorCode.NONE
+    assert (follower.log.log_end_offset, follower.log.last_stable_offset) == (2, 0)
+    assert follower.log.producers() == before
+    for kind in ("kill", "clean"):
+        follower.restart(kind)
+        assert (follower.log.last_stable_offset, follower.log.producers()) == (0, before)
+
+
 def test_a_marker_keeps_a_producer_and_its_coordinator_epoch_alive():
     on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
     send(on_disk, 0, 0, transactional=True)

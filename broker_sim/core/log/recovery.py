@@ -177,12 +177,16 @@ def _load_snapshot(
             continue
         data = files.read_whole(loading.storage, loading.path(snapshot_name(offset)))
         try:
-            loading.producers = ProducerStates(decode_snapshot(data or b""))
+            entries = decode_snapshot(data or b"")
         except CorruptSnapshot as corrupt:
             loading.effects.trace("corrupt-snapshot", offset=offset, reason=str(corrupt))
             snapshot_offsets.remove(offset)
             loading.effects.storage.append(Delete(loading.path(snapshot_name(offset))))
             continue
+        loading.producers = ProducerStates(entries)
+        # What expired while the broker was down: nothing is known of it, as of any other.
+        expiration_ms = loading.folder.config.producer_id_expiration_ms
+        loading.producers.remove_expired(loading.effects.now_ms, expiration_ms)
         return offset
     return start_offset
 

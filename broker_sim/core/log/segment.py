@@ -344,4 +344,12 @@ class Segment:
     def _walk(self, start: int, storage: Storage | None) -> Iterator[tuple[BatchHeader, int]]:
         if storage is None:
             raise CorruptBatch(f"{self.path()} cannot be read here")
-        return scan_headers(storage, self.path(), start, self._dense_start)
+        end_offset = self._dense_start_offset
+        for header, position in scan_headers(storage, self.path(), start, self._dense_start):
+            if header.base_offset < self.base_offset or header.last_offset >= end_offset:
+                raise CorruptBatch(
+                    f"{self.path()}: the batch at position {position} has offsets from "
+                    f"{header.base_offset} to {header.last_offset}, outside of "
+                    f"[{self.base_offset}, {end_offset})"
+                )
+            yield header, position
