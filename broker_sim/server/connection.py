@@ -54,8 +54,8 @@ class Owner(Protocol):
     def submit(self, request: Request | Disconnected) -> None:
         """Hand an input to the core, in the order of the calls."""
 
-    def encode(self, response: Respond) -> Outgoing:
-        """The frame, record bytes by reference. Raises LookupError when they are gone."""
+    def outgoing(self, response: Respond) -> Outgoing:
+        """The answer, to be encoded piece by piece."""
 
     def call_soon(self, connection: Connection) -> None:
         """Call `connection.go_on` when others had their turn."""
@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(owner.frame_bytes_max)
         self._in_flight: int | None = None
         """Correlation id of the request that the broker has."""
-        self._response: Respond | bytes | None = None
+        self._response: Outgoing | Respond | bytes | None = None
         self._outgoing: Outgoing | None = None
         self._writable = True
         self._reading = True
@@ -167,9 +167,10 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ for the host
 
-    def deliver(self, response: Respond | NoResponse | Close) -> None:
+    def deliver(self, response: Outgoing | Respond | NoResponse | Close) -> None:
         """An effect of the core for this connection."""
         if self._closing:
+            _close(response)
             return
         if isinstance(response, Close):
             self.close(response.reason)
@@ -180,9 +181,10 @@ class Connection(asyncio.Protocol):
                 self.connection_id,
                 response.correlation_id,
             )
+            _close(response)
             return
         self._in_flight = None
-        if isinstance(response, Respond):
+        if not isinstance(response, NoResponse):
             self._response = response
         self.go_on()
 
@@ -232,6 +234,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _drop_answer(self) -> None:
+        _close(self._response)
         self._response = None
         if self._outgoing is not None:
             self._outgoing.close()
@@ -261,7 +264,9 @@ class Connection(asyncio.Protocol):
                 response, self._response = self._response, None
                 if response is None or isinstance(response, bytes):
                     return response
-                self._outgoing = self._owner.encode(response)
+                if isinstance(response, Respond):
+                    response = self._owner.outgoing(response)
+                self._outgoing = response
             piece = self._outgoing.read(PIECE_BYTES)
         except LookupError as error:
             self.close(f"records are gone: {error}")
@@ -312,3 +317,9 @@ class Connection(asyncio.Protocol):
                 message=message,
             )
         )
+
+
+def _close(response: object) -> None:
+    """An answer that is not sent lets go of its files."""
+    if isinstance(response, Outgoing):
+        response.close()

@@ -28,9 +28,11 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
     CancelTimer,
     Close,
+    Delete,
     Disconnected,
     Input,
     NoResponse,
+    Rename,
     Request,
     Respond,
     SetTimer,
@@ -40,10 +42,11 @@ from broker_sim.core.effects import (
     StorageSpace,
     TimerFired,
     TimerKey,
+    Truncate,
 )
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
-from broker_sim.server.outgoing import Outgoing, outgoing
+from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -54,6 +57,8 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 ROUNDS_IN_A_ROW = 16
 CHECK_SECONDS_MAX = 5.0
 """How often connections are looked at for having stood still."""
+
+_Answer = Outgoing | Respond | NoResponse | Close
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +139,7 @@ class BrokerHost:
         self._inputs.clear()
         self._cancel_timers()
         if self._broker is not None:
-            self._carry_out([self._step(self._broker, Stop())])
+            self._carry_out(self._step(self._broker, Stop()))
         for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
@@ -161,9 +166,9 @@ class BrokerHost:
         self._inputs.append(request)
         self._schedule_round()
 
-    def encode(self, response: Respond) -> Outgoing:
-        """The frame, record bytes by reference. Raises LookupError when they are gone."""
-        return outgoing(response, self._storage)
+    def outgoing(self, response: Respond) -> Outgoing:
+        """The answer, to be encoded piece by piece."""
+        return Outgoing(response, self._storage)
 
     def call_soon(self, connection: Connection) -> None:
         """Call `connection.go_on` in the loop's next turn."""
@@ -190,41 +195,54 @@ class BrokerHost:
 
     def _one_round(self) -> None:
         inputs, self._inputs = self._inputs, deque()
+        answers: list[_Answer] = []
         try:
             if self._broker is None:
                 self._refuse(inputs)
                 return
-            steps = [self._look_at_space(self._broker)]
+            self._look_at_space(self._broker)
             for item in inputs:
                 if isinstance(item, TimerFired) and not self._take_fired(item.key):
                     continue
-                step = self._step(self._broker, item)
-                self._set_timers(step)
-                steps.append(step)
-            self._carry_out(steps)
+                answers += self._step(self._broker, item, answers)
+            self._carry_out(answers)
         except StorageFull as full:
             self._start_anew(full)
         except BaseException as error:  # noqa: BLE001 the process ends with it
             self._fail(error)
 
-    def _step(self, broker: Broker, item: Input) -> Step:
+    def _step(
+        self, broker: Broker, item: Input, before: list[_Answer] | None = None
+    ) -> list[_Answer]:
+        """Carry out a step; its answers. Those `before` it go out first if it changes files."""
         step = broker.step(item, wall_ms(), monotonic_ms())
+        if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
+            self._carry_out(before)
+            before.clear()
         self._storage.perform(step.storage)
+        self._set_timers(step)
         if step.traces and _log.isEnabledFor(logging.DEBUG):
             for trace in step.traces:
                 _log.debug("%s %s", trace.kind, dict(trace.fields))
-        return step
+        # From here on somebody watches the files of an answer with records.
+        return [
+            Outgoing(response, self._storage)
+            if isinstance(response, Respond) and response.records
+            else response
+            for response in step.responses
+        ]
 
-    def _carry_out(self, steps: list[Step]) -> None:
+    def _carry_out(self, answers: list[_Answer]) -> None:
         self._storage.barrier()
-        for step in steps:
-            for response in step.responses:
-                self._deliver(response)
+        for answer in answers:
+            self._deliver(answer)
 
-    def _deliver(self, response: Respond | NoResponse | Close) -> None:
-        connection = self._connections.get(response.connection_id)
+    def _deliver(self, answer: _Answer) -> None:
+        connection = self._connections.get(answer.connection_id)
         if connection is not None:
-            connection.deliver(response)
+            connection.deliver(answer)
+        elif isinstance(answer, Outgoing):
+            answer.close()
 
     # ------------------------------------------------------------------ storage
 
@@ -232,22 +250,20 @@ class BrokerHost:
         """A new core from what is on disk."""
         self._storage.reset()
         broker = self._make_broker()
-        step = self._step(broker, Start(machine_boot_id()))
-        self._set_timers(step)
-        self._carry_out([step])
+        self._carry_out(self._step(broker, Start(machine_boot_id())))
         self._broker = broker
         self._told_low = False
 
-    def _look_at_space(self, broker: Broker) -> Step:
+    def _look_at_space(self, broker: Broker) -> None:
         is_low = self._space.is_low(self._loop.time())
         if is_low == self._told_low:
-            return Step()
+            return
         self._told_low = is_low
         if is_low:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:
             _log.warning("there is room again: writes go on")
-        return self._step(broker, StorageSpace(is_low))
+        self._step(broker, StorageSpace(is_low))
 
     def _start_anew(self, full: StorageFull) -> None:
         """A write found no room: nothing of this round was answered, and memory is ahead."""

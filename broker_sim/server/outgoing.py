@@ -26,28 +26,34 @@ _MARK = secrets.token_bytes(16)
 
 
 class Outgoing:
-    """The bytes of one answer, taken piece by piece with `read`."""
+    """One answer on its way: made as soon as its step was carried out, encoded when it can go.
 
-    def __init__(self, pieces: Iterable[bytes | FileSlice], storage: FileStorage) -> None:
-        self._pieces = deque(p for p in map(_piece, pieces) if _length(p))
+    From the first moment its files are watched: an answer whose record bytes were removed or
+    replaced since (retention, the log cleaner) raises LookupError instead of sending others.
+    """
+
+    def __init__(self, response: Respond, storage: FileStorage) -> None:
+        self.connection_id = response.connection_id
+        self.correlation_id = response.correlation_id
+        self._response: Respond | None = response
         self._storage = storage
+        self._pieces: deque[memoryview | FileSlice] = deque()
         self._in_use: SlicesInUse | None = None
-        paths = frozenset(p.path for p in self._pieces if isinstance(p, FileSlice))
+        paths = frozenset(s.path for field in response.records for s in field.slices)
         if paths:
             self._in_use = storage.use(paths)
 
-    @property
-    def is_empty(self) -> bool:
-        """All was taken."""
-        return not self._pieces
-
     def read(self, size_bytes: int) -> bytes | memoryview:
         """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
+        if self._in_use is not None and self._in_use.changed is not None:
+            raise LookupError(f"{self._in_use.changed} was removed, replaced or cut")
+        if self._response is not None:
+            parts = _parts(self._response, self._storage)
+            self._pieces.extend(p for p in map(_piece, parts) if _length(p))
+            self._response = None
         if not self._pieces:
             self.close()
             return b""
-        if self._in_use is not None and self._in_use.changed is not None:
-            raise LookupError(f"{self._in_use.changed} was removed or cut")
         piece = self._pieces.popleft()
         if isinstance(piece, memoryview):
             if len(piece) > size_bytes:
@@ -61,19 +67,20 @@ class Outgoing:
 
     def close(self) -> None:
         """No more is taken."""
+        self._response = None
         self._pieces.clear()
         if self._in_use is not None:
             self._storage.release(self._in_use)
             self._in_use = None
 
 
-def outgoing(response: Respond, storage: FileStorage) -> Outgoing:
-    """The framed answer. Raises LookupError when record bytes are gone already."""
-    if sum(s.length for field in response.records for s in field.slices) <= WHOLE_BYTES_MAX:
-        for field in response.records:
-            field.target.records = storage.read_slices(field.slices)
-        return Outgoing([_encode(response)], storage)
-    return Outgoing(_pieces(response), storage)
+def _parts(response: Respond, storage: FileStorage) -> Iterable[bytes | FileSlice]:
+    """The framed answer."""
+    if sum(s.length for field in response.records for s in field.slices) > WHOLE_BYTES_MAX:
+        return _pieces(response)
+    for field in response.records:
+        field.target.records = storage.read_slices(field.slices)
+    return [_encode(response)]
 
 
 def _encode(response: Respond) -> bytes:

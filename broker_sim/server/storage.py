@@ -174,10 +174,15 @@ class FileStorage:
     def reset(self) -> None:
         """After StorageFull: forget what was to be flushed, for nobody was told that it was.
 
+        Whatever is being sent ends: recovery may cut the files.
+
         Entries of folders that are not durable yet are remembered: the next flush below makes
         them so.
         """
         self._to_flush.clear()
+        for in_use in self._in_use:
+            in_use.changed = min(in_use.paths)
+        self._in_use.clear()
         self._close_all()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import Record, encode_batch
 
-LIES = 60
+LIES = 40
 ASKED_MAX = 5_000
 CASES = [
     (version, key)

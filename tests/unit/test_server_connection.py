@@ -48,6 +48,29 @@ class Transport:
         self.reading = True
 
 
+class Answer(Outgoing):
+    """An answer of a text, of so many bytes, or one that cannot be made."""
+
+    def __init__(self, response: Respond) -> None:
+        super().__init__(response, None)
+        self._data: bytes | None = None
+
+    def read(self, size_bytes: int) -> bytes:
+        if self._data is None:
+            self._data = self._encode(self._response.message)
+        data, self._data = self._data[:size_bytes], self._data[size_bytes:]
+        return data
+
+    def _encode(self, message) -> bytes:
+        if message is None:
+            raise LookupError("gone")
+        if message == "broken":
+            raise TypeError("not encodable")
+        if isinstance(message, int):
+            return bytes(message)
+        return f"answer {self.correlation_id}".encode()
+
+
 class Owner:
     """A host that only remembers."""
 
@@ -68,15 +91,8 @@ class Owner:
     def submit(self, request) -> None:
         self.submitted.append(request)
 
-    def encode(self, response: Respond) -> Outgoing:
-        if response.message is None:
-            raise LookupError("gone")
-        if response.message == "broken":
-            raise TypeError("not encodable")
-        data = f"answer {response.correlation_id}".encode()
-        if isinstance(response.message, int):
-            data = bytes(response.message)
-        return Outgoing([data], None)
+    def outgoing(self, response: Respond) -> Answer:
+        return Answer(response)
 
     def call_soon(self, connection: Connection) -> None:
         self.later.append(connection)
