@@ -88,6 +88,20 @@ def list_offsets(broker, timestamp: int, *, committed: bool = False, epoch: int 
     return broker.ask(message, 9).topics[0].partitions[0]
 
 
+def test_a_partition_asked_for_twice_in_list_offsets_is_refused():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders", 2)
+    message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
+    partitions = [
+        struct(message, "ListOffsetsPartition", partition_index=index, current_leader_epoch=-1,
+               timestamp=-1)
+        for index in (0, 1, 0)
+    ]  # fmt: skip
+    message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=partitions)]
+    codes = [p.error_code for p in broker.ask(message, 7).topics[0].partitions]
+    assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+
 def test_list_offsets_knows_the_special_timestamps():
     broker = BrokerOnDisk()
     broker.create_topic("orders")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
@@ -27,13 +28,19 @@ NOTHING = (-1, -1)
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each partition on its own. Latest is the LSO under READ_COMMITTED."""
+    """Each partition on its own, once. Latest is the LSO under READ_COMMITTED."""
     message = request.message
     committed = message.isolation_level == READ_COMMITTED
+    counts = Counter(
+        (t.name, entry.partition_index) for t in message.topics for entry in t.partitions
+    )
     topics = []
     for topic in message.topics:
         partitions = [
-            _partition(state, topic.name, entry, committed, effects) for entry in topic.partitions
+            _partition(state, topic.name, entry, committed, effects)
+            if counts[topic.name, entry.partition_index] == 1
+            else _answer(entry.partition_index, ErrorCode.INVALID_REQUEST, NOTHING, -1)
+            for entry in topic.partitions
         ]
         topics.append(_Topic(name=topic.name, partitions=partitions))
     return _Response(throttle_time_ms=0, topics=topics)
