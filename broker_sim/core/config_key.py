@@ -16,7 +16,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -51,12 +51,16 @@ class ConfigKey:
     maximum: float | None = None
     allowed: tuple[str, ...] = ()
     pattern: str = ""
-    """What the text must look like as a whole, besides, where that is not empty."""
+    """What the value, printed, must look like as a whole, besides, where that is not empty."""
 
     def parse(self, text: str | ConfigValue) -> ConfigValue:
         """The typed value of `text`. Raises ConfigError, naming the option and the range."""
-        if self.pattern and re.fullmatch(self.pattern, format_value(text).strip()) is None:
+        value = self._parse(text)
+        if self.pattern and re.fullmatch(self.pattern, format_value(value)) is None:
             raise ConfigError(f"{self.name} cannot be {format_value(text)[:100]!r}")
+        return value
+
+    def _parse(self, text: str | ConfigValue) -> ConfigValue:
         match self.kind:
             case ConfigKind.BOOLEAN:
                 return self._parse_boolean(text)

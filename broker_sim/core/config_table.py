@@ -19,6 +19,7 @@ from broker_sim.core.config_key import (
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 SEGMENT_BYTES_MIN = 1 << 20
+DEDUPE_BYTES_MIN = (1 << 20) + 1
 DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
 
@@ -73,8 +74,8 @@ _NETWORK = (
     ),
     _int("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
     _long("connections.max.idle.ms", 600_000, "Idle connections are closed after this; -1 never."),
-    _int("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 0),
-    _int("max.connection.creation.rate", INT32_MAX, "New connections a second.", 0),
+    _int("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 1),
+    _int("max.connection.creation.rate", INT32_MAX, "No effect here.", 1),
     *(
         _int(name, default, "No effect here: one thread does all.", 1)
         for name, default in (
@@ -109,8 +110,14 @@ _TOPICS = (
     _long("log.roll.jitter.ms", 0, "Topic default of segment.jitter.ms.", 0),
     _int("log.index.interval.bytes", 4096, "Topic default of index.interval.bytes.", 0),
     _int("log.index.size.max.bytes", 10_485_760, "Topic default of segment.index.bytes.", 4),
-    _long("log.retention.ms", 604_800_000, "Topic default of retention.ms; -1 keeps all.", -1),
-    _long("log.retention.bytes", -1, "Topic default of retention.bytes; -1 keeps all.", -1),
+    ConfigKey(
+        "log.retention.ms",
+        ConfigKind.LONG,
+        604_800_000,
+        "Topic default of retention.ms; negative keeps all.",
+        pattern="(?!0$).*",
+    ),
+    _long("log.retention.bytes", -1, "Topic default of retention.bytes; negative keeps all."),
     _long("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 1),
     _long(
         "log.message.timestamp.before.max.ms",
@@ -180,10 +187,21 @@ _CLEANER = (
         1,
     ),
     _int("log.cleaner.threads", 1, "No effect here: one thread does all.", 1),
-    _long("log.cleaner.dedupe.buffer.size", 134_217_728, "Memory for the keys of one pass.", 1),
-    _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here.", 0, DOUBLE_MAX),
+    _long(
+        "log.cleaner.dedupe.buffer.size",
+        134_217_728,
+        "Memory for the keys of one pass.",
+        DEDUPE_BYTES_MIN,
+    ),
+    _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here.", -DOUBLE_MAX, DOUBLE_MAX),
     _int("log.cleaner.io.buffer.size", 524_288, "No effect here.", 0),
-    _double("log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, "No effect here.", 0, DOUBLE_MAX),
+    _double(
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE_MAX,
+        "No effect here.",
+        -DOUBLE_MAX,
+        DOUBLE_MAX,
+    ),
 )
 
 _PRODUCERS = (
@@ -286,8 +304,11 @@ def _throttled(name: str) -> ConfigKey:
     return ConfigKey(name, ConfigKind.LIST, "", _ONE_REPLICA, pattern=_REPLICAS)
 
 
-def _topic_only(key: ConfigKey, *, internal: bool = False) -> TopicConfigKey:
-    return TopicConfigKey(key, None, internal)
+def _topic_only(
+    key: ConfigKey, *, synonym: str | None = None, internal: bool = False
+) -> TopicConfigKey:
+    """A topic option that the broker has not, or has with another range."""
+    return TopicConfigKey(key, synonym, internal)
 
 
 _NO_TIER = "No effect here: there is no tiered storage."
@@ -355,7 +376,12 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
         _topic_only(_bool("remote.log.delete.on.disable", False, _NO_TIER)),
         _topic_only(_bool("remote.storage.enable", False, _NO_TIER)),
         _topic("retention.bytes", "log.retention.bytes", "Old segments over this are removed."),
-        _topic("retention.ms", "log.retention.ms", "Segments older than this are removed."),
+        _topic_only(
+            _long(
+                "retention.ms", 604_800_000, "Segments older than this are removed; -1: none.", -1
+            ),
+            synonym="log.retention.ms",
+        ),
         _topic("segment.bytes", "log.segment.bytes", "A segment is closed at this size."),
         _topic("segment.index.bytes", "log.index.size.max.bytes", "An index holds at most this."),
         _topic("segment.jitter.ms", "log.roll.jitter.ms", "No effect here: rolls need no spread."),

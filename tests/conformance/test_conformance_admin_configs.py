@@ -228,6 +228,41 @@ def test_the_numbers_of_all_topic_options_are_kafkas(broker, connection, unique)
 EVERY_BROKER: dict[str, dict] = {}
 """What the first broker answered."""
 
+VALUES = [
+    "", " ", "0", "1", "-1", "-2", "-3", "5", "05", "+5", " 5 ", "5.0", "5e3", "0x10", "1_0", "1.",
+    ".5", "-0.0", "1.0000001", "9223372036854775807", "9223372036854775808", "2147483647",
+    "2147483648", "-2147483648", "-9223372036854775808", "1048576", "1048575", "true", "FALSE",
+    "yes", "null", "delete", "compact", "delete,compact", "compact, delete", "delete,,compact",
+    "none", "gzip", "GZIP", "producer", "CreateTime", "logappendtime", "*", "0:1", "0:1,1:2",
+    "0:1;1:2", ":", "a,b", "13", "22", "23", "-131072", "-131073", "17", "18", "9", "10", "7 7",
+    "\t7\n", "\u0663", "9" * 400,
+]  # fmt: skip
+"""Texts that are a value of some option, or nearly."""
+
+BROKER_OPTIONS = (
+    "compression.type", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.min.cleanable.ratio", "log.cleanup.policy", "log.index.interval.bytes",
+    "log.message.timestamp.type", "log.preallocate", "log.retention.bytes", "log.retention.ms",
+    "log.roll.ms", "log.segment.bytes", "max.connections", "max.connections.per.ip",
+    "message.max.bytes", "producer.id.expiration.ms", "transaction.partition.verification.enable",
+)  # fmt: skip
+
+
+def test_every_text_is_a_value_of_an_option_on_both_brokers_or_on_none(connection, unique):
+    topic = unique("values")
+    make_topic(connection, topic)
+    _, options = describe_configs(connection, TOPIC, topic)
+    places = [(TOPIC, topic, option) for option in sorted(options)]
+    places += [(BROKER, "", option) for option in BROKER_OPTIONS]
+    found = {}
+    for kind, name, option in places:
+        for text in VALUES:
+            change = (kind, name, [(option, SET, text)])
+            (found[kind, option, text],) = change_configs(connection, change, validate_only=True)
+    assert set(found.values()) == {"NONE", "INVALID_CONFIG", "INVALID_REQUEST"}
+    EVERY_BROKER.setdefault("values", found)
+    assert found == EVERY_BROKER["values"]
+
 
 @pytest.mark.parametrize(
     ("kind", "name", "error"),

@@ -84,6 +84,9 @@ def test_the_finest_unit_of_a_time_wins(given, retention_ms):
         ("cleanup.policy", "delete, compact,delete", "delete,compact"),
         ("min.cleanable.dirty.ratio", " .25 ", 0.25),
         ("retention.ms", "+5", 5),
+        ("retention.ms", "\u0663", 3),
+        ("retention.bytes", "-7", -7),
+        ("compression.gzip.level", " 05 ", 5),
         ("preallocate", "TRUE", True),
     ],
 )
@@ -100,7 +103,6 @@ def test_values_are_read_as_kafka_reads_them(name, text, value):
         ("min.cleanable.dirty.ratio", "nan"),
         ("min.cleanable.dirty.ratio", "half"),
         ("retention.ms", "1_000"),
-        ("retention.ms", "\u0661"),
         ("retention.ms", "9" * 5000),
         ("retention.ms", "1.0"),
         ("segment.bytes", "1048575"),
