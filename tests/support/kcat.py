@@ -87,19 +87,25 @@ def _unpack_packages() -> None:
     tools = [name for name in ("apt-get", "apt-cache", "dpkg", "dpkg-query") if not _is_here(name)]
     if tools:
         raise Unavailable(f"kcat is not here: neither it nor {', '.join(tools)} is installed")
-    lists: list[str] = []
-    if not _dependencies(lists):
-        # No package lists on this machine: fetch them into a folder of ours.
+    try:
+        _download([])
+    except Unavailable:
+        # No package lists on this machine, or old ones: fetch them into a folder of ours.
         (FOLDER / "lists" / "partial").mkdir(parents=True, exist_ok=True)
         lists = ["-o", f"Dir::State::Lists={FOLDER / 'lists'}"]
         _fetch(["apt-get", *lists, "update"])
+        _download(lists)
+    for package in sorted(FOLDER.glob("*.deb")):
+        _fetch(["dpkg", "-x", str(package), str(FOLDER / "root")])
+    (FOLDER / "complete").touch()
+
+
+def _download(lists: Sequence[str]) -> None:
+    """kcat and what it lacks into FOLDER, by apt's present lists or those the options name."""
     missing = [name for name in _dependencies(lists) if not _is_installed(name)]
     if not missing:
         raise Unavailable("kcat is not here: apt knows no package of this name")
     _fetch(["apt-get", *lists, "download", *missing])
-    for package in sorted(FOLDER.glob("*.deb")):
-        _fetch(["dpkg", "-x", str(package), str(FOLDER / "root")])
-    (FOLDER / "complete").touch()
 
 
 def _is_here(tool: str) -> bool:
