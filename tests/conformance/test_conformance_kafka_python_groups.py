@@ -60,9 +60,16 @@ def admin(broker):
     made.close()
 
 
-def member(bootstrap: str, group: str, *topics: str, **settings) -> KafkaConsumer:
-    """A consumer that hears of a rebalance soon."""
-    return consumer(bootstrap, group, *topics, heartbeat_interval_ms=200, **settings)
+def member(bootstrap: str, group: str, topic: str, listener=None, **settings) -> KafkaConsumer:
+    """A consumer of the topic that hears of a rebalance soon.
+
+    It learns the topic's partitions before it joins: as the leader it would else share out none,
+    and notice only much later.
+    """
+    made = consumer(bootstrap, group, heartbeat_interval_ms=200, **settings)
+    made.subscribe([topic], listener=listener)
+    made.partitions_for_topic(topic)
+    return made
 
 
 def shared(members: list[KafkaConsumer]) -> bool:
@@ -139,8 +146,7 @@ class Told(ConsumerRebalanceListener):
 def test_a_cooperative_rebalance_takes_away_only_what_moves(broker, topic, unique):
     settings = {"partition_assignment_strategy": (CooperativeStickyAssignor,)}
     group, told = unique("group"), Told()
-    first = member(broker.bootstrap_servers, group, **settings)
-    first.subscribe([topic], listener=told)
+    first = member(broker.bootstrap_servers, group, topic, told, **settings)
     wait_until(lambda: shared([first]), "all partitions")
     second = member(broker.bootstrap_servers, group, topic, **settings)
     wait_until(lambda: shared([first, second]), "half each")
