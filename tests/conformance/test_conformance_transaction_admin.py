@@ -62,7 +62,12 @@ def test_markers_of_an_old_producer_or_coordinator_and_of_no_partition_are_refus
     assert write_marker(connection, old, (topic, 0)) == "INVALID_PRODUCER_EPOCH"
     new = producer.identity
     assert write_marker(connection, new, (topic, 0)) == "TRANSACTION_COORDINATOR_FENCED"
-    assert write_marker(connection, new, (topic, 0), coordinator_epoch=7) == "NONE"
+    _, (state,) = active_producers(connection, topic, 0)
+    later = state.coordinator_epoch + 7
+    assert write_marker(connection, new, (topic, 0), coordinator_epoch=later) == "NONE"
+    assert write_marker(connection, new, (topic, 0), coordinator_epoch=later - 1) == (
+        "TRANSACTION_COORDINATOR_FENCED"
+    )
     assert write_marker(connection, new, (topic, 2)) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert write_marker(connection, new, ("no-such-topic", 0)) == "UNKNOWN_TOPIC_OR_PARTITION"
 
