@@ -1,13 +1,15 @@
-"""The order of a round: answers never show files as a later step of the same round left them."""
+"""The host: what a round may show of files that change, and what connections leave behind."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 
 import pytest
 from support.broker_build import fetch_request
-from support.failing_storage import _Transport
+from support.failing_storage import HostOnFiles, _Transport
+from support.hostile import Hostile
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
@@ -21,6 +23,7 @@ from broker_sim.core.effects import (
     Step,
     TimerFired,
 )
+from broker_sim.server.connection import Connection
 from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -108,3 +111,54 @@ def test_an_answer_that_waits_for_its_reader_while_the_file_is_swapped_is_not_se
         assert (frame, closed) == (None, True)
     else:
         assert (records_of(frame), closed) == (OLD, False)
+
+
+def held(host: BrokerHost) -> dict[str, int]:
+    """What the host and the core keep for connections."""
+    gc.collect()
+    return {
+        "connections": len(host._connections),
+        "connection objects": sum(isinstance(each, Connection) for each in gc.get_objects()),
+        "parked fetches": len(host._broker.state.fetches),
+        "files in use": len(host._storage._in_use),
+        "bytes of requests": host.request_memory.held_bytes,
+        "waiting for memory": len(host.request_memory._waiting),
+        "waiting inputs": len(host._inputs),
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hostile_connections_leave_nothing_behind(tmp_path, seed):
+    hostile = Hostile(f"host/{seed}")
+    rng = hostile.rng
+
+    async def turns(count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+    async def scenario() -> tuple[dict[str, int], dict[str, int]]:
+        host = HostOnFiles(tmp_path).host
+        before = held(host)
+        for _ in range(250):
+            transport = _Transport()
+            transport.connection = connection = host.accept()
+            connection.connection_made(transport)
+            for _ in range(rng.randrange(1, 12)):
+                data = hostile.frame()
+                cut = rng.randrange(len(data))
+                for part in (data[:cut], data[cut:]):
+                    if not transport.closed:
+                        connection.data_received(part)
+                await turns(rng.randrange(3))
+                if rng.random() < 0.1 and not transport.closed:
+                    connection.pause_writing()
+            if not transport.closed:
+                connection.connection_lost(None)
+            await turns(2)
+        await turns(20)
+        del connection, transport
+        assert not host.failed.done()
+        return before, held(host)
+
+    before, after = asyncio.run(scenario())
+    assert after == before
