@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -14,7 +14,15 @@ from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.java_tools import DUMP_LOG
 from support.probe import wait_until
 from support.raw import Connection, RawProducer
-from support.raw_admin import BROKER, DELETE, SET, change_configs, make_topic
+from support.raw_admin import (
+    BROKER,
+    DELETE,
+    SET,
+    change_configs,
+    describe_configs,
+    make_topic,
+    node_id,
+)
 
 from broker_sim.cli.main import main
 
@@ -242,11 +250,18 @@ def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker
 
 
 @pytest.fixture
-def unverified(broker) -> Callable:
+def unverified(broker) -> Iterator[None]:
     """Switches the check off that makes hanging transactions impossible (KIP-890)."""
     (option,) = VERIFICATION_OFF
     with Connection(broker.port) as connection:
         change_configs(connection, (BROKER, "", [(option, SET, "false")]))
+        node = str(node_id(connection))
+
+        def is_off() -> bool:
+            _, found = describe_configs(connection, BROKER, node, [option])
+            return found[option].value == "false"
+
+        wait_until(is_off, "the broker to obey")
         yield
         change_configs(connection, (BROKER, "", [(option, DELETE, None)]))
 
@@ -256,14 +271,7 @@ def test_a_hanging_transaction_is_found_and_aborted_by_hand(commands, broker, un
     topic = unique("stuck")
     with Connection(broker.port) as connection:
         make_topic(connection, topic, 2)
-    planted = []
-
-    def plant() -> bool:
-        planted.append(plant_hanging_transaction(broker.port, topic, 1, unique("lost")))
-        return True
-
-    wait_until(plant, "a hanging transaction")
-    hangs = planted[-1]
+    hangs = plant_hanging_transaction(broker.port, topic, 1, unique("lost"))
     (row,) = commands.json("transactions", "find-hanging", "--topic", topic)
     assert (row["topic"], row["partition"], row["start_offset"]) == (topic, 1, 0)
     assert (row["producer_id"], row["producer_epoch"]) == (hangs.producer_id, hangs.producer_epoch)
