@@ -15,6 +15,7 @@ from support.java_tools import (
     CONSUMER_PERF,
     GET_OFFSETS,
     GROUPS,
+    LATENCY,
     MESSAGE_COPIER,
     PRODUCER_PERF,
     VERIFIABLE_CONSUMER,
@@ -152,6 +153,14 @@ def test_the_performance_tools_write_in_transactions_and_read_all(console, broke
     assert 5003 <= sum(ends) < 7000
     read = pair.java.ok(CONSUMER_PERF, *pair.where, "--num-records", 5000, "--hide-header")
     assert read.lines[-1].split(", ")[4] == "5000"
+
+
+def test_the_latency_tool_gets_back_each_record_that_it_sent(console):
+    pair = console()
+    words = [*pair.where, "--num-records", 100, "--producer-acks", "all", "--record-size", 100]
+    done = pair.java.ok(LATENCY, *words)
+    assert re.search(r"99th = \d+", done.out)
+    assert pair.offsets() == ["0:100"]
 
 
 def events(lines: list[str]) -> list[dict]:

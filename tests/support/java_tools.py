@@ -51,6 +51,8 @@ CONSUMER_PERF = "org.apache.kafka.tools.ConsumerPerformance"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
+COMPACTION_TESTER = "org.apache.kafka.tools.LogCompactionTester"
+LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 COMPATIBILITY = "org.apache.kafka.tools.ClientCompatibilityTest"
 
 
@@ -119,6 +121,7 @@ class JavaHost:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
         self._log = (folder / "java.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -158,7 +161,8 @@ class JavaHost:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            ["java", *OPTIONS, "-cp", class_path(), "ToolHost"],
+            # What tools write to temporary files goes with the session's folder.
+            ["java", *OPTIONS, f"-Djava.io.tmpdir={self._folder}", "-cp", class_path(), "ToolHost"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
