@@ -181,6 +181,14 @@ class TransactionMachine(RuleBasedStateMachine):
             if held[1] <= LAST:
                 self._give(name, identity)
 
+    @rule(name=names, flips=st.booleans(), version=st.sampled_from((4, 5, 5)))
+    def end_again(self, name: str, flips: bool, version: int) -> None:
+        """The end before once more, its answer having been lost, or its very opposite."""
+        txn = self.model.txns.get(name)
+        if txn is not None and txn.state.endswith(("Commit", "Abort")):
+            which = 1 if len(self.given[name]) > 1 and txn.version >= 2 else 0
+            self.end(name, (which, 0), txn.state.endswith("Commit") != flips, version)
+
     # ------------------------------------------------------------ faults and time
 
     @rule(place=st.sampled_from([*PLACES, ("__consumer_offsets", 0), ("__consumer_offsets", 1)]))
