@@ -221,9 +221,10 @@ class BrokerHost:
             before.clear()
         self._storage.perform(step.storage)
         self._set_timers(step)
-        if step.traces and _log.isEnabledFor(logging.DEBUG):
-            for trace in step.traces:
-                _log.debug("%s %s", trace.kind, dict(trace.fields))
+        for trace in step.traces:
+            level = logging.WARNING if trace.kind in _WARNINGS else logging.DEBUG
+            if _log.isEnabledFor(level):
+                _log.log(level, "%s %s", trace.kind, dict(trace.fields))
         # From here on somebody watches the files of an answer with records.
         return [
             Outgoing(response, self._storage)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +16,11 @@ from support.raw import Connection
 
 from broker_sim import ClusterError, LocalCluster
 from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.server.host import BrokerHost
+from broker_sim.server.space import SpaceGuard
+from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -161,3 +168,42 @@ def test_connections_over_the_limit_are_closed_at_once(tmp_path):
     ):
         assert second.closed_by_peer()
         assert first.ask(message, 3).error_code == 0
+
+
+METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
+
+
+def test_a_damaged_metadata_log_refuses_the_start_with_file_and_position(cluster, capsys):
+    cluster.kill()
+    path = cluster.broker_dir() / METADATA_LOG
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    assert main(start_arguments(cluster.data_dir)) == EXIT_CANNOT_START
+    assert f"{METADATA_LOG}: no valid batch at position 0" in capsys.readouterr().err
+    assert path.read_bytes() == data
+
+
+def test_what_a_crash_has_torn_is_told_with_file_and_position(tmp_path, caplog):
+    async def live() -> None:
+        storage = FileStorage(tmp_path)
+        config = BrokerConfig()
+        host = BrokerHost(
+            lambda: Broker(config, storage, random.Random(1)),
+            storage,
+            config,
+            SpaceGuard(tmp_path, 0),
+        )
+        host.start()
+        host.stop()
+
+    asyncio.run(live())
+    path = tmp_path / METADATA_LOG
+    size_bytes = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"torn")
+    asyncio.run(live())
+    assert path.stat().st_size > size_bytes
+    told = [record for record in caplog.records if "log-recovered" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert METADATA_LOG in told[0].getMessage()
+    assert f"'position': {size_bytes}" in told[0].getMessage()
