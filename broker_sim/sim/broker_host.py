@@ -38,6 +38,7 @@ from broker_sim.sim.violation import violated
 from txnlog_spark.wire.framing import decode_request, encode_response
 
 DOWN = -1
+LOG_CLEANED = "log-cleaned"
 REQUEST_FAILED = "request-failed"
 """The trace of a handler that raised: a production broker closes the connection, here it fails."""
 
@@ -163,6 +164,8 @@ class BrokerHost:
         step = self._broker.step(item, self._scheduler.wall_ms, self._scheduler.monotonic_ms)
         for trace in step.traces:
             self._trace.line(self.name, trace.kind, trace.fields)
+            if trace.kind == LOG_CLEANED:
+                self._trace.count("segments compacted")
             if trace.kind == REQUEST_FAILED:
                 violated(42, "a handler raised", **trace.fields)
         try:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import Append, Flush, StorageOperation
+from broker_sim.core.effects import Append, Flush, Rename, StorageOperation
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import (
@@ -34,6 +34,10 @@ TRANSACTION_STATES = (
 """By the persisted id (Kafka's TransactionState)."""
 
 OFFSETS_DIRECTORY = "__consumer_offsets-"
+COMPACTED_PREFIX = "__"
+"""Of the folders where compaction may leave gaps."""
+SWAPPED_SUFFIX = ".swap"
+"""Of files that are about to take the place of others: until they have, a part is missing."""
 
 _VALID_PREVIOUS = {
     "empty": {"empty", "complete-commit", "complete-abort"},
@@ -100,9 +104,15 @@ class LogOracle:
                     for header, at in batches
                     for label in self._follow(directory, data, header, at)
                 ]
+            case Rename(path, new_path) if path.endswith(SWAPPED_SUFFIX):
+                if new_path.endswith(".log"):
+                    self.rebuild()
+                return []
             case _:
                 path = operation.path
-                if path.endswith(".log") or "." not in path.rsplit("/", 1)[-1]:
+                directory, _, name = path.rpartition("/")
+                is_swap = any(n.endswith(SWAPPED_SUFFIX) for n in self._disk.list(directory))
+                if (name.endswith(".log") and not is_swap) or "." not in name:
                     self.rebuild()
                 return []
 
@@ -151,7 +161,8 @@ class LogOracle:
         check_crc(data, at, header)
         partition = self._partitions.setdefault(directory, _Partition())
         expected = partition.next_offset
-        if expected is not None and header.base_offset != expected:
+        is_compacted = directory.startswith(COMPACTED_PREFIX) and not self._live
+        if expected is not None and not is_compacted and header.base_offset != expected:
             violated(2, "offsets have a gap or overlap", directory=directory,
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset

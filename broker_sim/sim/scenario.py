@@ -82,6 +82,8 @@ class Scenario:
     spike: float = 0.0
     """Per message: a delay of up to `spike_ms`."""
     spike_ms: int = 8_000
+    compaction: bool = False
+    """The logs of the coordinators have tiny segments, and the log cleaner works all the time."""
     clock_jump: float = 0.0
     """Per broker start: the wall clock jumps by up to an hour, either way."""
     faults: tuple[Fault, ...] = ()

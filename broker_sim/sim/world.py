@@ -61,6 +61,16 @@ BROKER_OPTIONS: dict[str, int | str | bool] = {
 """Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
 timestamps; the rest are the broker's defaults."""
 
+COMPACTION_OPTIONS: dict[str, int | str | bool] = {
+    "transaction.state.log.segment.bytes": 1024,
+    "offsets.topic.segment.bytes": 1024,
+    "log.cleaner.backoff.ms": 300,
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": 2_000,
+    "log.cleaner.io.buffer.size": 700,
+}
+"""A segment holds a few records, and a round of the cleaner takes several steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -105,6 +115,8 @@ class World:
         self.trace = Trace(lambda: self.scheduler.now_us, echo)
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
         config = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
+        if scenario.compaction:
+            config |= COMPACTION_OPTIONS
         self.host = BrokerHost(
             name="broker-0",
             config=BrokerConfig(config),

@@ -26,6 +26,12 @@ def test_the_story_ends_with_every_invariant_held(name):
         assert verdict.failure is None, told(verdict)
 
 
+def test_the_story_of_compaction_compacts():
+    for seed in range(3):
+        counts = run_seed(seed, "coordinators_are_compacted").counts
+        assert counts["segments compacted"] > 5
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_exactly_once_holds_under_random_faults(seed):
     verdict = run_seed(seed, "random")
