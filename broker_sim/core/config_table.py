@@ -194,11 +194,16 @@ _CLEANER = (
         DEDUPE_BYTES_MIN,
     ),
     _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here.", -DOUBLE_MAX, DOUBLE_MAX),
-    _int("log.cleaner.io.buffer.size", 524_288, "No effect here.", 0),
+    _int(
+        "log.cleaner.io.buffer.size",
+        524_288,
+        "Log bytes that the cleaner reads at a time; here at most 65536.",
+        0,
+    ),
     _double(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE_MAX,
-        "No effect here.",
+        "Log bytes that the cleaner reads in a second; no limit unless above 0.",
         -DOUBLE_MAX,
         DOUBLE_MAX,
     ),

@@ -9,6 +9,7 @@ from support.compaction import COMPACTED, CompactedLog, keyed_batch
 from support.log_build import NOW_MS
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
+from broker_sim.core.log import cleaning as cleaning_module
 from broker_sim.core.log.cleaning import CannotClean, CleanerLimits
 from broker_sim.core.log.compression import Codecs
 from txnlog_spark.wire import records
@@ -249,3 +250,40 @@ def test_effects_of_one_step_go_into_its_own_collector(log):
     assert cleaning.step(second)
     assert first.storage
     assert not second.storage
+
+
+def test_a_long_rewrite_is_flushed_on_the_way(log, monkeypatch):
+    monkeypatch.setattr(cleaning_module, "FLUSH_BYTES", 150)
+    for index in range(4):
+        log.put((f"k{index}", "v" * 100))
+    log.roll()
+    cleaning = log.begin_cleaning(CleanerLimits(1, 100))
+    flushed, is_done = 0, False
+    while not is_done:
+        effects = log.effects()
+        is_done = cleaning.step(effects)
+        path = "t-0/" + "0" * 20 + ".log.cleaned"
+        flushed += Flush((path,)) in effects.storage
+        log.carry_out(effects)
+    assert flushed == 3
+    log.check()
+
+
+def test_lookups_by_time_find_what_is_left(log):
+    for index in range(12):
+        log.put((f"k{index % 4}", str(index)), (f"j{index}", str(index)))
+        log.now_ms += 100
+    log.roll()
+    log.clean()
+    stamps = {
+        r.record_offset: r.timestamp
+        for header, data in log.batches()
+        for r in records.decode_records(data, 0, header)
+    }
+    for wanted in range(NOW_MS - 1, log.now_ms + 2, 25):
+        later = [(at, ms) for at, ms in sorted(stamps.items()) if ms >= wanted]
+        found = log.log.offset_for_timestamp(wanted)
+        assert found == ((later[0][1], later[0][0]) if later else None)
+    newest = max(stamps.values())
+    first = min(at for at, ms in stamps.items() if ms == newest)
+    assert log.log.max_timestamp_offset() == (newest, first)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from broker_sim.core.effects import Delete, Effects, Storage
+from broker_sim.core.effects import Delete, Effects, Flush, Storage
 from broker_sim.core.log.batch_filter import RawRecord, empty_batch, filtered_batch, raw_records
 from broker_sim.core.log.cleanable import Cleanable, group_segments
 from broker_sim.core.log.cleaned_transactions import CleanedTransactions
@@ -35,6 +35,9 @@ from broker_sim.core.log.segment import SUFFIXES, Segment
 from broker_sim.core.log.swap import CLEANED
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_spark.wire.records import BatchHeader, decode_marker, parse_header
+
+FLUSH_BYTES = 8 << 20
+"""Of a segment that is being written, between two flushes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,7 @@ class Cleaning:
         last_records = self._producers.last_records()
         last_offset = group[-1].next_offset - 1
         batches: list[bytes] = []
+        flushed_bytes = 0
         for segment in group:
             aborted = collect_aborted(
                 local.segments, segment.base_offset, segment.next_offset, local.rebuild_aborted
@@ -186,9 +190,9 @@ class Cleaning:
                 if entry is not None:
                     target.append_aborted(entry, self._effects)
                 if self._spend(header.size_bytes):
-                    _write(target, batches, self._effects)
+                    flushed_bytes = _write(target, batches, flushed_bytes, self._effects)
                     yield False
-        _write(target, batches, self._effects)
+        _write(target, batches, flushed_bytes, self._effects)
         local.replace(group, target, self._producers, self._effects)
         self._target = None
         self._sources = self._sources[len(group) :]
@@ -257,9 +261,16 @@ def _is_last(header: BatchHeader, last_records: dict[int, tuple[int | None, int]
     return header.is_control and header.producer_epoch == producer_epoch
 
 
-def _write(target: Segment, batches: list[bytes], effects: Effects) -> None:
-    """Append what has come together, and forget it."""
+def _write(target: Segment, batches: list[bytes], flushed_bytes: int, effects: Effects) -> int:
+    """Append what has come together, and forget it; up to where the segment is flushed.
+
+    It is flushed on the way, so that the flush before the swap does not keep the broker for long.
+    """
     if batches:
         headers = [parse_header(batch) for batch in batches]
         target.append(headers, b"".join(batches), effects)
         batches.clear()
+    if target.size_bytes - flushed_bytes < FLUSH_BYTES:
+        return flushed_bytes
+    effects.storage.append(Flush((target.path(),)))
+    return target.size_bytes
