@@ -68,7 +68,7 @@ _WARNINGS = frozenset(
         "corrupt-snapshot",
         "corrupt-checkpoint",
         "log-recovered",
-        "log-below-start",
+        "log-not-cleaned",
         "segment-states-dropped",
         "transaction-load-failed",
         "group-load-failed",
