@@ -1,7 +1,7 @@
 """The log cleaner: which compacted log is cleaned next, and one step of that at a time.
 
-A timer runs it. While a log is being cleaned the timer fires again at once, so that other inputs
-get their turn between two steps; with nothing to do it waits for log.cleaner.backoff.ms. Of all
+A timer runs it. While a log is being cleaned the timer fires again soon, so that other inputs get
+their turn between two steps; with nothing to do it waits for log.cleaner.backoff.ms. Of all
 logs that are due the one with the largest dirty part comes first. A log that cannot be cleaned is
 left alone until the next start, as in Kafka. Old segments of compacted logs are removed from here
 too, never while one of them is being rewritten.
@@ -20,8 +20,10 @@ from broker_sim.core.partitions import PartitionTable
 from txnlog_spark.wire.records import CorruptBatch
 
 TIMER = ("log-cleaner",)
-STEP_BYTES_MAX = 256 << 10
-"""Read in one step at most: some ten milliseconds of work."""
+STEP_BYTES_MAX = 64 << 10
+"""Read in one step at most: a few milliseconds of work."""
+PAUSE_MS = 3
+"""Between two steps: as long again for all others."""
 
 
 class LogCleaner:
@@ -127,4 +129,4 @@ class LogCleaner:
     def _throttled(self, size_bytes: int) -> int:
         """Ms to wait after reading so much, by log.cleaner.io.max.bytes.per.second."""
         rate = self._config.number("log.cleaner.io.max.bytes.per.second")
-        return int(size_bytes * 1000 / rate) if rate > 0 else 0
+        return max(PAUSE_MS, int(size_bytes * 1000 / rate) if rate > 0 else 0)

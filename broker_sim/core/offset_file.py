@@ -22,6 +22,8 @@ class OffsetFile:
 
     def __init__(self, path: str, storage: Storage) -> None:
         self.offsets: dict[tuple[str, int], int] = {}
+        self.is_damaged = False
+        """The file was no checkpoint: which partitions had an entry is not known."""
         self._path = path
         self._storage = storage
 
@@ -31,6 +33,7 @@ class OffsetFile:
         offsets = decode_offsets(self._storage.read(self._path, 0, size_bytes))
         if offsets is None:
             effects.trace("corrupt-checkpoint", path=self._path)
+            self.is_damaged = True
             offsets = {}
         self.offsets = {
             (topic, partition): offset

@@ -288,7 +288,7 @@ class PartitionTable:
             clean_shutdown=clean_shutdown,
             leader_epoch_max=leader_epoch,
             log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
-            was_cleaned=(topic.name, partition) in self.cleaned.offsets,
+            was_cleaned=self.cleaned.is_damaged or (topic.name, partition) in self.cleaned.offsets,
             # What these logs say was decided, and answered: a part of it may not be forgotten.
             may_cut_damage=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
         )
