@@ -178,7 +178,11 @@ class TransactionMachine(RuleBasedStateMachine):
         assert producer.end(commit=commit, version=version) == expected
         if expected == "NONE" and version >= 5:
             assert producer.identity == identity
-            if held[1] <= LAST:
+            if identity[1] > LAST:
+                # The abort that a cluster of version 1 fenced at the last epoch, ended again in
+                # the words of version 2: Kafka says the reserved epoch there, and so do we.
+                assert self.model.server_version == 1 or held[1] > LAST
+            elif held[1] <= LAST:
                 self._give(name, identity)
 
     @rule(name=names, flips=st.booleans(), version=st.sampled_from((4, 5, 5)))
