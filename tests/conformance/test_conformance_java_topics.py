@@ -102,7 +102,9 @@ def test_kafka_topics_adds_partitions_and_never_removes_any(topics, unique):
     topic = unique("grows")
     topics("--create", "--topic", topic, "--partitions", "2")
     assert topics("--alter", "--topic", topic, "--partitions", "5").code == 0
-    assert "PartitionCount: 5" in topics("--describe", "--topic", topic).out
+    wait_until(
+        lambda: "PartitionCount: 5" in topics("--describe", "--topic", topic).out, "5 partitions"
+    )
     for count in ("5", "4"):
         fewer = topics("--alter", "--topic", topic, "--partitions", count)
         assert (fewer.code, fewer.errors) == (1, {"InvalidPartitions"})
@@ -128,14 +130,16 @@ def test_kafka_configs_sets_and_deletes_topic_configs(topics, configs, unique):
     entity = ("--entity-type", "topics", "--entity-name", topic)
     add = "retention.ms=1000,cleanup.policy=[compact,delete]"
     assert configs("--alter", *entity, "--add-config", add).code == 0
-    assert dynamic_configs(configs("--describe", *entity)) == {
-        "segment.ms": "60000",
-        "retention.ms": "1000",
-        "cleanup.policy": "compact,delete",
-    }
+
+    def described() -> dict[str, str]:
+        return dynamic_configs(configs("--describe", *entity))
+
+    changed = {"retention.ms": "1000", "cleanup.policy": "compact,delete"}
+    # Apache Kafka's broker hears of a change a moment after the tool does.
+    wait_for(described, {"segment.ms": "60000"} | changed)
     removed = configs("--alter", *entity, "--delete-config", "retention.ms,cleanup.policy")
     assert removed.code == 0
-    assert dynamic_configs(configs("--describe", *entity)) == {"segment.ms": "60000"}
+    wait_for(described, {"segment.ms": "60000"})
     every = dynamic_configs(configs("--describe", *entity, "--all"))
     assert every["retention.ms"] == "604800000"
     assert every["cleanup.policy"] == "delete"

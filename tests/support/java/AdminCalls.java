@@ -124,13 +124,14 @@ public final class AdminCalls {
         try (Admin admin = Clients.admin(words[0])) {
             alter(admin, topic, false, "retention.ms", "1000", AlterConfigOp.OpType.SET);
             alter(admin, topic, false, "cleanup.policy", "compact", AlterConfigOp.OpType.APPEND);
-            String appended = entry(admin, topic, "cleanup.policy").value();
+            String appended = settled(admin, topic, "cleanup.policy", "delete,compact").value();
             alter(admin, topic, false, "cleanup.policy", "delete", AlterConfigOp.OpType.SUBTRACT);
-            String subtracted = entry(admin, topic, "cleanup.policy").value();
+            String subtracted = settled(admin, topic, "cleanup.policy", "compact").value();
+            settled(admin, topic, "retention.ms", "1000");
             alter(admin, topic, true, "retention.ms", "2000", AlterConfigOp.OpType.SET);
             ConfigEntry set = entry(admin, topic, "retention.ms");
             alter(admin, topic, false, "retention.ms", "", AlterConfigOp.OpType.DELETE);
-            ConfigEntry deleted = entry(admin, topic, "retention.ms");
+            ConfigEntry deleted = settled(admin, topic, "retention.ms", "604800000");
             return Clients.seen(
                 "appended", appended,
                 "subtracted", subtracted,
@@ -157,6 +158,18 @@ public final class AdminCalls {
         AlterConfigOp change = new AlterConfigOp(new ConfigEntry(name, value), operation);
         AlterConfigsOptions options = new AlterConfigsOptions().validateOnly(validateOnly);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(change)), options).all().get();
+    }
+
+    /** The entry once it has this value: a broker hears of a change a moment after its answer. */
+    private static ConfigEntry settled(
+        Admin admin, ConfigResource resource, String name, String value
+    ) throws Exception {
+        Clients.await(name + " to be " + value, () -> Clients.error(() -> {
+            if (!entry(admin, resource, name).value().equals(value)) {
+                throw new IllegalStateException();
+            }
+        }).equals("none"));
+        return entry(admin, resource, name);
     }
 
     private static ConfigEntry entry(Admin admin, ConfigResource resource, String name)
