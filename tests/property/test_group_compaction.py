@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.coordinators import MemoryHost, MemoryLog, World
 
+from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import (
     LeavingMember,
     OffsetCommit,
@@ -26,6 +27,8 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
 
 E = ErrorCode
+DAY_MS = 86_400_000
+SWEPT_DAILY = GroupConfig(partition_count=1, offsets_retention_check_interval_ms=DAY_MS)
 OFFSETS = ("__consumer_offsets", 0)
 GROUPS = ("g", "h")
 TOPICS = ("x", "y")
@@ -89,7 +92,7 @@ class Story:
             leaving = [LeavingMember(member.member_id) for member in members]
             self.world.step(groups.leave_group, group, leaving)
         else:
-            self.world.advance(8 * 86_400_000)
+            self.world.advance(9 * DAY_MS)
 
     def live(self, group: str) -> None:
         """A member of the group gets an assignment, which is stored."""
@@ -174,7 +177,7 @@ def loaded(log: MemoryLog, now_ms: int) -> World:
     """A new coordinator on this log."""
     host = MemoryHost()
     host.logs[OFFSETS] = log
-    return World(host=host, disk=[], now_ms=now_ms)
+    return World(groups=SWEPT_DAILY, host=host, disk=[], now_ms=now_ms)
 
 
 def state(world: World) -> dict[str, Any]:
@@ -196,7 +199,7 @@ def state(world: World) -> dict[str, Any]:
 def test_a_compacted_offsets_log_loads_to_the_state_of_the_whole_log(
     steps: list[Step], drops_tombstones: bool, decisions: list[bool]
 ) -> None:
-    story = Story(World())
+    story = Story(World(groups=SWEPT_DAILY))
     for step in steps:
         story.run(step)
     log = story.world.host.logs[OFFSETS]
