@@ -252,17 +252,19 @@ def test_a_start_on_scrambled_files_ends_and_serves_nothing_false_for_long(seed,
     scramble(seed, clean)
 
 
-def keep_base_offsets(bad: bytearray, data: bytes) -> None:
+def keep_base_offsets(bad: bytearray, before: bytes, good: bytes) -> None:
     """They lie outside the CRC: below the recovery point a changed one is served, as in Kafka."""
-    for _, at in iter_batches(data):
+    for _, at in iter_batches(good):
         for byte in BASE_OFFSET_BYTES:
-            bad[at + byte] = data[at + byte]
+            if at + byte < len(bad):
+                bad[at + byte] = before[at + byte]
 
 
 def scramble(seed: int, clean: bool) -> None:
     rng = random.Random(seed)
     on_disk, truth = stopped(clean=clean)
     names = [n for n in on_disk.disk.list("t-0") if n != "partition.metadata"]
+    good = {f"t-0/{name}": on_disk.disk.read(f"t-0/{name}", 0, 10**6) for name in names}
     for _ in range(rng.randint(1, 4)):
         path = f"t-0/{rng.choice(names)}"
         data = on_disk.disk.read(path, 0, 10**6)
@@ -280,7 +282,7 @@ def scramble(seed: int, clean: bool) -> None:
             changed = rng.randbytes(rng.randint(1, 20))
             bad = bytearray(data[:at] + changed + data[at + len(changed) :])
             if path.endswith(".log"):
-                keep_base_offsets(bad, data)
+                keep_base_offsets(bad, data, good[path])
             replace(on_disk.disk, path, bytes(bad))
     load(on_disk, clean=clean)
     true_records = dict(truth.records[False, 0])
