@@ -146,13 +146,13 @@ class Told(ConsumerRebalanceListener):
 def test_a_cooperative_rebalance_takes_away_only_what_moves(broker, topic, unique):
     settings = {"partition_assignment_strategy": (CooperativeStickyAssignor,)}
     group, told = unique("group"), Told()
-    first = member(broker.bootstrap_servers, group, topic, told, **settings)
-    wait_until(lambda: shared([first]), "all partitions")
-    second = member(broker.bootstrap_servers, group, topic, **settings)
-    wait_until(lambda: shared([first, second]), "half each")
+    first = Poller(member(broker.bootstrap_servers, group, topic, told, **settings))
+    wait_until(lambda: evenly([first.share]), "all partitions")
+    second = Poller(member(broker.bootstrap_servers, group, topic, **settings))
+    wait_until(lambda: evenly([first.share, second.share]), "half each")
     assert sum(told.revoked) == 3
-    first.close()
-    second.close()
+    first.leave()
+    second.leave()
 
 
 def test_a_killed_member_s_partitions_go_to_the_other_after_the_session(broker, topic, unique):
