@@ -189,6 +189,12 @@ class TransactionMachine(RuleBasedStateMachine):
             elif held[1] <= LAST:
                 self._give(name, identity)
 
+    @rule(name=names, place=places, commit=st.booleans(), version=st.sampled_from((4, 5, 5)))
+    def transaction(self, name: str, place, commit: bool, version: int) -> None:
+        """A whole one of the present holder, so that there is something to retry."""
+        self.produce(name, (0, 0), place, 12, "next")
+        self.end(name, (0, 0), commit, version)
+
     @rule(name=names, flips=st.booleans(), version=st.sampled_from((4, 5, 5)))
     def end_again(self, name: str, flips: bool, version: int) -> None:
         """The end before once more, its answer having been lost, or its very opposite."""
