@@ -17,6 +17,7 @@ from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
 
 FILE = "log-start-offset-checkpoint"
+CRC_FILE = FILE + ".crc"
 TINY = {"internal_segment_bytes": "200"}
 
 
@@ -145,8 +146,9 @@ def test_the_log_start_survives_a_restart(broker, how):
 
 
 def test_a_log_that_ends_below_its_start_is_damage_and_nothing_is_deleted(broker):
-    """A flipped digit of the checkpoint, which has no checksum, would otherwise cost the log."""
+    """Where a directory that Kafka wrote has no checksum, a flipped digit would cost the log."""
     delete(broker, 5)
+    del broker.disk._files[CRC_FILE]
     broker.disk._files[FILE].content[:] = b"0\n1\norders 0 50\n"
     with pytest.raises(DataDirectoryError, match="orders-0 ends at offset 10, below its log start"):
         broker.kill()
@@ -202,6 +204,31 @@ def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
     log = broker.broker.state.partitions.get("orders", 0)
     assert log.log_start_offset == log.first_segment_offset
     assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_no_flipped_bit_hides_records(broker, bit: int):
+    """Kafka's file has no checksum: with another digit in it, segments would be removed."""
+    delete(broker, 7)
+    for name in (FILE, CRC_FILE):
+        content = broker.disk._files[name].content
+        for at in range(len(content)):
+            disk = copy.deepcopy(broker.disk)
+            disk._files[name].content[at] ^= 1 << bit
+            log = BrokerOnDisk(disk=disk).broker.state.partitions.get("orders", 0)
+            kept = log.first_segment_offset if name == FILE else 7
+            assert (log.log_start_offset, log.log_end_offset) == (kept, 10), (name, at)
+
+
+def test_after_damage_only_what_is_written_next_is_taken(broker):
+    delete(broker, 4)
+    before = bytes(broker.disk._files[FILE].content)
+    broker.disk._files[FILE].content[:] = before.replace(b" 4", b" 9")
+    broker.kill()
+    assert delete(broker, 6) == (ErrorCode.NONE, 6)
+    broker.disk._files[FILE].content[:] = before.replace(b" 4", b" 9")
+    broker.kill()
+    assert broker.broker.state.partitions.get("orders", 0).log_start_offset < 9
 
 
 def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start(broker):
