@@ -365,13 +365,13 @@ def test_coordinators_logs_are_decoded_by_the_name_of_their_folder(
     (state,) = [
         each["payload"]
         for each in records
-        if isinstance(each["key"], dict) and each["key"].get("transactional_id") == name
+        if isinstance(each.get("key"), dict) and each["key"].get("transactional_id") == name
     ]
     assert (state["state"], state["timeout_ms"]) == ("EMPTY", 77_000)
     committed = [
         (each["key"]["partition"], each["payload"]["committed_offset"])
         for each in records
-        if isinstance(each["key"], dict)
+        if isinstance(each.get("key"), dict)
         and each["key"].get("group_id") == group
         and "topic" in each["key"]
     ]

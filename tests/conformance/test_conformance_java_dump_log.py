@@ -126,7 +126,9 @@ def dump(java) -> Callable[..., str]:
         # The tool takes -1 for the offset before a segment's first one, whatever that is.
         starts = {f"  -1 is followed by {int(path.stem)}" for path in files if path.stem.isdigit()}
         heads = {f"Non-consecutive offsets in {path}" for path in files}
-        assert set(done.err.splitlines()) - starts - heads == set()
+        # Clients of earlier tests live in the same JVM, and miss brokers that are gone.
+        told = {line for line in done.err.splitlines() if "[AdminClient clientId=" not in line}
+        assert told - starts - heads == set()
         assert "invalid bytes" not in done.out
         assert "isvalid: false" not in done.out
         return done.out
