@@ -252,6 +252,18 @@ def test_every_fetch_equals_the_naive_list(steps, transaction_version, max_bytes
     check_story(steps, transaction_version, max_bytes)
 
 
+@pytest.mark.parametrize("removal", [("delete", None, 100), ("retention", None, 0)])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_log_whose_segments_all_went_begins_where_it_ended(removal, seed: int):
+    """Its new segment is empty and was never flushed; without it the log would begin at 0."""
+    run = _Run(1)
+    for step in [("produce", 7, 2), ("commit", 7, None), ("roll", None, None), removal]:
+        run.do(step)
+    run.do_restart("power", seed)
+    assert (run.on_disk.log.log_start_offset, run.on_disk.log.log_end_offset) == (3, 3)
+    run.check(1)
+
+
 @pytest.mark.chaos
 @settings(max_examples=2500, deadline=None)
 @given(st.lists(actions, min_size=20, max_size=150), versions, sizes)

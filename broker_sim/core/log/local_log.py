@@ -133,7 +133,12 @@ class LocalLog:
     # ----------------------------------------------------------------------- removal
 
     def remove_oldest(self, count: int, effects: Effects) -> None:
-        """Remove so many of the oldest segments, never the active one."""
+        """Remove so many of the oldest segments, never the active one.
+
+        That one has to be there for certain before the others go: without any segment a log would
+        begin again at 0, and give its offsets out a second time.
+        """
+        effects.storage.append(Flush((self.active.path(),)))
         removed, self.segments = self.segments[:count], self.segments[count:]
         retention.remove_segments(removed, effects)
         for segment in removed:
