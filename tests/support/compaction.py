@@ -194,6 +194,23 @@ class CompactedLog(LogOnDisk):
         return list(self.log.batches(0))
 
 
+def compact(log: CompactedLog) -> None:
+    """Close the active segment and clean, with something after it that stays dirty."""
+    log.roll()
+    assert log.clean()
+    log.check()
+
+
+def headers(log: CompactedLog) -> list[records.BatchHeader]:
+    """Of all batches, in order."""
+    return [header for header, _ in log.batches()]
+
+
+def bases(log: CompactedLog) -> list[int]:
+    """The base offsets of the segments on disk, in order."""
+    return [int(n[:20]) for n in log.disk.list("t-0") if n.endswith(".log")]
+
+
 def carry_out_some(effects: Effects, disk: SimDisk, count: int) -> None:
     """The first so many operations, then the crash."""
     for operation in effects.storage[:count]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.compaction import COMPACTED, CompactedLog, keyed_batch
+from support.compaction import COMPACTED, CompactedLog, bases, compact, headers, keyed_batch
 from support.log_build import NOW_MS
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
@@ -19,21 +19,6 @@ from txnlog_spark.wire.records import CorruptBatch, parse_header
 @pytest.fixture
 def log() -> CompactedLog:
     return CompactedLog()
-
-
-def compact(log: CompactedLog) -> None:
-    """Close the active segment and clean, with something after it that stays dirty."""
-    log.roll()
-    assert log.clean()
-    log.check()
-
-
-def headers(log: CompactedLog) -> list[records.BatchHeader]:
-    return [header for header, _ in log.batches()]
-
-
-def bases(log: CompactedLog) -> list[int]:
-    return [int(n[:20]) for n in log.disk.list("t-0") if n.endswith(".log")]
 
 
 # --------------------------------------------------------------------------- what may be cleaned
