@@ -8,7 +8,16 @@ import uuid
 import pytest
 from support.probe import wait_for, wait_until
 from support.raw import Connection, RawProducer, message_class
-from support.raw_admin import ZERO_ID, create_topics, delete_topics, leaders, make_topic, new_topic
+from support.raw_admin import (
+    ZERO_ID,
+    create_topics,
+    delete_topics,
+    leaders,
+    lookup_error,
+    make_topic,
+    new_topic,
+    wait_until_served,
+)
 
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -203,7 +212,7 @@ def test_what_is_written_to_the_id_of_a_deleted_topic_is_refused(connection, uni
 def recreate(connection, topic: str) -> uuid.UUID:
     """Delete the topic, wait until the broker has forgotten it, make it anew; its new id."""
     delete_topics(connection, (topic, ZERO_ID))
-    wait_until(lambda: leaders(connection, topic) == 0, "the topic to be gone")
+    wait_for(lambda: lookup_error(connection, topic, 0), "UNKNOWN_TOPIC_OR_PARTITION")
     return make_topic(connection, topic)
 
 
@@ -281,11 +290,11 @@ def test_a_configuration_of_all_partitions_is_that_of_new_ones(connection, uniqu
     topic = unique("grown")
     configs = {"max.message.bytes": "500"}
     assert not create_topics(connection, new_topic(topic, 1, 1, configs=configs))[topic].error_code
-    wait_until(lambda: leaders(connection, topic) == 1, "the topic")
+    wait_until_served(connection, topic, 1)
     cls = message_class(ApiKey.CREATE_PARTITIONS)
     more = cls.CreatePartitionsTopic(name=topic, count=2, assignments=None)
     connection.ask(cls(topics=[more], timeout_ms=10_000, validate_only=False), 3)
-    wait_until(lambda: leaders(connection, topic) == 2, "the new partition")
+    wait_until_served(connection, topic, 2)
     producer = RawProducer(connection)
     batch = producer.batch("x" * 1000, sequence=-1)
     assert producer.produce_bytes(topic, 1, batch) == "MESSAGE_TOO_LARGE"

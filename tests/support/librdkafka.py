@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.raw import Connection
+from support.raw_admin import wait_until_served
+
 TIMEOUT_S = 30.0
 
 
@@ -24,10 +27,12 @@ class Seen:
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> str:
-    """Create a topic on one broker, wait for it, return its name."""
+    """Create a topic on one broker, wait until it is served, return its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+    with Connection(int(bootstrap.rpartition(":")[2])) as connection:
+        wait_until_served(connection, topic, partitions)
     return topic
 
 

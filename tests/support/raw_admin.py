@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from support.probe import wait_until
+from support.probe import wait_for
 from support.raw import Connection, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -63,8 +63,28 @@ def make_topic(connection: Connection, name: str, partitions: int = 1, **configs
     named = {key.replace("_", "."): value for key, value in configs.items()}
     result = create_topics(connection, new_topic(name, partitions, 1, configs=named))[name]
     assert error_name(result.error_code) == "NONE", result.error_message
-    wait_until(lambda: leaders(connection, name) == partitions, f"leaders of {name}")
+    wait_until_served(connection, name, partitions)
     return result.topic_id
+
+
+def wait_until_served(connection: Connection, name: str, partitions: int) -> None:
+    """Return when this topic takes requests that are sent once, without a client's retries.
+
+    Apache Kafka lists a new leader in Metadata a moment before it acts as one.
+    """
+    for partition in range(partitions):
+        wait_for(lambda partition=partition: lookup_error(connection, name, partition), "NONE")
+
+
+def lookup_error(connection: Connection, name: str, partition: int) -> str:
+    """What a client that asks for the partition's first offset is told."""
+    cls = message_class(ApiKey.LIST_OFFSETS)
+    topic = cls.ListOffsetsTopic
+    place = topic.ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=-1, timestamp=-2
+    )
+    request = cls(replica_id=-1, isolation_level=0, topics=[topic(name=name, partitions=[place])])
+    return error_name(connection.ask(request, 7).topics[0].partitions[0].error_code)
 
 
 def leaders(connection: Connection, name: str) -> int:
