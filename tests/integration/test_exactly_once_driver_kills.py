@@ -1,4 +1,5 @@
-"""RELIABILITY C.1: the Spark driver is killed at each step of the commit, on both brokers.
+"""RELIABILITY C.1: the Spark driver is killed at each step of the commit; on Apache Kafka, at those
+where the broker's own state matters.
 
 One query lives through all rows (`support.driver_rows`), then each row is judged. What is killed is
 the whole Spark application: the JVM, its Python workers and the driver program.
@@ -8,10 +9,20 @@ from __future__ import annotations
 
 import pytest
 from support.audit import check_audit
-from support.driver_rows import DRIVER_ROWS, Story
+from support.driver_rows import ROWS_OF, Story
 from support.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def each_row() -> list:
+    """Every row with every broker it is played on."""
+    kafka = {"apache_kafka": [pytest.mark.kafka]}
+    return [
+        pytest.param(name, row, marks=kafka.get(name, []), id=f"{row.name}-{name}")
+        for name, rows in ROWS_OF.items()
+        for row in rows
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +35,7 @@ def stories(shared_brokers, tmp_path_factory, unique_names):
             broker = shared_brokers(name)
             folder = tmp_path_factory.mktemp(f"driver-rows-{name}")
             story = Story(CopyQuery(folder, broker.bootstrap_servers, unique_names("rows")))
-            story.play(DRIVER_ROWS)
+            story.play(ROWS_OF[name])
             told[name] = story
         return told[name]
 
@@ -37,7 +48,7 @@ def story(broker_name, stories) -> Story:
     return stories(broker_name)
 
 
-@pytest.mark.parametrize("row", DRIVER_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(("broker_name", "row"), each_row())
 def test_the_driver_was_killed_there(story, row):
     (run,) = (run for each, _, run in story.runs if each == row)
     assert row.name not in story.failures, story.failures[row.name]
