@@ -54,7 +54,7 @@ test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS) $(TESTS_PURE)
 	@echo "== tests with real brokers and Spark"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
 
 lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
