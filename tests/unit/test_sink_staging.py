@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,32 @@ def test_a_discarded_attempt_leaves_no_file(tmp_path: Path) -> None:
     writer = StagingWriter(tmp_path, "0-1", inline_bytes_max=0)
     writer.append("out", 0, [batch(b"a")])
     writer.discard()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_with_a_remedy_and_what_was_written_is_removed(tmp_path: Path) -> None:
+    # A process of its own: the limit on a file's size cannot be raised again.
+    script = f"""
+import resource
+from pathlib import Path
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.sink.staging import StagingWriter
+from txnlog_spark.wire.records import Record, encode_batch
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+staging = StagingWriter(Path({str(tmp_path)!r}), "0-1", inline_bytes_max=0)
+try:
+    for _ in range(20):
+        staging.append("out", 0, [encode_batch([Record(None, bytes(300))])])
+    staging.finish()
+except TxnLogError as error:
+    staging.discard()
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "make room" in run.stdout, run.stderr
     assert not list(tmp_path.iterdir())
 
 

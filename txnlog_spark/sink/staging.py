@@ -12,12 +12,12 @@ checks every batch's CRC, so that a torn or foreign file is an error and never w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -76,7 +76,7 @@ def batch_directory(root: Path, query_id: str, batch_id: int) -> Path:
     return root / query_id / str(batch_id)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _disk_errors(directory: Path) -> Iterator[None]:
     """A full disk or a missing permission as an error that says where and what to do."""
     try:
@@ -120,9 +120,16 @@ class StagingWriter:
         return tuple(self._chunks), None, str(self._path)
 
     def discard(self) -> None:
-        """Remove what was written; the attempt failed."""
-        if self._file is not None:
+        """Remove what was written; the attempt failed, and why is what its caller has to hear.
+
+        Closing writes what is still buffered, so that on a full disk it fails once more. A file
+        that cannot be removed goes with its batch's directory.
+        """
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
             self._file.close()
+        with contextlib.suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
 
     @property
