@@ -34,12 +34,17 @@ class Cluster:
         self.committed: dict[TopicPartition, int] = {}
         self.deleted: tuple[str, ...] = ()
 
-    def discover(self, _settings) -> tuple[TopicPartition, ...]:
-        if self.deleted:
-            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=self.deleted)
-        return tuple(sorted(self.end))
+    def _refuse(self, topics) -> None:
+        gone = tuple(sorted(set(topics) & set(self.deleted)))
+        if gone:
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
+
+    def discover(self, _settings, without=frozenset()) -> tuple[TopicPartition, ...]:
+        self._refuse({*self.deleted} - without)
+        return tuple(p for p in sorted(self.end) if p.topic not in without)
 
     def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
+        self._refuse(p.topic for p in partitions)
         read_committed = settings.read_committed if read_committed is None else read_committed
         ends = self.end if read_committed else self.end | self.high
         return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
@@ -240,6 +245,51 @@ def test_a_deleted_topic_is_loss_or_is_left_out(cluster: Cluster) -> None:
     with pytest.raises(DataLoss, match="its topic was deleted"):
         source.latestOffset(at(1, 1), ALL)
     assert lenient.latestOffset(at(1, 1), ALL) == {}
+
+
+def test_new_partitions_are_found_though_another_topic_was_deleted(cluster: Cluster) -> None:
+    cluster.deleted = ("old",)
+    source = reader(subscribe="old,t", failOnDataLoss="false")
+    start = at(100) | {"old": {"0": 7}}
+    assert source.latestOffset(start, ALL) == at(100, 50)
+
+
+def test_a_topic_deleted_right_after_it_was_discovered_is_loss_or_is_left_out(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 3600.0)
+    other = TopicPartition("old", 0)
+    cluster.end[other] = cluster.earliest[other] = 7
+    start = at(100, 50) | {"old": {"0": 7}}
+    source, lenient = reader(subscribe="old,t"), reader(subscribe="old,t", failOnDataLoss="false")
+    for each in (source, lenient):
+        assert each.latestOffset(start, ALL) == start
+    cluster.deleted = ("old",)
+    del cluster.end[other]
+    with pytest.raises(DataLoss, match="its topic was deleted"):
+        source.latestOffset(start, ALL)
+    assert lenient.latestOffset(start, ALL) == at(100, 50)
+
+
+def test_a_replayed_batch_says_that_a_partition_it_discovered_lost_its_first_records(
+    cluster: Cluster,
+) -> None:
+    cluster.earliest[P1] = 7
+    with pytest.raises(DataLoss, match="t-1: a new partition starts at offset 7"):
+        reader().partitions(at(100), at(100, 50))
+    (share,) = reader(failOnDataLoss="false").partitions(at(100), at(100, 50))
+    assert (share.offset_range.start_offset, share.offset_range.end_offset) == (7, 50)
+
+
+def test_a_replayed_batch_whose_new_topic_was_deleted_is_loss_or_does_without_it(
+    cluster: Cluster,
+) -> None:
+    cluster.deleted = ("new",)
+    end = at(110, 50) | {"new": {"0": 5}}
+    with pytest.raises(DataLoss, match="new-0: its topic was deleted"):
+        reader().partitions(at(100, 50), end)
+    (share,) = reader(failOnDataLoss="false").partitions(at(100, 50), end)
+    assert share.offset_range.topic_partition == P0
 
 
 def test_a_topic_that_never_was_is_unknown_and_not_lost(cluster: Cluster) -> None:

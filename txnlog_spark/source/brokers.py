@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from txnlog_spark.client import admin
@@ -25,8 +25,10 @@ that died in one is timed out by the coordinator (`transaction.timeout.ms` 60 s,
 _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
 
 
-def discover(settings: SourceSettings) -> tuple[TopicPartition, ...]:
-    """The partitions that the options select, sorted.
+def discover(
+    settings: SourceSettings, *, without: Set[str] = frozenset()
+) -> tuple[TopicPartition, ...]:
+    """The partitions that the options select, sorted; not those of the topics in `without`.
 
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
     that its topic does not have. A pattern that matches nothing yet is no error.
@@ -35,16 +37,17 @@ def discover(settings: SourceSettings) -> tuple[TopicPartition, ...]:
     client = client_for(settings.connection)
     if selection.pattern is not None:
         every = admin.topic_partitions(client, None)
-        found = {t: numbers for t, numbers in every.items() if selection.matches(t)}
+        found = {t: n for t, n in every.items() if selection.matches(t) and t not in without}
         return _flattened(found)
     if selection.topics:
-        return _flattened(admin.topic_partitions(client, selection.topics))
-    existing = _flattened(admin.topic_partitions(client, {p.topic for p in selection.assigned}))
-    missing = sorted(set(selection.assigned) - set(existing))
+        return _flattened(admin.topic_partitions(client, set(selection.topics) - without))
+    assigned = tuple(p for p in selection.assigned if p.topic not in without)
+    existing = _flattened(admin.topic_partitions(client, {p.topic for p in assigned}))
+    missing = sorted(set(assigned) - set(existing))
     if missing:
         names = ", ".join(map(str, missing))
         raise OptionError("assign", names, "partitions that exist: the topic has fewer")
-    return selection.assigned
+    return assigned
 
 
 def fetch_offsets(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -139,8 +139,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rewound = find_rewound(begin, until)
                 self._report(rewound)
             added = sorted(set(until) - set(begin))
-            if added:
-                begin.update(fetch_offsets(self._settings, added, "earliest"))
+            begin.update(self._starts_of_added(added))
             ranges = split_ranges(
                 plan_ranges(begin, until),
                 min_partitions=self._settings.min_partitions,
@@ -169,30 +168,38 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of every partition now, or the target of AvailableNow."""
         ends = self._target
         if ends is None:
-            ends = fetch_offsets(self._settings, self._existing(begin), "latest")
+            ends = self._ends_now(begin)
         self._report(find_deleted(begin, ends))
         suspects = find_rewound(begin, ends)
         if suspects:
             ends = self._after_rewind(begin, ends, suspects)
         return self._with_additions(begin, ends)
 
+    def _ends_now(self, begin: Offsets) -> Offsets:
+        existing = self._existing(begin)
+        try:
+            return fetch_offsets(self._settings, existing, "latest")
+        except UnknownTopic:
+            # Deleted since it was discovered: to be found missing, as any other deleted topic is.
+            self._discovered = None
+            return fetch_offsets(self._settings, self._existing(begin), "latest")
+
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
         """The partitions that exist; a topic that was deleted is left out, not an error yet."""
         fresh = time.monotonic() < self._discovered_at + DISCOVERY_SECONDS
         if fresh and self._discovered is not None:
             return self._discovered
-        try:
-            self._discovered = discover(self._settings)
-            self._discovered_at = time.monotonic()
-            return self._discovered
-        except UnknownTopic as error:
-            known = {p.topic for p in begin}
-            if not set(error.topics) <= known or not error.topics:
-                raise
-            self._report(
-                [Loss(p, "its topic was deleted") for p in begin if p.topic in error.topics]
-            )
-            return tuple(sorted(p for p in begin if p.topic not in error.topics))
+        deleted: frozenset[str] = frozenset()
+        while True:
+            try:
+                self._discovered = discover(self._settings, without=deleted)
+                self._discovered_at = time.monotonic()
+                return self._discovered
+            except UnknownTopic as error:
+                if not error.topics or not set(error.topics) <= {p.topic for p in begin} - deleted:
+                    raise
+                self._report_deleted(begin, error)
+                deleted |= frozenset(error.topics)
 
     def _after_rewind(self, begin: Offsets, ends: Offsets, suspects: list[Loss]) -> Offsets:
         """Ends for partitions that seem to have lost their tail.
@@ -208,11 +215,35 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_additions(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Check partitions that appeared since the last batch: they are read from the earliest."""
         added = [p for p in ends if p not in begin]
-        if added:
-            earliest = fetch_offsets(self._settings, added, "earliest")
-            self._report(find_late_additions(earliest))
-            logger.warning("new partitions: %s", ", ".join(map(str, added)))
-        return ends
+        if not added:
+            return ends
+        earliest = self._starts_of_added(added)
+        logger.warning("new partitions: %s", ", ".join(map(str, added)))
+        return {p: end for p, end in ends.items() if p in begin or p in earliest}
+
+    def _starts_of_added(self, added: Sequence[TopicPartition]) -> Offsets:
+        """Where partitions start that a batch discovers; those that were deleted are left out.
+
+        Asked when the batch is planned and, since Spark does not keep it, when it is replayed: what
+        was deleted in between is as much a loss as in any other partition.
+        """
+        left = list(added)
+        earliest: Offsets = {}
+        while left:
+            try:
+                earliest = fetch_offsets(self._settings, left, "earliest")
+                break
+            except UnknownTopic as error:
+                if not {p.topic for p in left} & set(error.topics):
+                    raise
+                self._report_deleted(left, error)
+                left = [p for p in left if p.topic not in error.topics]
+        self._report(find_late_additions(earliest))
+        return earliest
+
+    def _report_deleted(self, partitions: Iterable[TopicPartition], error: UnknownTopic) -> None:
+        gone = [p for p in partitions if p.topic in error.topics]
+        self._report([Loss(p, "its topic was deleted") for p in gone])
 
     def _limited(self, begin: Offsets, available: Offsets, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
