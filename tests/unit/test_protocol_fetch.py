@@ -66,6 +66,7 @@ class Answers:
         self.cluster = ScriptedCluster(2)
         self.session = self.cluster.session()
         self.outcomes = list(outcomes)
+        self.ends = []
         self.asked = []
 
     def run(self, operation):
@@ -77,6 +78,8 @@ class Answers:
                 name = type(ask.calls[0].message).__name__
                 if name in ("FetchRequest", "ListOffsetsRequest"):
                     self.asked.append(ask.calls[0])
+                    if name == "ListOffsetsRequest" and self.ends:
+                        return (self.ends.pop(0),)
                     return (self.outcomes.pop(0),) if self.outcomes else (fetched(),)
             return original(ask)
 
@@ -136,6 +139,23 @@ def test_an_end_beyond_the_readable_end_is_a_deadline_that_names_it():
     answers = Answers()
     with pytest.raises(DeadlineExceeded, match="readable end is 90"):
         answers.run(fetch_next(answers.session, cursor(95, 99)))
+    assert {type(call.message).__name__ for call in answers.asked} == {"FetchRequest"}
+
+
+def test_a_log_that_ends_inside_the_range_and_stays_so_is_data_loss():
+    # The topic was made anew after the batch was planned: what is asked for will never come.
+    answers = Answers()
+    answers.ends = [listed(0), listed(100)]
+    with pytest.raises(OffsetOutOfRange, match=r"offset 100 .*\[0, 100\)") as caught:
+        answers.run(fetch_next(answers.session, cursor(100, 120)))
+    assert caught.value.start_offset == 100
+
+
+def test_a_log_that_ended_inside_the_range_and_has_grown_since_is_only_slow():
+    answers = Answers()
+    answers.ends = [listed(0), listed(130)]
+    with pytest.raises(DeadlineExceeded, match="readable end is 90"):
+        answers.run(fetch_next(answers.session, cursor(100, 120)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txnlog_spark.errors import CorruptData, OffsetOutOfRange, RemoteProtocolError
+from txnlog_spark.errors import (
+    CorruptData,
+    DeadlineExceeded,
+    OffsetOutOfRange,
+    RemoteProtocolError,
+)
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
 from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
@@ -59,6 +64,8 @@ class FetchCursor:
     read_committed: bool
     max_bytes: int
     last_error: str = ""
+    at_log_end: bool = False
+    """The last answer said that the log ends here, though the range does not."""
 
     @property
     def is_done(self) -> bool:
@@ -99,6 +106,7 @@ class FetchCursor:
 
         Raises OffsetRefused for an offset out of range, CorruptData, FatalError, UnknownTopic.
         """
+        self.at_log_end = False
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, self._doing)
             self.last_error = outcome.reason
@@ -139,6 +147,7 @@ class FetchCursor:
         data = answer.records if answer.records is not None else b""
         next_offset = self._next_offset(data)
         if next_offset == self.next_offset and not len(data):
+            self.at_log_end = answer.high_watermark <= next_offset
             self.last_error = (
                 f"the readable end is {answer.last_stable_offset} (last stable offset), "
                 f"{answer.high_watermark} (high watermark)"
@@ -199,7 +208,9 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     """The next batches of the range; the cursor must not be done.
 
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
-    nothing can be read for the operation timeout.
+    nothing can be read for the operation timeout. A log that ends inside the range is waited for as
+    long, since a new leader may not know its high watermark yet, and is then out of range: it was
+    made anew or truncated after the range was planned.
     """
     deadline = session.deadline()
     while True:
@@ -208,7 +219,14 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
         fetched = yield from settle(session, cursor, outcomes)
         if fetched is not None:
             return fetched
-        yield from deadline.backoff(_reading(cursor), cursor.last_error)
+        try:
+            yield from deadline.backoff(_reading(cursor), cursor.last_error)
+        except DeadlineExceeded as error:
+            if cursor.at_log_end:
+                explained = yield from explain_out_of_range(session, cursor)
+                if explained.log_end_offset <= cursor.next_offset:
+                    raise explained from error
+            raise
 
 
 def settle(
