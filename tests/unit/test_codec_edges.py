@@ -55,6 +55,18 @@ def test_a_null_header_key_and_an_unknown_compression_are_refused():
         encode(compression="brotli")
 
 
+def test_a_header_key_that_is_no_utf8_is_read_as_java_reads_it():
+    # Clients in C write any bytes; a reader that stopped there could never get past them.
+    data = bytearray(
+        encode_batch([Record(None, b"v", 1, (("kkkk", b"x"),)), Record(None, b"w", 1)])
+    )
+    at = data.index(b"kkkk")
+    data[at : at + 4] = b"a\xff\xc3z"
+    refresh_crc(data, 0, len(data))
+    columns = decode_batches(data, start_offset=0, end_offset=2, aborted=None, include_headers=True)
+    assert columns.headers.to_pylist() == [[{"key": "a\ufffd\ufffdz", "value": b"x"}], []]
+
+
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="differ in length"):
         encode(times=TIMES[:2])

@@ -110,6 +110,8 @@ def test_what_to_read_must_be_said_once_and_whole(options: dict[str, str], name:
 def test_a_batch_cannot_start_at_the_end_or_end_at_the_start() -> None:
     with pytest.raises(OptionError, match="startingOffsets"):
         read_source_settings({**READ, "startingOffsets": "latest"}, streaming=False)
+    with pytest.raises(OptionError, match="startingOffsets"):
+        read_source_settings({**READ, "startingOffsets": '{"orders":{"0":-1}}'}, streaming=False)
     with pytest.raises(OptionError, match="endingOffsets"):
         read_source_settings({**READ, "endingOffsets": '{"orders":{"0":-2}}'}, streaming=False)
 

@@ -137,6 +137,12 @@ def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
     assert records[1].timestamp > 1_700_000_000_000
 
 
+def test_a_time_before_1970_is_refused_since_kafka_has_no_such_timestamp(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is -1 ms after 1970") as caught:
+        encode(tmp_path, {"value": ["a", "b"], "at": [5_000, -1]}, timestampColumn="at")
+    assert caught.value.name == "timestampColumn"
+
+
 def test_many_small_arrow_batches_become_one_record_batch(tmp_path: Path) -> None:
     found, encoder = encode(tmp_path, {"key": [b"k"], "value": ["v"]}, batches=100)
     assert encoder.record_count == 100

@@ -398,8 +398,14 @@ def _header_items(body: bytes, rounds: list[tuple[Int64Array, ...]]) -> Any:
     columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
-    names = _cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_))
+    names = _as_text(_cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
     contents = _cut_out(body, starts, ends, lengths < 0)
-    return pa.StructArray.from_arrays(
-        [names.cast(pa.string()), contents], fields=list(HEADERS_TYPE.value_type)
-    )
+    return pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
+
+
+def _as_text(names: Any) -> Any:
+    """Header keys as strings. Bytes that are no UTF-8 become U+FFFD, as Java's consumer has it."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])

@@ -134,7 +134,16 @@ class TaskEncoder:
         column = rows[self._columns.timestamp].combine_chunks()
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
         values = micros.fill_null(now_ms * 1000).to_numpy(zero_copy_only=False)
-        return np.asarray(values // 1000, np.int64)
+        timestamps_ms = np.asarray(values // 1000, np.int64)
+        earliest_ms = int(timestamps_ms.min(initial=0))
+        if earliest_ms < 0:
+            raise OptionError(
+                "timestampColumn",
+                self._columns.timestamp,
+                f"times from 1970 on, as Kafka's producer demands, or null for now: the earliest "
+                f"is {earliest_ms} ms after 1970",
+            )
+        return timestamps_ms
 
     def _partitions(
         self, topic: str, rows: pa.Table, keys: Any, count: int

@@ -23,6 +23,9 @@ from pyspark.sql.types import (
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
 from txnlog_spark.offsets import TopicPartition
 
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+"""What Spark's timestamp type can hold, in ms."""
+
 _HEADER_STRUCT = StructType(
     [StructField("key", StringType()), StructField("value", BinaryType())]
 )  # fmt: skip
@@ -58,10 +61,15 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 
 def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBatch:
-    """One Arrow batch of decoded records. A record without a timestamp has a null one."""
+    """One Arrow batch of decoded records.
+
+    A record without a timestamp has a null one, as has one whose timestamp Spark's microseconds
+    cannot hold (a producer that counted in nanoseconds).
+    """
     count = len(columns.offsets)
+    missing = (columns.timestamps < 0) | (columns.timestamps > TIMESTAMP_MS_MAX)
     timestamps_us = pa.array(
-        columns.timestamps * 1000, pa.timestamp("us", tz="UTC"), mask=columns.timestamps < 0
+        np.where(missing, 0, columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"), mask=missing
     )
     arrays = [
         columns.keys,

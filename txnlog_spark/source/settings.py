@@ -68,6 +68,12 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
     starting = _starting(values, "latest" if streaming else "earliest")
     if not streaming and starting.word == "latest":
         raise OptionError("startingOffsets", "latest", "earliest: a batch from the end is empty")
+    if not streaming and LATEST_OFFSET in (starting.offsets or {}).values():
+        raise OptionError(
+            "startingOffsets",
+            None,
+            f"offsets or {EARLIEST_OFFSET} (earliest): a batch cannot start at {LATEST_OFFSET}",
+        )
     if starting.word == COMMITTED and values["kafka.group.id"] is None:
         raise OptionError("kafka.group.id", None, "set it: startingOffsets=committed needs a group")
     return SourceSettings(

@@ -1,0 +1,38 @@
+"""Rows of a read: what the columns of a record become."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from txnlog_spark.codec.decode import DecodedColumns
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.source.columns import to_arrow
+
+
+def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
+    """One row with each of these timestamps."""
+    count = len(timestamps_ms)
+    columns = DecodedColumns(
+        keys=pa.nulls(count, pa.binary()),
+        values=pa.nulls(count, pa.binary()),
+        offsets=np.arange(count),
+        timestamps=np.array(timestamps_ms, np.int64),
+        timestamp_types=np.zeros(count, np.int32),
+        headers=None,
+        next_offset=count,
+    )
+    return to_arrow(columns, TopicPartition("t", 0))
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_null_and_never_another_time() -> None:
+    # A producer that counts nanoseconds: brokers before Kafka 4 take it as it comes.
+    nanoseconds = 1_718_000_000_000_000_000
+    last_ms = (2**63 - 1) // 1000
+    batch = rows_at(-1, 1_718_000_000_000, nanoseconds, last_ms, last_ms + 1)
+    micros = batch["timestamp"].cast(pa.int64()).to_pylist()
+    assert micros == [None, 1_718_000_000_000_000, None, last_ms * 1000, None]
+    shown = batch["timestamp"][1].as_py()
+    assert shown == datetime.datetime(2024, 6, 10, 6, 13, 20, tzinfo=datetime.UTC)
