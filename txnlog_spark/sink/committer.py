@@ -28,7 +28,13 @@ from pathlib import Path
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for, resolve_bootstrap
-from txnlog_spark.errors import OptionError, ProducerFenced, TxnLogError, check
+from txnlog_spark.errors import (
+    CommitStateUnknown,
+    OptionError,
+    ProducerFenced,
+    TxnLogError,
+    check,
+)
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.protocol.commit import spent
@@ -125,6 +131,7 @@ def commit_batch_write(
 
     Spark gives a batch job no identity that survives a retry, so running the job again writes the
     rows again. The transactional id is the write's own unless the option names one.
+    Raises what `commit_streaming` does; CommitStateUnknown only when asking again did not help.
     """
     staged = _complete(messages)
     if not any(message.chunks for message in staged):
@@ -133,7 +140,7 @@ def commit_batch_write(
     plan = plan_commit(settings, staged, write_id, write_id, 0, BatchOffsets({}, ""))
     plan = replace(plan, group_id=None, must_exist=False)
     plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
-    outcome = admin.commit_micro_batch(client, None, plan)
+    outcome = _commit_write(client, plan)
     remove_all(default_root(None, settings.staging_location), write_id)
     try:
         admin.delete_group(client, plan.progress_group_id, missing_ok=True)
@@ -146,6 +153,31 @@ def commit_batch_write(
             error,
         )
     return outcome
+
+
+def _commit_write(client: Client, plan: CommitPlan) -> CommitOutcome:
+    """Commit a batch write, and find out at once what became of a commit without an answer.
+
+    A later job could not: the progress that tells lies under the write's own name, which ends here.
+    """
+    try:
+        return admin.commit_micro_batch(client, None, plan)
+    except CommitStateUnknown as error:
+        unknown = error
+    logger.warning("asking whether the write is committed: %s", unknown)
+    try:
+        return admin.commit_micro_batch(client, None, plan)
+    except TxnLogError as error:
+        raise CommitStateUnknown(
+            f"whether the rows of this batch write are in the output is unknown: EndTxn(commit) of "
+            f"transactional id {plan.transactional_id!r} had no answer, and asking again failed "
+            f"({error}). When no transaction of that id is open any more (at the latest after its "
+            f"timeout of {plan.transaction_timeout_ms} ms), look at group "
+            f"{plan.progress_group_id!r}: with a committed offset the rows are in the output; "
+            "without one they are not, and the write is to be run again",
+            transactional_id=plan.transactional_id,
+            batch_id=plan.batch_id,
+        ) from error
 
 
 def plan_commit(
