@@ -1,7 +1,9 @@
-"""A batch write whose commit has no answer: nobody can ask later, so it is asked for at once."""
+"""The committer over a scripted cluster: unknown outcomes of batch writes, and what it reads."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,10 @@ from support.commit_plans import record_batch
 from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 
 from txnlog_spark.client import admin
-from txnlog_spark.errors import CommitStateUnknown
+from txnlog_spark.errors import CommitStateUnknown, ProgressError
 from txnlog_spark.protocol.values import CommitOutcome
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.committer import commit_batch_write
+from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter
 from txnlog_spark.wire.messages import ApiKey as K
@@ -32,9 +34,17 @@ class Host:
 @pytest.fixture(params=[1, 2])
 def cluster(request, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     made = ScriptedCluster(request.param)
-    monkeypatch.setattr(committer, "client_for", lambda _connection: Host(made))
+    monkeypatch.setattr(committer, "client_for", lambda *_where: Host(made))
     monkeypatch.setattr(admin, "delete_group", lambda *_args, **_options: None)
     return made
+
+
+@pytest.fixture(autouse=True)
+def worker() -> Iterator[None]:
+    """A committer's process that knows nothing yet."""
+    committer._held.clear()
+    yield
+    committer._held.clear()
 
 
 def write(folder: Path) -> CommitOutcome | None:
@@ -45,6 +55,44 @@ def write(folder: Path) -> CommitOutcome | None:
     chunks, inline, path = staging.finish()
     message = StagedBatches("w", "w", 0, 0, chunks, {"out": 2}, inline, path, 2)
     return commit_batch_write(read_sink_settings(options, streaming=False), [message], "w")
+
+
+class Stream:
+    """A streaming query's checkpoint, made by hand; batch n ends before offset 5 * (n + 1)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "offsets").mkdir(parents=True)
+        (folder / "metadata").write_text('{"id": "q"}')
+        options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "kafka.group.id": "g"}
+        self.settings = read_sink_settings(
+            options | {"checkpointLocation": str(folder)}, streaming=True
+        )
+
+    def offsets(self, batch_id: int) -> Path:
+        """Spark's log entry of a batch."""
+        return self.folder / "offsets" / str(batch_id)
+
+    def commit(self, batch_id: int, run_id: str) -> None:
+        """One empty batch."""
+        source = json.dumps({"in": {"0": 5 * (batch_id + 1)}})
+        self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
+        commit_streaming(self.settings, [StagedBatches("q", run_id, batch_id, 0)], batch_id)
+
+
+def test_the_batch_before_is_looked_up_after_a_takeover_only(
+    cluster: ScriptedCluster, tmp_path: Path
+) -> None:
+    query = Stream(tmp_path)
+    query.commit(0, "run-1")
+    query.commit(1, "run-1")
+    for batch_id in (0, 1):
+        query.offsets(batch_id).write_text("torn")
+    query.commit(2, "run-1")
+    assert cluster.state.offsets["g"] == {("in", 0): (15, "")}
+    query.offsets(2).write_text("torn")
+    with pytest.raises(ProgressError, match="offsets/2"):
+        query.commit(3, "run-2")
 
 
 @pytest.mark.parametrize(("fault", "skipped"), [(MALFORMED, True), (NOT_APPLIED, False)])

@@ -77,7 +77,8 @@ class CommitPlan:
     batch's sources from another: a committed batch that comes back with another digest is refused.
     `must_exist` demands that progress is found and is not behind this batch. `expected` is what the
     query started from, for the batch that starts it from a group's committed offsets.
-    `previous_offsets` are the source offsets of the batch before, {} where they are not known.
+    `previous_offsets` are the source offsets of the batch before, {} where they are not known,
+    or not needed because the identity committed that batch itself.
     """
 
     query_id: str

@@ -93,12 +93,12 @@ def commit_streaming(
     client = client_for(settings.connection, bootstrap_servers)
     recorded = checkpoints.read_identity(checkpoint)
     plan = plan_commit(settings, staged, query_id, run_id, batch_id, sources)
-    if plan.group_id is not None:
-        previous = checkpoints.read_previous_offsets(checkpoint, batch_id)
-        plan = replace(plan, previous_offsets=by_plain_names(previous))
     plan = _place_progress(client, settings, plan, recorded)
     key = (os.getpid(), bootstrap_servers, plan.transactional_id)
     identity = _identity_of_run(_held.pop(key, None), recorded, plan)
+    if plan.group_id is not None and not _follows(identity, plan):
+        previous = checkpoints.read_previous_offsets(checkpoint, batch_id)
+        plan = replace(plan, previous_offsets=by_plain_names(previous))
     if recorded is None:
         identity, progress = _commit_baseline(client, identity, plan)
         checkpoints.write_identity(checkpoint, _record(plan, identity, progress.next_batch_id))
@@ -280,6 +280,11 @@ def _identity_of_run(
     return ProducerIdentity(
         recorded.transactional_id, recorded.producer_id, recorded.producer_epoch
     )  # fmt: skip
+
+
+def _follows(identity: ProducerIdentity | None, plan: CommitPlan) -> bool:
+    """Whether this very producer committed the batch before: the protocol then compares nothing."""
+    return identity is not None and identity.last_batch_id == plan.batch_id - 1
 
 
 def _commit_baseline(
