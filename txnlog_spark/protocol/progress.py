@@ -279,7 +279,8 @@ def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
     return (
         f"query {plan.query_id} has committed before{known}, but its progress {lost}: group "
         f"offsets of {plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
-        "default, counts while a query is stopped), or were deleted, by themselves or with topic "
+        "default, counted from the last batch on: while a query is stopped, and while it has no "
+        "input), or were deleted, by themselves or with topic "
         f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
         f"output cannot be told. {_MISSING_REMEDY}"
     )
