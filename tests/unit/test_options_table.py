@@ -156,3 +156,11 @@ def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_quer
         "g.progress.q",
         "g.progress.q",
     ]
+
+
+def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_group() -> None:
+    # It would fence that query. A batch write has no offsets to commit to the group.
+    options = {**SERVERS, "topic": "out", "kafka.group.id": "g"}
+    write = read_sink_settings(options, streaming=False)
+    assert write.group_id is None
+    assert write.transactional_id_of("write-1") == "txnlog-write-1"

@@ -17,7 +17,11 @@ TRANSACTIONAL_ID_BYTES_MAX = 249
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """A write's options, checked. `checkpoint` is None for a batch write only."""
+    """A write's options, checked. `checkpoint` is None for a batch write only.
+
+    `group_id` is None for a batch write: it has no source offsets to commit, and the transactional
+    id that is made from a group belongs to the group's streaming query.
+    """
 
     connection: ConnectionSettings
     topic: str | None
@@ -66,7 +70,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         connection=ConnectionSettings.from_values(values),
         topic=values["topic"],
         timestamp_column=values["timestampColumn"],
-        group_id=values["kafka.group.id"],
+        group_id=values["kafka.group.id"] if streaming else None,
         transactional_id=transactional_id,
         transaction_timeout_ms=values["kafka.transaction.timeout.ms"],
         compression=values["kafka.compression.type"],
