@@ -33,15 +33,17 @@ class Cluster:
         self.high: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
         self.deleted: tuple[str, ...] = ()
+        self.unlisted: frozenset[str] = frozenset()
 
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
         if gone:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
 
-    def discover(self, _settings, without=frozenset()) -> tuple[TopicPartition, ...]:
+    def discover(self, _settings, known=frozenset(), without=frozenset()):
         self._refuse({*self.deleted} - without)
-        return tuple(p for p in sorted(self.end) if p.topic not in without)
+        hidden = without | (self.unlisted - known)
+        return tuple(p for p in sorted(self.end) if p.topic not in hidden)
 
     def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
         self._refuse(p.topic for p in partitions)
@@ -245,6 +247,18 @@ def test_a_deleted_topic_is_loss_or_is_left_out(cluster: Cluster) -> None:
     with pytest.raises(DataLoss, match="its topic was deleted"):
         source.latestOffset(at(1, 1), ALL)
     assert lenient.latestOffset(at(1, 1), ALL) == {}
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_topic_that_is_not_listed_for_a_while_is_neither_loss_nor_new(
+    cluster: Cluster, available_now: bool
+) -> None:
+    cluster.unlisted = frozenset({"t"})
+    for lossy in ("true", "false"):
+        source = reader(failOnDataLoss=lossy)
+        if available_now:
+            source.prepareForTriggerAvailableNow()
+        assert source.latestOffset(at(60, 20), ALL) == at(100, 50)
 
 
 def test_new_partitions_are_found_though_another_topic_was_deleted(cluster: Cluster) -> None:

@@ -26,9 +26,15 @@ _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
 
 
 def discover(
-    settings: SourceSettings, *, without: Set[str] = frozenset()
+    settings: SourceSettings,
+    *,
+    known: Set[str] = frozenset(),
+    without: Set[str] = frozenset(),
 ) -> tuple[TopicPartition, ...]:
     """The partitions that the options select, sorted; not those of the topics in `without`.
+
+    `known` topics are being read: one that a pattern should find is asked for by name before it is
+    given up, since the broker that lists all topics may have just started, or lag behind.
 
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
     that its topic does not have. A pattern that matches nothing yet is no error.
@@ -37,6 +43,9 @@ def discover(
     client = client_for(settings.connection)
     if selection.pattern is not None:
         every = admin.topic_partitions(client, None)
+        unlisted = {t for t in known - every.keys() - without if selection.matches(t)}
+        if unlisted:
+            every = every | admin.topic_partitions(client, unlisted)
         found = {t: n for t, n in every.items() if selection.matches(t) and t not in without}
         return _flattened(found)
     if selection.topics:

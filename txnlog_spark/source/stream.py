@@ -169,6 +169,10 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._target
         if ends is None:
             ends = self._ends_now(begin)
+        elif lost := [p for p in begin if p not in ends]:
+            # Frozen before it was known what the query reads; asked for by name some may be there.
+            found = self._ends_now(begin)
+            ends = self._target = ends | {p: found[p] for p in lost if p in found}
         self._report(find_deleted(begin, ends))
         suspects = find_rewound(begin, ends)
         if suspects:
@@ -189,14 +193,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fresh = time.monotonic() < self._discovered_at + DISCOVERY_SECONDS
         if fresh and self._discovered is not None:
             return self._discovered
+        known = {p.topic for p in begin}
         deleted: frozenset[str] = frozenset()
         while True:
             try:
-                self._discovered = discover(self._settings, without=deleted)
+                self._discovered = discover(self._settings, known=known, without=deleted)
                 self._discovered_at = time.monotonic()
                 return self._discovered
             except UnknownTopic as error:
-                if not error.topics or not set(error.topics) <= {p.topic for p in begin} - deleted:
+                if not error.topics or not set(error.topics) <= known - deleted:
                     raise
                 self._report_deleted(begin, error)
                 deleted |= frozenset(error.topics)

@@ -1,0 +1,75 @@
+"""Which partitions a read selects, over answers that a lagging broker may give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from txnlog_spark.client import admin
+from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.source import brokers
+from txnlog_spark.source.brokers import discover
+from txnlog_spark.source.settings import SourceSettings, read_source_settings
+from txnlog_spark.wire.errors import ErrorCode
+
+
+class Topics:
+    """Partition counts by topic; `unlisted` exist, but the broker that lists all lacks them."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = counts
+        self.unlisted: set[str] = set()
+
+    def topic_partitions(
+        self, _client: object, topics: Iterable[str] | None
+    ) -> dict[str, tuple[int, ...]]:
+        names = set(self.counts) - self.unlisted if topics is None else set(topics)
+        missing = tuple(sorted(names - set(self.counts)))
+        if missing:
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=missing)
+        return {name: tuple(range(self.counts[name])) for name in names}
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
+    made = Topics(a1=2, a2=1, b=1)
+    monkeypatch.setattr(brokers, "client_for", lambda _connection: None)
+    monkeypatch.setattr(admin, "topic_partitions", made.topic_partitions)
+    return made
+
+
+def settings(**options: str) -> SourceSettings:
+    return read_source_settings({"kafka.bootstrap.servers": "h:1", **options}, streaming=True)
+
+
+A1 = (TopicPartition("a1", 0), TopicPartition("a1", 1))
+A2 = (TopicPartition("a2", 0),)
+PATTERN = {"subscribePattern": "a."}
+
+
+def test_a_topic_that_is_read_is_not_given_up_because_one_broker_does_not_list_it(
+    topics: Topics,
+) -> None:
+    # Given up and found again it would be a new topic, read once more from its start.
+    topics.unlisted = {"a1", "b"}
+    assert discover(settings(**PATTERN)) == A2
+    assert discover(settings(**PATTERN), known={"a1", "a2", "b"}) == A1 + A2
+
+
+def test_a_topic_of_a_pattern_that_is_gone_is_named(topics: Topics) -> None:
+    del topics.counts["a1"]
+    with pytest.raises(UnknownTopic) as caught:
+        discover(settings(**PATTERN), known={"a1", "a2"})
+    assert caught.value.topics == ("a1",)
+    assert discover(settings(**PATTERN), known={"a1", "a2"}, without={"a1"}) == A2
+
+
+@pytest.mark.parametrize(
+    "options", [{"subscribe": "a1,a2"}, {"assign": '{"a1":[0,1],"a2":[0]}'}, PATTERN]
+)
+def test_a_topic_can_be_left_out_of_any_selection(topics: Topics, options: dict[str, str]) -> None:
+    assert discover(settings(**options)) == A1 + A2
+    assert discover(settings(**options), without={"a2"}) == A1
+    assert discover(settings(**options), without={"a1", "a2"}) == ()
