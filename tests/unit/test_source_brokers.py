@@ -16,11 +16,15 @@ from txnlog_spark.wire.errors import ErrorCode
 
 
 class Topics:
-    """Partition counts by topic; `unlisted` exist, but the broker that lists all lacks them."""
+    """Partition counts by topic, and what the broker that is asked first does not know of them.
+
+    It lacks the topics in `unlisted` in a list of all, and the last `lag` partitions of a topic.
+    """
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.unlisted: set[str] = set()
+        self.lag: dict[str, int] = {}
 
     def topic_partitions(
         self, _client: object, topics: Iterable[str] | None
@@ -29,7 +33,12 @@ class Topics:
         missing = tuple(sorted(names - set(self.counts)))
         if missing:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=missing)
-        return {name: tuple(range(self.counts[name])) for name in names}
+        return {name: tuple(range(self.counts[name] - self.lag.get(name, 0))) for name in names}
+
+    def confirm_missing(
+        self, _client: object, partitions: Iterable[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        return frozenset(p for p in partitions if p.partition >= self.counts.get(p.topic, 0))
 
 
 @pytest.fixture
@@ -37,6 +46,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(a1=2, a2=1, b=1)
     monkeypatch.setattr(brokers, "client_for", lambda _connection: None)
     monkeypatch.setattr(admin, "topic_partitions", made.topic_partitions)
+    monkeypatch.setattr(admin, "confirm_missing", made.confirm_missing)
     return made
 
 
@@ -46,6 +56,7 @@ def settings(**options: str) -> SourceSettings:
 
 A1 = (TopicPartition("a1", 0), TopicPartition("a1", 1))
 A2 = (TopicPartition("a2", 0),)
+B = (TopicPartition("b", 0),)
 PATTERN = {"subscribePattern": "a."}
 
 
@@ -55,15 +66,25 @@ def test_a_topic_that_is_read_is_not_given_up_because_one_broker_does_not_list_i
     # Given up and found again it would be a new topic, read once more from its start.
     topics.unlisted = {"a1", "b"}
     assert discover(settings(**PATTERN)) == A2
-    assert discover(settings(**PATTERN), known={"a1", "a2", "b"}) == A1 + A2
+    assert discover(settings(**PATTERN), known=(*A1, *A2, *B)) == A1 + A2
 
 
-def test_a_topic_of_a_pattern_that_is_gone_is_named(topics: Topics) -> None:
-    del topics.counts["a1"]
+@pytest.mark.parametrize("options", [PATTERN, {"subscribe": "a1,a2"}])
+def test_a_partition_that_is_read_is_not_given_up_because_one_broker_has_not_heard_of_it(
+    topics: Topics, options: dict[str, str]
+) -> None:
+    topics.lag = {"a1": 1}
+    assert discover(settings(**options)) == A1[:1] + A2
+    assert discover(settings(**options), known=A1 + A2) == A1 + A2
+
+
+def test_what_is_gone_is_given_up(topics: Topics) -> None:
+    topics.counts = {"a1": 1, "b": 1}
+    assert discover(settings(**PATTERN), known=(*A1, *A2, *B)) == A1[:1]
     with pytest.raises(UnknownTopic) as caught:
-        discover(settings(**PATTERN), known={"a1", "a2"})
-    assert caught.value.topics == ("a1",)
-    assert discover(settings(**PATTERN), known={"a1", "a2"}, without={"a1"}) == A2
+        discover(settings(subscribe="a1,a2"), known=A1 + A2)
+    assert caught.value.topics == ("a2",)
+    assert discover(settings(subscribe="a1,a2"), known=A1 + A2, without={"a2"}) == A1[:1]
 
 
 @pytest.mark.parametrize(

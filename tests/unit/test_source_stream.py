@@ -40,9 +40,9 @@ class Cluster:
         if gone:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
 
-    def discover(self, _settings, known=frozenset(), without=frozenset()):
+    def discover(self, _settings, known=(), without=frozenset()):
         self._refuse({*self.deleted} - without)
-        hidden = without | (self.unlisted - known)
+        hidden = without | (self.unlisted - {p.topic for p in known})
         return tuple(p for p in sorted(self.end) if p.topic not in hidden)
 
     def fetch_offsets(self, settings, partitions, which, *, read_committed=None):

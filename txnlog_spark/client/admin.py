@@ -40,6 +40,11 @@ def topic_partitions(
     return {name: session.cluster.partitions(name) for name in names}
 
 
+def confirm_missing(client: Client, partitions: Iterable[Partition]) -> frozenset[Partition]:
+    """Those of `partitions` that the cluster does not have, asked again and again for a while."""
+    return client.run(cluster.confirm_missing(client.session, partitions))
+
+
 def list_offsets(
     client: Client, specs: Mapping[Partition, int], *, read_committed: bool
 ) -> dict[Partition, ListedOffset]:

@@ -16,7 +16,12 @@ from txnlog_spark.source.positions import (
     resolve_positions,
     timestamps_wanted,
 )
-from txnlog_spark.source.settings import COMMITTED, PositionRequest, SourceSettings
+from txnlog_spark.source.settings import (
+    COMMITTED,
+    PositionRequest,
+    Selection,
+    SourceSettings,
+)
 
 COMMITTED_WAIT_MS_MIN = 120_000
 """A stable read of a group waits for the transactions that still hold offsets pending: a driver
@@ -28,28 +33,34 @@ _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
 def discover(
     settings: SourceSettings,
     *,
-    known: Set[str] = frozenset(),
+    known: Iterable[TopicPartition] = (),
     without: Set[str] = frozenset(),
 ) -> tuple[TopicPartition, ...]:
     """The partitions that the options select, sorted; not those of the topics in `without`.
 
-    `known` topics are being read: one that a pattern should find is asked for by name before it is
-    given up, since the broker that lists all topics may have just started, or lag behind.
-
+    `known` are being read: one that is not found is asked for by name, again and again for a while,
+    before it is given up, since the broker that answered may have just started, or lag behind.
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
     that its topic does not have. A pattern that matches nothing yet is no error.
     """
     selection = settings.selection
     client = client_for(settings.connection)
+    if selection.assigned:
+        return _assigned(client, selection, without)
     if selection.pattern is not None:
         every = admin.topic_partitions(client, None)
-        unlisted = {t for t in known - every.keys() - without if selection.matches(t)}
-        if unlisted:
-            every = every | admin.topic_partitions(client, unlisted)
-        found = {t: n for t, n in every.items() if selection.matches(t) and t not in without}
-        return _flattened(found)
-    if selection.topics:
-        return _flattened(admin.topic_partitions(client, set(selection.topics) - without))
+        found = {t: n for t, n in every.items() if selection.selects(t) and t not in without}
+    else:
+        found = admin.topic_partitions(client, set(selection.topics) - without)
+    listed = set(_flattened(found))
+    unseen = {p for p in known if selection.selects(p.topic) and p.topic not in without} - listed
+    gone = admin.confirm_missing(client, unseen) if unseen else frozenset()
+    return tuple(sorted(listed | (unseen - gone)))
+
+
+def _assigned(
+    client: Client, selection: Selection, without: Set[str]
+) -> tuple[TopicPartition, ...]:
     assigned = tuple(p for p in selection.assigned if p.topic not in without)
     existing = _flattened(admin.topic_partitions(client, {p.topic for p in assigned}))
     missing = sorted(set(assigned) - set(existing))

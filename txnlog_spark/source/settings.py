@@ -23,9 +23,11 @@ class Selection:
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
-    def matches(self, topic: str) -> bool:
-        """Whether the whole name of `topic` matches the pattern, as Java's `matches` does."""
-        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+    def selects(self, topic: str) -> bool:
+        """Whether `topic` is read; a pattern is for the whole name, as Java's `matches` does."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(topic == p.topic for p in self.assigned)
 
 
 @dataclass(frozen=True, slots=True)

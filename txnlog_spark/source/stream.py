@@ -193,15 +193,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fresh = time.monotonic() < self._discovered_at + DISCOVERY_SECONDS
         if fresh and self._discovered is not None:
             return self._discovered
-        known = {p.topic for p in begin}
+        topics = {p.topic for p in begin}
         deleted: frozenset[str] = frozenset()
         while True:
             try:
-                self._discovered = discover(self._settings, known=known, without=deleted)
+                self._discovered = discover(self._settings, known=begin, without=deleted)
                 self._discovered_at = time.monotonic()
                 return self._discovered
             except UnknownTopic as error:
-                if not error.topics or not set(error.topics) <= known - deleted:
+                if not error.topics or not set(error.topics) <= topics - deleted:
                     raise
                 self._report_deleted(begin, error)
                 deleted |= frozenset(error.topics)
