@@ -53,9 +53,11 @@ def fetched(records: bytes = b"", code: int = E.NONE, aborted=(), partition: int
     return Reply(FETCH(responses=[topic(topic="out", partitions=[part])]), 12)
 
 
-def listed(offset: int, code: int = E.NONE):
+def listed(offset: int, code: int = E.NONE, partition: int = 0):
     topic = LIST.ListOffsetsTopicResponse
-    part = topic.ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=offset)
+    part = topic.ListOffsetsPartitionResponse(
+        partition_index=partition, error_code=code, offset=offset
+    )
     return Reply(LIST(topics=[topic(name="out", partitions=[part])]), 7)
 
 
@@ -247,6 +249,25 @@ def test_listing_an_unknown_partition_names_it():
     specs = {("out", 9): EARLIEST_TIMESTAMP}
     with pytest.raises(UnknownTopic, match="no partition 9"):
         answers.run(list_offsets(answers.session, specs, read_committed=False))
+
+
+def test_a_partition_that_one_broker_has_not_heard_of_yet_is_waited_for():
+    # Believed at once, a task would fail, or leave its range out where records may be lost.
+    answers = Answers()
+    added = ("out", 2)
+    original = answers.cluster._perform
+
+    def perform(ask):
+        if isinstance(ask, Sleep) and answers.cluster.now_ms > 1_000:
+            answers.cluster.leaders[added] = 1
+        return original(ask)
+
+    answers.cluster._perform = perform
+    answers.ends = [listed(12, partition=2)]
+    found = answers.run(
+        list_offsets(answers.session, {added: LATEST_TIMESTAMP}, read_committed=True)
+    )
+    assert found[added].offset == 12
 
 
 def test_a_group_that_nobody_knows_has_no_offsets():

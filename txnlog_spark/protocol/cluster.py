@@ -137,10 +137,12 @@ def require_leaders(
 ) -> Operation[None]:
     """Wait until each partition has a known leader.
 
-    Raises UnknownTopic for a topic or a partition number that is not there, DeadlineExceeded.
+    Raises UnknownTopic for a topic or a partition number that is not there, again and again for a
+    while: a broker may not have heard of added partitions yet. Raises DeadlineExceeded.
     """
     deadline = deadline or session.deadline()
     wanted = list(partitions)
+    absent_since_ms: int | None = None
     while True:
         lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
         if not lost:
@@ -151,14 +153,14 @@ def require_leaders(
             allow_auto_create=allow_auto_create,
             deadline=deadline,
         )
-        for topic, number in lost:
-            if number not in session.cluster.partitions(topic):
-                raise UnknownTopic(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {topic!r} has no partition {number}, only "
-                    f"{len(session.cluster.partitions(topic))}",
-                    topics=(topic,),
-                )
+        absent = [(t, n) for t, n in lost if n not in session.cluster.partitions(t)]
+        now_ms = session.monotonic_ms()
+        if not absent:
+            absent_since_ms = None
+        elif absent_since_ms is None:
+            absent_since_ms = now_ms
+        elif now_ms - absent_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            raise _no_partition(session, *absent[0])
         lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
         if lost:
             names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])
@@ -166,6 +168,15 @@ def require_leaders(
                 f"waiting for the leaders of {len(lost)} partitions ({names})",
                 error_name(ErrorCode.LEADER_NOT_AVAILABLE),
             )
+
+
+def _no_partition(session: Session, topic: str, number: int) -> UnknownTopic:
+    count = len(session.cluster.partitions(topic))
+    return UnknownTopic(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic!r} has no partition {number}, only {count}",
+        topics=(topic,),
+    )
 
 
 def transaction_version(session: Session, node: int, *, deadline: Deadline) -> Operation[int]:
