@@ -42,8 +42,14 @@ def advertised(answer) -> dict[int, tuple[int, int]]:
     return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
 
+def api_versions(name: str = "a", version: str = "1.0-b"):
+    return request(
+        ApiKey.API_VERSIONS, client_software_name=name, client_software_version=version
+    )
+
+
 def test_api_versions_advertises_what_is_spoken_and_produce_from_0_for_librdkafka():
-    answer = BrokerOnDisk().ask(request(ApiKey.API_VERSIONS), 3)
+    answer = BrokerOnDisk().ask(api_versions(), 3)
     table = advertised(answer)
     assert table[ApiKey.PRODUCE] == (0, APIS[ApiKey.PRODUCE].version_max)
     assert set(table) == set(HANDLERS)
@@ -51,7 +57,7 @@ def test_api_versions_advertises_what_is_spoken_and_produce_from_0_for_librdkafk
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_the_finalized_transaction_version_is_the_configured_one(level):
-    answer = BrokerOnDisk({"transaction.version": level}).ask(request(ApiKey.API_VERSIONS), 3)
+    answer = BrokerOnDisk({"transaction.version": level}).ask(api_versions(), 3)
     finalized = {f.name: f.max_version_level for f in answer.finalized_features}
     assert finalized == ({"transaction.version": level} if level else {})
 
@@ -59,7 +65,26 @@ def test_the_finalized_transaction_version_is_the_configured_one(level):
 def test_an_api_versions_request_of_the_future_is_told_the_ranges():
     answer = unsupported_version_response()
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert ApiKey.API_VERSIONS in advertised(answer)
+    versions = APIS[ApiKey.API_VERSIONS]
+    assert advertised(answer) == {18: (versions.version_min, versions.version_max)}
+
+
+def test_clients_before_version_4_are_told_no_feature_whose_lowest_level_is_0():
+    # Java clients from 3.3 to 3.8 refuse a whole answer that has one (KAFKA-17492).
+    broker = BrokerOnDisk()
+    assert broker.ask(api_versions(), 3).supported_features == []
+    features = broker.ask(api_versions(), 4).supported_features
+    assert [(f.name, f.min_version, f.max_version) for f in features] == [
+        ("transaction.version", 0, 2)
+    ]
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("a b", "1"), ("a", "1-")])
+def test_a_client_without_a_proper_name_is_refused(name, version):
+    broker = BrokerOnDisk()
+    answer = broker.ask(api_versions(name, version), 3)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+    assert broker.ask(api_versions(name, version), 2).error_code == 0
 
 
 def test_find_coordinator_answers_this_broker_for_groups_and_transactions():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, decode_at
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
@@ -212,7 +212,7 @@ def decode_response(api: Api, version: int, frame: bytes) -> Message:
             is_old = bytes(body[:2]) == _INT16.pack(ErrorCode.UNSUPPORTED_VERSION)
             shape_version = 0 if is_old else version
             check_shape(api.response, shape_version, body, elements_max=REQUEST_ELEMENTS_MAX)
-            return api.response.decode(bytes(body), version=version)
+            return decode_at(api.response, shape_version, body)
         check_shape(api.response, version, body, elements_max=RESPONSE_ELEMENTS_MAX)
         return api.response.decode(body, version=version)
     except Exception as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol.api_message import ApiMessage
 
 Message = Any
 """A `kafka.protocol` message. The package ships no types for its generated classes."""
@@ -130,3 +131,9 @@ API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
 def api_of(message: Message) -> Api:
     """The `Api` a request message belongs to. Raises KeyError for one that is not declared."""
     return API_OF_REQUEST[type(message)]
+
+
+def decode_at(message_class: Any, version: int, body: memoryview) -> Message:
+    """The message of these bytes, at just this version: kafka-python's own `decode` takes every
+    ApiVersions answer with an error for one of version 0."""
+    return ApiMessage.decode.__func__(message_class, body, version=version)

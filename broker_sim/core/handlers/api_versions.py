@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
@@ -15,27 +17,39 @@ PRODUCE_ADVERTISED_MIN = 0
 """librdkafka turns idempotence and compression off unless Produce starts at 0, although Kafka 4
 refuses the versions below 3 itself (KAFKA-18659)."""
 TRANSACTION_VERSION_MAX = 2
+LEVEL_0_VERSION = 4
+"""Before it clients cannot read a feature whose lowest level is 0 (KAFKA-17492): Java clients from
+3.3 to 3.8 would refuse the whole answer."""
+CLIENT_NAME_VERSION = 3
+_CLIENT_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Of a client's software and its version (KIP-511)."""
 
 
-def _api_keys() -> list[Any]:
+def _api_keys(apis: Iterable[ApiKey] = APIS) -> list[Any]:
     return [
         _Response.ApiVersion(
             api_key=int(api.key),
             min_version=PRODUCE_ADVERTISED_MIN if key is ApiKey.PRODUCE else api.version_min,
             max_version=api.version_max,
         )
-        for key, api in sorted(APIS.items())
+        for key, api in sorted((key, APIS[key]) for key in apis)
     ]
 
 
 def unsupported_version_response() -> Message:
-    """The answer to an ApiVersions request newer than we speak; encoded as version 0 (KIP-511)."""
-    return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=_api_keys())
+    """The answer to an ApiVersions request newer than we speak; encoded as version 0 (KIP-511).
+
+    It names the versions of ApiVersions only, for the client's next try.
+    """
+    keys = _api_keys([ApiKey.API_VERSIONS])
+    return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=keys)
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """The table, and the level of transaction.version that clients decide by (KIP-890)."""
-    del request, effects
+    del effects
+    if not _is_valid(request):
+        return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
     level = state.config.integer("transaction.version")
     features = {}
     if level > 0:
@@ -50,6 +64,14 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         error_code=0,
         api_keys=_api_keys(),
         throttle_time_ms=0,
-        supported_features=[supported],
+        supported_features=[supported] if request.api_version >= LEVEL_0_VERSION else [],
         **features,
     )
+
+
+def _is_valid(request: Request) -> bool:
+    if request.api_version < CLIENT_NAME_VERSION:
+        return True
+    message = request.message
+    names = (message.client_software_name, message.client_software_version)
+    return all(_CLIENT_NAME.fullmatch(name) for name in names)
