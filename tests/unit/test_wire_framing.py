@@ -21,6 +21,7 @@ from txnlog_spark.wire.framing import (
     response_correlation_id,
 )
 from txnlog_spark.wire.messages import APIS, ApiKey, api_of
+from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX
 
 EVERY_VERSION = [
     (api, version)
@@ -78,6 +79,14 @@ def test_an_unknown_version_keeps_its_header_so_that_it_can_be_answered():
     with pytest.raises(UnsupportedVersion) as caught:
         decode_request(frame)
     assert caught.value.header.correlation_id == 5
+
+
+def test_a_header_of_endless_tagged_fields_is_refused_before_they_are_walked():
+    head = struct.pack(">hhih", ApiKey.METADATA, 9, 5, -1)
+    assert REQUEST_ELEMENTS_MAX == 200_000
+    one_more = b"\xc1\x9a\x0c"
+    with pytest.raises(MalformedFrame, match="tagged fields"):
+        decode_request(head + one_more + bytes(2 * 200_001) + b"\x01\x01\x00\x00\x00")
 
 
 def test_an_unknown_api_key_is_malformed():

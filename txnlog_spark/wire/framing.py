@@ -147,7 +147,9 @@ def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
 
 def _skip_tagged_fields(frame: bytes, position: int) -> int:
     count, position = _decode_unsigned_varint(frame, position)
-    for _ in range(min(count, len(frame))):
+    if count > REQUEST_ELEMENTS_MAX:
+        raise MalformedFrame(f"a header of {count} tagged fields")
+    for _ in range(count):
         _, position = _decode_unsigned_varint(frame, position)
         size, position = _decode_unsigned_varint(frame, position)
         position += size
