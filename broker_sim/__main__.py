@@ -93,9 +93,11 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:
     overrides: dict[str, str | ConfigValue] = {}
     if arguments.config is not None:
         try:
-            overrides.update(parse_properties(arguments.config.read_text()))
+            overrides.update(parse_properties(arguments.config.read_text(encoding="utf-8")))
         except OSError as error:
             raise ConfigError(f"cannot read {arguments.config}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"cannot read {arguments.config}: it is no UTF-8 text") from error
     for pair in arguments.set:
         name, separator, value = pair.partition("=")
         if not separator:

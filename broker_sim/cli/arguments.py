@@ -11,6 +11,8 @@ from broker_sim.cli.output import Output
 from txnlog_spark.protocol.values import Partition
 
 TIMEOUT_MS = 30_000
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+"""The largest values that requests can hold."""
 
 Run = Callable[[Cluster, argparse.Namespace], Output]
 
@@ -30,7 +32,10 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         help="a broker to begin with; several with commas",
     )
     parser.add_argument(
-        "--timeout-ms", type=positive, default=TIMEOUT_MS, help="wait so long for an answer"
+        "--timeout-ms",
+        type=number(1, INT32_MAX),
+        default=TIMEOUT_MS,
+        help="wait so long for an answer",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -48,12 +53,31 @@ def add_command(
     return parser
 
 
-def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+def number(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number from `low` to `high`, for argparse."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Reads one of these names, in upper or lower case, for argparse."""
+
+    def read(text: str) -> str:
+        for name in names:
+            if name.lower() == text.lower():
+                return name
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+
+    return read
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:

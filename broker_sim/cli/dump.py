@@ -57,6 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
             write_error(f"{path}: {error.strerror}")
             code = EXIT_REFUSED
             continue
+        if not files:
+            write_error(f"{path}: no file in it is one that a broker writes")
+            code = EXIT_REFUSED
         for file in files:
             if not _dump(file, arguments):
                 code = EXIT_REFUSED
@@ -79,14 +82,16 @@ def _files(path: Path) -> Iterator[Path]:
 def _dump(path: Path, arguments: argparse.Namespace) -> bool:
     """Whether the file is whole."""
     show = _write_json if arguments.json else _write_text
-    show(path, Item("file", {"path": str(path), "bytes": path.stat().st_size}))
     try:
+        show(path, Item("file", {"path": str(path), "bytes": path.stat().st_size}))
         for item in _items(path, arguments):
             show(path, item)
     except Damage as damage:
         show(path, Item("damaged", {"position": damage.position, "reason": damage.reason}))
         write_error(f"{path} is damaged at byte {damage.position}: {damage.reason}")
         return False
+    except BrokenPipeError:
+        raise  # it is not the file's
     except OSError as error:
         write_error(f"{path}: {error.strerror}")
         return False

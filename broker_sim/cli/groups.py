@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from broker_sim.cli import group_offsets
-from broker_sim.cli.arguments import UsageError, add_command, resolve_partitions
+from broker_sim.cli.arguments import UsageError, add_command, one_of, resolve_partitions
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.group_description import DEAD, assigned_partitions, described
 from broker_sim.cli.output import Output, Table
@@ -15,13 +15,27 @@ from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+"""Of groups of every type (Kafka's `GroupState`)."""
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options of all group commands."""
     parser = commands.add_parser("groups", help="consumer groups, their offsets and lag")
     actions = parser.add_subparsers(dest="action", required=True)
     listing = add_command(actions, "list", list_groups, "the ids of all groups")
-    listing.add_argument("--state", action="append", help="only these, such as Stable or Empty")
+    listing.add_argument(
+        "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
+    )
     describing = add_command(actions, "describe", describe_groups, "offsets and lag of a group")
     _choose_groups(describing)
     shown = describing.add_mutually_exclusive_group()

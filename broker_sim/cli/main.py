@@ -6,12 +6,14 @@ Exit codes: 0 done, 1 the broker refused or did not answer, or a file is damaged
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 
 from broker_sim.cli import dump, groups, topics, transactions
 from broker_sim.cli.arguments import UsageError
 from broker_sim.cli.cluster import Cluster, Refused
-from broker_sim.cli.output import EXIT_REFUSED, EXIT_USAGE, write_error
+from broker_sim.cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, write_error
 from txnlog_spark.errors import OptionError, TxnLogError
 
 COMMANDS = ("topics", "groups", "transactions", "dump")
@@ -29,6 +31,20 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code. Wrong options leave through argparse with code 2."""
     options = build_parser().parse_args(arguments)
+    try:
+        code = _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads the output has enough, as `head` does. What is left of it goes nowhere, or the
+        # interpreter would complain when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)

@@ -11,6 +11,8 @@ from typing import Any
 EXIT_OK = 0
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""A shell's code of Ctrl-C."""
 
 NOTHING = "-"
 """How an absent value is printed; null in JSON."""
@@ -83,8 +85,9 @@ def _text(value: Any) -> str:
 
 
 def write_line(text: str) -> None:
-    """One line, or several, to standard output."""
-    sys.stdout.write(f"{text}\n")
+    """One line, or several, to standard output; what its encoding lacks is escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def write_error(text: str) -> None:

@@ -7,7 +7,14 @@ import base64
 import uuid
 from typing import Any
 
-from broker_sim.cli.arguments import UsageError, add_command, parse_pairs, positive
+from broker_sim.cli.arguments import (
+    INT16_MAX,
+    INT32_MAX,
+    UsageError,
+    add_command,
+    number,
+    parse_pairs,
+)
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.protocol.cluster import INTERNAL_TOPICS
@@ -34,12 +41,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         )
     creating = add_command(actions, "create", create_topic, "make a topic")
     creating.add_argument("--topic", required=True)
-    creating.add_argument("--partitions", type=positive, default=USE_DEFAULT)
-    creating.add_argument("--replication-factor", type=positive, default=USE_DEFAULT)
+    creating.add_argument("--partitions", type=number(1, INT32_MAX), default=USE_DEFAULT)
+    creating.add_argument("--replication-factor", type=number(1, INT16_MAX), default=USE_DEFAULT)
     creating.add_argument("--if-not-exists", action="store_true", help="fine if it is there")
     altering = add_command(actions, "alter", alter_topic, "more partitions, other configurations")
     altering.add_argument("--topic", required=True)
-    altering.add_argument("--partitions", type=positive, help="how many it shall have")
+    altering.add_argument("--partitions", type=number(1, INT32_MAX), help="how many it shall have")
     altering.add_argument("--delete-config", action="append", default=[], metavar="NAME")
     for each in (creating, altering):
         each.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")

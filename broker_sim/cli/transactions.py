@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from broker_sim.cli.arguments import UsageError, add_command
+from broker_sim.cli.arguments import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    UsageError,
+    add_command,
+    number,
+    one_of,
+)
 from broker_sim.cli.cluster import Cluster, Refused, check_code
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.client.admin import describe_transaction, list_transactions
@@ -23,6 +31,17 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 TIMEOUT_MINUTES = 15
 """Kafka's default of transaction.max.timeout.ms, in minutes."""
 NO_TRANSACTION = -1
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""Kafka's `TransactionState`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +57,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser("transactions", help="look at transactions, abort hanging ones")
     actions = parser.add_subparsers(dest="action", required=True)
     listing = add_command(actions, "list", list_all, "all transactional ids and their states")
-    listing.add_argument("--state", action="append", help="only these, such as Ongoing")
+    listing.add_argument(
+        "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
+    )
     describing = add_command(actions, "describe", describe, "what the coordinator knows of an id")
     describing.add_argument("--transactional-id", required=True)
     producing = add_command(
@@ -49,7 +70,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     hanging.add_argument(
         "--max-transaction-timeout",
-        type=int,
+        type=number(0, INT32_MAX),
         default=TIMEOUT_MINUTES,
         metavar="MINUTES",
         help="younger ones are left alone",
@@ -57,11 +78,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     aborting = add_command(actions, "abort", abort, "write an abort marker by hand")
     for each, required in ((producing, True), (hanging, False), (aborting, True)):
         each.add_argument("--topic", required=required)
-        each.add_argument("--partition", type=int, required=required)
-    aborting.add_argument("--start-offset", type=int, help="of the transaction to abort")
-    aborting.add_argument("--producer-id", type=int)
-    aborting.add_argument("--producer-epoch", type=int)
-    aborting.add_argument("--coordinator-epoch", type=int)
+        each.add_argument("--partition", type=number(0, INT32_MAX), required=required)
+    int64 = number(0, INT64_MAX)
+    aborting.add_argument("--start-offset", type=int64, help="of the transaction to abort")
+    aborting.add_argument("--producer-id", type=int64)
+    aborting.add_argument("--producer-epoch", type=number(0, INT16_MAX))
+    aborting.add_argument("--coordinator-epoch", type=number(0, INT32_MAX))
     for each in (listing, describing, producing, hanging, aborting):
         each.set_defaults(now_ms=lambda: time.time_ns() // 1_000_000)
 

@@ -43,9 +43,7 @@ def advertised(answer) -> dict[int, tuple[int, int]]:
 
 
 def api_versions(name: str = "a", version: str = "1.0-b"):
-    return request(
-        ApiKey.API_VERSIONS, client_software_name=name, client_software_version=version
-    )
+    return request(ApiKey.API_VERSIONS, client_software_name=name, client_software_version=version)
 
 
 def test_api_versions_advertises_what_is_spoken_and_produce_from_0_for_librdkafka():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -227,6 +230,46 @@ def test_paths_that_are_missing_or_no_file_of_a_broker_are_refused(tmp_path, cap
     assert "nowhere: No such file or directory" in err
     assert "notes.txt is damaged at byte 0: this is no file that a broker writes" in err
     assert "Dumping" in out
+
+
+def test_a_folder_without_any_file_of_a_broker_is_refused(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("hello")
+    assert main(["dump", str(tmp_path)]) == 1
+    assert f"{tmp_path}: no file in it is one that a broker writes" in capsys.readouterr().err
+
+
+def test_a_file_that_a_running_broker_removes_meanwhile_is_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / LOG).write_bytes(FIRST)
+    gone = tmp_path / "00000000000000000000.snapshot"
+    monkeypatch.setattr("broker_sim.cli.dump._files", lambda path: iter((gone, path / LOG)))
+    assert main(["dump", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"broker_sim: {gone}: No such file or directory\n"
+    assert "  batch: baseOffset=0" in out
+
+
+def test_a_dump_ends_quietly_when_its_reader_has_enough(tmp_path):
+    (tmp_path / LOG).write_bytes(FIRST)
+    arguments = [sys.executable, "-m", "broker_sim", "dump", str(tmp_path / LOG)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(arguments, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path):
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    (folder / LOG).write_bytes(FIRST)
+    done = subprocess.run(
+        [sys.executable, "-m", "broker_sim", "dump", str(folder)],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"/gr\\xf6\\xdfe/" in done.stdout
 
 
 def test_text_is_one_line_an_item(tmp_path, capsys):

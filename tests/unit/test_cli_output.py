@@ -19,6 +19,7 @@ from broker_sim.cli.output import Output, Table
 from txnlog_spark.wire.errors import ErrorCode
 
 SERVER = ["--bootstrap-server", "127.0.0.1:1"]
+ABORT = ["transactions", "abort", *SERVER, "--topic", "t", "--partition", "0"]
 
 
 def test_columns_are_aligned_and_what_is_absent_is_a_dash():
@@ -104,6 +105,19 @@ def test_times_are_utc_unless_they_say_another_zone():
         ["groups", "reset-offsets", *SERVER, "--group", "g", "--topic", "t", "--to-latest",
          "--to-earliest"],
         ["transactions", "abort", *SERVER, "--topic", "t"],
+        # A producer without a transaction has no start, which is -1 in the protocol.
+        [*ABORT, "--start-offset", "-1"],
+        [*ABORT, "--start-offset", "soon"],
+        [*ABORT, "--producer-id", str(2**63)],
+        [*ABORT, "--producer-epoch", "32768"],
+        [*ABORT, "--coordinator-epoch", str(2**31)],
+        ["transactions", "describe-producers", *SERVER, "--topic", "t", "--partition", "-1"],
+        ["transactions", "find-hanging", *SERVER, "--max-transaction-timeout", "-1"],
+        ["transactions", "list", *SERVER, "--state", "Nowhere"],
+        ["groups", "list", *SERVER, "--state", "Nowhere"],
+        ["topics", "create", *SERVER, "--topic", "a", "--partitions", str(2**31)],
+        ["topics", "create", *SERVER, "--topic", "a", "--replication-factor", "32768"],
+        ["topics", "list", *SERVER, "--timeout-ms", str(2**31)],
         ["dump"],
         ["dump", "x", "--offsets-decoder", "--transaction-log-decoder"],
     ],
@@ -140,6 +154,27 @@ def test_options_that_do_not_go_together_are_named_before_any_broker_is_asked(
 def test_a_broker_that_is_not_there_is_no_usage_error(capsys):
     assert main(["topics", "list", *SERVER, "--timeout-ms", "200"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_states_are_named_in_upper_or_lower_case():
+    options = build_parser().parse_args(["groups", "list", *SERVER, "--state", "stable"])
+    assert options.state == ["Stable"]
+    arguments = ["transactions", "list", *SERVER, "--state", "ONGOING", "--state", "Dead"]
+    assert build_parser().parse_args(arguments).state == ["Ongoing", "Dead"]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_cannot_be_one_is_named(host, capsys):
+    assert main(["topics", "list", "--bootstrap-server", f"{host}:1"]) == 2
+    assert f"{host!r} is no name of a host" in capsys.readouterr().err
+
+
+def test_a_properties_file_that_is_no_text_is_named_at_the_start(tmp_path, capsys):
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"node.id=\xff\xfe\n")
+    arguments = ["start", "--data-dir", str(tmp_path / "data"), "--config", str(path)]
+    assert run_main(arguments) == 2
+    assert f"broker_sim: cannot read {path}: it is no UTF-8 text" in capsys.readouterr().err
 
 
 def test_every_command_is_named_where_people_look_for_it():

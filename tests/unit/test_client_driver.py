@@ -312,7 +312,10 @@ def test_bootstrap_addresses_are_read(text, expected):
     assert parse_bootstrap_servers(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ",", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1"])
+NO_ADDRESSES = ("", ",", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1", "a:²", "a..b:1")
+
+
+@pytest.mark.parametrize("text", [*NO_ADDRESSES, "x" * 64 + ":1"])
 def test_a_wrong_bootstrap_address_names_the_option(text):
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         Client(text)

@@ -23,11 +23,17 @@ def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
 def _parse_address(part: str, text: str) -> tuple[str, int]:
     _, _, address = part.rpartition("://")
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    is_number = port.isascii() and port.isdigit()
+    if not separator or not host or not is_number or not 0 < int(port) < 65536:
         raise OptionError(
             BOOTSTRAP_OPTION, text, f"{part!r} is no host:port with a port from 1 to 65535"
         )
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is no name of a host") from error
+    return host, int(port)
 
 
 def refuse_security(options: Mapping[str, str]) -> None:

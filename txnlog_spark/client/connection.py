@@ -72,7 +72,8 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         try:
             self.socket = socket.create_connection(address, timeout=connect_timeout_s)
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:
+            # The last two: a host or a port that a broker told us, and that cannot be one.
             raise ConnectionFailed(f"cannot connect to {self.name}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
