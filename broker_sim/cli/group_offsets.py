@@ -126,4 +126,7 @@ def parse_datetime(text: str) -> int:
         raise UsageError(f"--to-datetime takes YYYY-MM-DDThh:mm:ss, not {text!r}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    timestamp = int(moment.timestamp() * 1000)
+    if timestamp < 0:  # the protocol has other meanings for these, such as -1 for the latest
+        raise UsageError(f"--to-datetime takes no time before 1970, as {text!r} is")
+    return timestamp

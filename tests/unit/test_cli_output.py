@@ -88,6 +88,8 @@ def test_times_are_utc_unless_they_say_another_zone():
     assert parse_datetime("1970-01-01T01:00:01.5+01:00") == 1500
     with pytest.raises(UsageError, match="--to-datetime"):
         parse_datetime("yesterday")
+    with pytest.raises(UsageError, match="before 1970"):
+        parse_datetime("1969-12-31T23:59:59.999")
 
 
 @pytest.mark.parametrize(
