@@ -8,7 +8,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigError
-from broker_sim.core.effects import Delete, InvariantViolation, WriteFile
+from broker_sim.core.effects import Delete, Flush, InvariantViolation, WriteFile
 from broker_sim.core.metadata.image import ClusterImage
 from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.sim.disk import SimDisk
@@ -57,6 +57,34 @@ def test_a_leader_epoch_rises_with_each_start():
     assert log.leader_epoch == 1
     assert log.end_offset_for_epoch(0) == (0, 1)
     assert log.end_offset_for_epoch(1) == (1, 2)
+
+
+def test_topics_asked_for_are_created_together_or_when_they_are_too_many_not_at_all():
+    broker = BrokerOnDisk({"num.partitions": 3})
+    asked = [wanted(f"new-{n}")[0] for n in range(3)]
+    answer = metadata(broker, topics=asked, allow_auto_topic_creation=True)
+    assert [(t.error_code, len(t.partitions)) for t in answer.topics] == [(0, 3)] * 3
+    flushes = [op for op in broker.steps[-1].storage if isinstance(op, Flush)]
+    assert len(flushes) == 1
+    asked += [wanted(f"more-{n}")[0] for n in range(3334)]
+    answer = metadata(broker, topics=asked, allow_auto_topic_creation=True)
+    codes = [t.error_code for t in answer.topics]
+    assert codes == [0] * 3 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3334
+    assert names(broker) == {"new-0", "new-1", "new-2"}
+
+
+def test_who_asks_by_ids_is_answered_by_ids_alone_each_once():
+    broker = BrokerOnDisk()
+    topic_id = broker.create_topic("orders").topic_id
+    broker.create_topic("other")
+    unknown = uuid.UUID(int=7)
+    asked = [wanted(None, topic_id), wanted("x", topic_id), wanted("other"), wanted(None, unknown)]
+    answer = metadata(broker, topics=[each for (each,) in asked], allow_auto_topic_creation=True)
+    assert [(t.name, t.topic_id, t.error_code) for t in answer.topics] == [
+        ("orders", topic_id, 0),
+        (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert names(broker) == {"orders", "other"}
 
 
 @pytest.mark.parametrize("version", [10, 11])
