@@ -58,6 +58,8 @@ class ParkedFetches:
 
     def waiting_for(self, changed: Iterable[TopicPartition]) -> list[ParkedFetch]:
         """Those with one of these partitions, oldest first."""
+        if not self._by_number:
+            return []
         numbers: set[int] = set()
         for partition in changed:
             numbers |= self._by_partition.get(partition, set())

@@ -39,18 +39,25 @@ class Outgoing:
         self._storage = storage
         self._pieces: deque[memoryview | FileSlice] = deque()
         self._in_use: SlicesInUse | None = None
-        paths = frozenset(s.path for field in response.records for s in field.slices)
-        if paths:
-            self._in_use = storage.use(paths)
+        if response.records:
+            paths = frozenset(s.path for field in response.records for s in field.slices)
+            if paths:
+                self._in_use = storage.use(paths)
 
     def read(self, size_bytes: int) -> bytes | memoryview:
         """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
         if self._in_use is not None and self._in_use.changed is not None:
             raise LookupError(f"{self._in_use.changed} was removed, replaced or cut")
         if self._response is not None:
-            parts = _parts(self._response, self._storage)
-            self._pieces.extend(p for p in map(_piece, parts) if _length(p))
-            self._response = None
+            response, self._response = self._response, None
+            if not response.records:
+                data = _encode(response)
+                if len(data) <= size_bytes:
+                    return data
+                self._pieces.append(memoryview(data))
+            else:
+                parts = _parts(response, self._storage)
+                self._pieces.extend(p for p in map(_piece, parts) if _length(p))
         if not self._pieces:
             self.close()
             return b""

@@ -53,6 +53,8 @@ class RequestMemory:
     def account(self, member: Member) -> None:
         """After each change of `member.buffered_bytes`."""
         held = max(0, member.buffered_bytes - FREE_BYTES)
+        if not (held or member.memory_held_bytes or self._waiting or member is self._turn):
+            return  # as most of the time: it has nothing of the account, and nobody waits
         self.held_bytes += held - member.memory_held_bytes
         member.memory_held_bytes = held
         if not held:

@@ -31,7 +31,7 @@ from broker_sim.core.effects import (
     Volume,
     WriteFile,
 )
-from broker_sim.server.system import System, telling
+from broker_sim.server.system import System, storage_error, telling
 
 OPEN_FILES_MAX = 512
 """File descriptors kept open; the least recently used is closed beyond it."""
@@ -249,8 +249,11 @@ class FileStorage:
         if self._to_flush and self._to_flush != {operation.path}:
             self.barrier()
         descriptor = self._open(operation.path, create=True)
-        with telling(f"writing {len(operation.data)} bytes to {operation.path}"):
+        try:
             self._write(descriptor, operation.data, operation.position)
+        except OSError as error:
+            doing = f"writing {len(operation.data)} bytes to {operation.path}"
+            raise storage_error(doing, error) from error
 
     def _write(self, descriptor: int, data: bytes, position: int) -> None:
         written = self._system.write(descriptor, data, position)

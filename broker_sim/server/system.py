@@ -43,10 +43,15 @@ def telling(doing: str, *, is_flush: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"{doing}: {error.strerror or error}"
-        if error.errno in NO_ROOM and not is_flush:
-            raise StorageFull(text) from error
-        raise StorageFailed(text) from error
+        raise storage_error(doing, error, is_flush=is_flush) from error
+
+
+def storage_error(doing: str, error: OSError, *, is_flush: bool = False) -> StorageError:
+    """What `telling` raises; for where every microsecond counts."""
+    text = f"{doing}: {error.strerror or error}"
+    if error.errno in NO_ROOM and not is_flush:
+        return StorageFull(text)
+    return StorageFailed(text)
 
 
 class System:

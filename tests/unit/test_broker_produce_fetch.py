@@ -8,11 +8,19 @@ from support.broker_build import (
     fetch_request,
     produce_request,
     request,
+    struct,
 )
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch, iter_batches
+from txnlog_spark.wire.records import (
+    ATTRIBUTES_AT,
+    Compression,
+    Record,
+    encode_batch,
+    iter_batches,
+    refresh_crc,
+)
 
 
 @pytest.fixture
@@ -102,6 +110,37 @@ def test_one_refused_partition_does_not_stop_the_others(broker):
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def produce_named_twice(*records: tuple[int, bytes]):
+    """Topic `orders` twice: its first partition alone, then all of them."""
+    message = produce_request({("orders", records[0][0]): records[0][1]})
+    partitions = [
+        struct(message, "PartitionProduceData", index=index, records=data)
+        for index, data in records[1:]
+    ]
+    message.topic_data.append(
+        struct(message, "TopicProduceData", name="orders", partition_data=partitions)
+    )
+    return message
+
+
+def test_of_a_partition_named_twice_the_last_batch_counts_and_it_is_answered_once(broker):
+    first, second = batch("first", "lost"), batch("kept")
+    message = produce_named_twice((0, first), (1, second), (0, second))
+    (topic,) = broker.ask(message, 11).responses
+    found = [(p.index, p.error_code, p.base_offset) for p in topic.partition_responses]
+    assert (topic.name, found) == ("orders", [(0, 0, 0), (1, 0, 0)])
+    assert broker.fetch("orders").high_watermark == 1
+
+
+@pytest.mark.parametrize(("version", "error"), [(6, 76), (7, 0)])
+def test_zstd_needs_clients_of_version_7(broker, version, error):
+    data = bytearray(batch("a"))
+    data[ATTRIBUTES_AT + 1] |= Compression.ZSTD
+    refresh_crc(data, 0, len(data))
+    (result,) = broker.produce_bytes({("orders", 0): bytes(data)}, version=version)
+    assert result.error_code == error
 
 
 def test_acks_other_than_all_one_and_none_are_refused(broker):
@@ -312,6 +351,21 @@ def test_an_offset_outside_of_the_log_is_refused_at_once(broker, offset):
     broker.produce("orders", "a")
     partition = broker.fetch("orders", offset, max_wait_ms=10_000)
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_of_a_partition_fetched_twice_the_last_entry_counts_and_it_is_answered_once(broker):
+    broker.produce("orders", "a")
+    broker.produce("orders", "b")
+    message = fetch_request("orders", 0, max_wait_ms=0)
+    again = fetch_request("orders", 1)
+    other = fetch_request("orders", 0, partition=1)
+    message.topics += other.topics + again.topics
+    found = [
+        (topic.topic, p.partition_index, len(list(iter_batches(p.records or b""))))
+        for topic in broker.ask(message, 12).responses
+        for p in topic.partitions
+    ]
+    assert found == [("orders", 0, 1), ("orders", 1, 0)]
 
 
 def test_the_byte_limit_holds_but_the_first_batch_always_comes(broker):

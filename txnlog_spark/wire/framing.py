@@ -112,10 +112,9 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
     if len(frame) < _REQUEST_HEAD.size:
         raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
     key, version, correlation_id = _REQUEST_HEAD.unpack_from(frame)
-    try:
-        api = APIS[ApiKey(key)]
-    except (ValueError, KeyError):
-        raise MalformedFrame(f"unknown api key {key}") from None
+    api = APIS.get(key)
+    if api is None:
+        raise MalformedFrame(f"unknown api key {key}")
     client_id, position = _decode_client_id(frame)
     header = RequestHeader(api.key, version, correlation_id, client_id)
     if not api.version_min <= version <= api.version_max:

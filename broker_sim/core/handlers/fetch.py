@@ -47,12 +47,28 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
     if message.session_id != 0 and message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
         return
+    message.topics = _each_once(message.topics)
     result = _read(state, request)
     enough = result.size_bytes >= message.min_bytes or result.failed or not result.partitions
     if enough or message.max_wait_ms <= 0:
         _respond(request, result, effects)
         return
     state.fetches.park(request, result.partitions, message.max_wait_ms, effects)
+
+
+def _each_once(topics: list[Any]) -> list[Any]:
+    """Of a partition that is named twice the last entry counts, in the first one's place, as in
+    Kafka. So what a parked request costs is bounded by the partitions that there are."""
+    named = [(t.topic, t.topic_id, entry.partition) for t in topics for entry in t.partitions]
+    if len(set(named)) == len(named):
+        return topics
+    merged: dict[Any, tuple[Any, dict[int, Any]]] = {}
+    for topic in topics:
+        _, entries = merged.setdefault((topic.topic, topic.topic_id), (topic, {}))
+        entries.update((entry.partition, entry) for entry in topic.partitions)
+    for topic, entries in merged.values():
+        topic.partitions = list(entries.values())
+    return [topic for topic, _ in merged.values()]
 
 
 def reconsider(state: BrokerState, parked: ParkedFetch, effects: Effects, *, due: bool) -> None:

@@ -7,29 +7,46 @@ and below, KIP-890 part 1), or is asked to add it now (version 12 and transactio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
+from broker_sim.core.handlers.common import ZERO_ID
 from broker_sim.core.handlers.transactional import (
     Producer,
     is_asked,
     join_transaction,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
+from broker_sim.core.metadata import INTERNAL_TOPICS
 from broker_sim.core.partitions import NO_ROOM, TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import HEADER_BYTES, MAGIC, MAGIC_AT, BatchHeader, parse_header
+from txnlog_spark.wire.records import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    Compression,
+    parse_header,
+)
 
 _Response = APIS[ApiKey.PRODUCE].response
-_RecordError = _Response.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
+_TopicResponse = _Response.TopicProduceResponse
+_PartitionResponse = _TopicResponse.PartitionProduceResponse
+_RecordError = _PartitionResponse.BatchIndexAndErrorMessage
+
+_NOWHERE_ELSE: list[Any] = []
+"""This broker leads everything: it never names another one."""
 
 ADD_PARTITIONS_VERSION = 12
 """From here on Produce adds its partitions to the transaction itself (KIP-890 part 2)."""
 TOPIC_ID_VERSION = 13
 """From here on topics are named by id (KIP-516)."""
+ZSTD_VERSION = 7
+"""Clients that speak less may not use zstd (KIP-110)."""
 ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
@@ -57,7 +74,7 @@ _TO_NOT_ENOUGH_REPLICAS = frozenset(
 """The client retries these later with the same batch (Kafka's `ReplicaManager`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Target:
     """One partition of the request, before its append."""
 
@@ -66,43 +83,57 @@ class _Target:
     records: bytes
     log: PartitionLog | None
     header: BatchHeader | None
-    refused: AppendResult | None
+    refused: AppendResult | None = None
+
+
+_Targets = dict[TopicPartition, _Target]
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message | None:
-    """Append each partition's batch on its own, in the order of the request."""
+    """Append each partition's batch on its own, in the order of the request.
+
+    Of a partition that is named twice only the last batch counts, as in Kafka.
+    """
     message = request.message
-    results: dict[TopicPartition, AppendResult] = {}
-    unauthorized = _is_unauthorized(message)
-    names = [_name(state, request, topic) for topic in message.topic_data]
-    targets = [
-        _target(state, request, name, entry, unauthorized)
-        for name, topic in zip(names, message.topic_data, strict=True)
-        for entry in topic.partition_data
+    targets = _targets(state, request)
+    transactional = [
+        t for t in targets.values() if t.header is not None and t.header.is_transactional
     ]
-    mixed = len(_producers(targets)) > 1
-    refused = {} if mixed else _verify(state, request, targets, effects)
-    for target in targets:
-        key = (target.topic, target.partition)
-        refusal = _MIXED_PRODUCERS if mixed else refused.get(key)
-        results[key] = refusal or _append(state, target, effects)
+    if transactional and message.transactional_id is None:
+        # Nobody to be authorized for the transaction: all is refused.
+        results = dict.fromkeys(targets, _UNAUTHORIZED)
+    else:
+        _refuse(state, request, targets.values())
+        if transactional:
+            _refuse_transactional(state, request, targets.values(), effects)
+        results = {
+            key: target.refused or _append(state, target, effects)
+            for key, target in targets.items()
+        }
     if message.acks == 0:
         _answer_without_acks(request, results, effects)
         return None
-    return _Response(
-        responses=[
-            _Response.TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    _partition_response(entry.index, results[name, entry.index])
-                    for entry in topic.partition_data
-                ],
-            )
-            for name, topic in zip(names, message.topic_data, strict=True)
-        ],
-        throttle_time_ms=0,
-    )
+    return _answer(state, request, results)
+
+
+def _answer(
+    state: BrokerState, request: Request, results: dict[TopicPartition, AppendResult]
+) -> Message:
+    """Each topic once, each partition once."""
+    partitions: dict[str, list[Any]] = {}
+    for (name, partition), result in results.items():
+        partitions.setdefault(name, []).append(_partition_response(partition, result))
+    by_id = request.api_version >= TOPIC_ID_VERSION
+    ids = {_name(state, request, t): t.topic_id for t in request.message.topic_data if by_id}
+    responses = [
+        _TopicResponse(
+            name="" if by_id else name,
+            topic_id=ids.get(name, ZERO_ID),
+            partition_responses=members,
+        )
+        for name, members in partitions.items()
+    ]
+    return _Response(responses=responses, throttle_time_ms=0, node_endpoints=_NOWHERE_ELSE)
 
 
 def _answer_without_acks(
@@ -119,18 +150,29 @@ def _answer_without_acks(
 
 
 def _partition_response(index: int, result: AppendResult) -> Any:
-    ok = result.error is ErrorCode.NONE
-    return _Response.TopicProduceResponse.PartitionProduceResponse(
+    if result.error is ErrorCode.NONE:
+        return _PartitionResponse(
+            index=index,
+            error_code=0,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+            record_errors=[],
+            error_message=None,
+            current_leader=None,
+        )
+    return _PartitionResponse(
         index=index,
         error_code=int(result.error),
-        base_offset=result.base_offset if ok else -1,
-        log_append_time_ms=result.log_append_time_ms if ok else -1,
-        log_start_offset=result.log_start_offset if ok else -1,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
         record_errors=[
             _RecordError(batch_index=at, batch_index_error_message=result.message)
             for at in result.record_indexes
         ],
-        error_message=None if ok else (result.message or None),
+        error_message=result.message or None,
+        current_leader=None,
     )
 
 
@@ -145,122 +187,117 @@ def _name(state: BrokerState, request: Request, topic: Any) -> str:
     return f"{_NO_TOPIC}{topic.topic_id}" if known is None else known.name
 
 
-def _target(
-    state: BrokerState, request: Request, name: str, entry: Any, unauthorized: bool
-) -> _Target:
-    records = entry.records or b""
-    log = state.partitions.get(name, entry.index)
-    if unauthorized:
-        return _Target(name, entry.index, records, log, None, _UNAUTHORIZED)
-    header, refused = None, _request_refused(state, request, name, log)
-    if refused is None:
-        header, refused = _single_batch(records)
-    return _Target(name, entry.index, records, log, header, refused)
+def _targets(state: BrokerState, request: Request) -> _Targets:
+    """The partitions, in the order in which they are first named."""
+    targets: _Targets = {}
+    for topic in request.message.topic_data:
+        name = _name(state, request, topic)
+        for entry in topic.partition_data:
+            index, records = entry.index, entry.records or b""
+            log = state.partitions.get(name, index)
+            header = None
+            if len(records) >= HEADER_BYTES and records[MAGIC_AT] == MAGIC:
+                header = parse_header(records)
+            targets[name, index] = _Target(name, index, records, log, header)
+    return targets
 
 
-def _request_refused(
-    state: BrokerState, request: Request, name: str, log: PartitionLog | None
-) -> AppendResult | None:
+def _refuse(state: BrokerState, request: Request, targets: Iterable[_Target]) -> None:
+    """What can be said before a batch gets its partition into a transaction."""
     acks = request.message.acks
-    if acks not in ACKS:
-        return AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+    for target in targets:
+        if acks not in ACKS:
+            target.refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+        elif target.log is None:
+            target.refused = _no_partition(target.topic)
+        elif target.topic in INTERNAL_TOPICS and request.client_id != INTERNAL_CLIENT_ID:
+            target.refused = AppendResult(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Cannot append to internal topic {target.topic}",
+            )
+        elif state.partitions.is_full:
+            target.refused = NO_ROOM
+        else:
+            target.refused = _batch_refused(request, target.records, target.header)
+        if target.refused is not None:
+            target.header = None
+
+
+def _no_partition(name: str) -> AppendResult:
     if name.startswith(_NO_TOPIC):
         return AppendResult(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic of id {name[1:]}")
-    if log is None:
-        return AppendResult(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        )
-    topic = state.image.topics[name]
-    if topic.is_internal and request.client_id != INTERNAL_CLIENT_ID:
-        return AppendResult(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
-        )
-    # Before the batch gets its partition into a transaction.
-    return NO_ROOM if state.partitions.is_full else None
-
-
-def _single_batch(records: bytes) -> tuple[BatchHeader | None, AppendResult | None]:
-    """The header of the one batch that Produce 3+ allows in a partition."""
-    if not records:
-        return None, AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
-    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
-        text = f"magic {records[MAGIC_AT]} is not {MAGIC}"
-        return None, AppendResult(ErrorCode.INVALID_RECORD, text)
-    if len(records) < HEADER_BYTES:
-        return None, AppendResult(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes")
-    header = parse_header(records)
-    if header.size_bytes < len(records):
-        return None, AppendResult(
-            ErrorCode.INVALID_RECORD, "more than one record batch in the partition"
-        )
-    if header.is_control:
-        return None, AppendResult(ErrorCode.INVALID_RECORD, "clients write no control batches")
-    if header.is_transactional and not header.has_producer_id:
-        text = "a transactional batch without a producer id"
-        return None, AppendResult(ErrorCode.INVALID_RECORD, text)
-    return header, None
-
-
-def _is_unauthorized(message: Message) -> bool:
-    """A transactional batch, but no transactional id to be authorized for: all is refused."""
-    if message.transactional_id is not None:
-        return False
-    return any(
-        _is_transactional(entry.records)
-        for topic in message.topic_data
-        for entry in topic.partition_data
+    return AppendResult(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
     )
 
 
-def _is_transactional(records: bytes | None) -> bool:
-    if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
-        return False
-    return parse_header(records).is_transactional
+def _batch_refused(
+    request: Request, records: bytes, header: BatchHeader | None
+) -> AppendResult | None:
+    """Produce 3+ allows exactly one batch in a partition."""
+    if header is None:
+        return _no_header(records)
+    if request.api_version < ZSTD_VERSION and header.compression == Compression.ZSTD:
+        return AppendResult(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_VERSION} of Produce"
+        )
+    if header.size_bytes < len(records):
+        return AppendResult(ErrorCode.INVALID_RECORD, "more than one record batch in the partition")
+    if header.is_control:
+        return AppendResult(ErrorCode.INVALID_RECORD, "clients write no control batches")
+    if header.is_transactional and not header.has_producer_id:
+        text = "a transactional batch without a producer id"
+        return AppendResult(ErrorCode.INVALID_RECORD, text)
+    return None
+
+
+def _no_header(records: bytes) -> AppendResult:
+    if not records:
+        return AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
+        return AppendResult(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_AT]} is not {MAGIC}")
+    return AppendResult(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes")
 
 
 # --------------------------------------------------------------------------- transactions
 
 
-def _producers(targets: list[_Target]) -> set[tuple[int, int]]:
-    """(producer id, epoch) of all transactional batches."""
-    headers = [target.header for target in targets if target.header is not None]
-    return {(h.producer_id, h.producer_epoch) for h in headers if h.is_transactional}
-
-
-def _verify(
-    state: BrokerState, request: Request, targets: list[_Target], effects: Effects
-) -> dict[TopicPartition, AppendResult]:
-    """Refusals of partitions where no transaction of the producer is open: the epoch is older than
-    what the partition knows, or the coordinator says no."""
-    refused: dict[TopicPartition, AppendResult] = {}
+def _refuse_transactional(
+    state: BrokerState, request: Request, targets: Iterable[_Target], effects: Effects
+) -> None:
+    """Refuse what belongs to no transaction: batches of several producers; partitions where no
+    transaction of the producer is open, when the epoch is older than what the partition knows, or
+    the coordinator says no."""
+    members = [t for t in targets if t.header is not None and t.header.is_transactional]
+    producers = {(t.header.producer_id, t.header.producer_epoch) for t in members if t.header}
+    if len(producers) > 1:
+        for target in targets:
+            target.refused = _MIXED_PRODUCERS
+        return
     adds = request.api_version >= ADD_PARTITIONS_VERSION
-    asked: list[TopicPartition] = []
-    for target in targets:
-        header, log, key = target.header, target.log, (target.topic, target.partition)
-        if target.refused is not None or header is None or log is None:
-            continue
-        ids = (header.producer_id, header.producer_epoch)
-        if not header.is_transactional or log.has_open_transaction(*ids):
-            continue
-        if not is_asked(state, adds=adds):
+    if not producers or not is_asked(state, adds=adds):
+        return
+    ((producer_id, producer_epoch),) = producers
+    asked: _Targets = {}
+    for target in members:
+        header, log = target.header, target.log
+        if header is None or log is None or log.has_open_transaction(producer_id, producer_epoch):
             continue
         rejection = log.begin_verification(
-            *ids, header.base_sequence, effects, supports_epoch_bump=adds
+            producer_id, producer_epoch, header.base_sequence, effects, supports_epoch_bump=adds
         )
         if rejection is not None:
-            refused[key] = AppendResult(rejection.error, rejection.message)
-            continue
-        asked.append(key)
+            target.refused = AppendResult(rejection.error, rejection.message)
+        else:
+            asked[target.topic, target.partition] = target
     if not asked:
-        return refused
-    ((producer_id, producer_epoch),) = _producers(targets)
+        return
     producer = Producer(request.message.transactional_id, producer_id, producer_epoch)
-    verdicts = join_transaction(state, producer, asked, effects, adds=adds)
+    verdicts = join_transaction(state, producer, list(asked), effects, adds=adds)
     for key, verdict in verdicts.items():
         if verdict is not ErrorCode.NONE:
             error = _verification_error(verdict, request.api_version)
-            refused[key] = AppendResult(error, _NOT_IN_TRANSACTION)
-    return refused
+            asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
 
 
 def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
@@ -277,6 +314,6 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def _append(state: BrokerState, target: _Target, effects: Effects) -> AppendResult:
-    if target.refused is not None or target.log is None:
-        return target.refused or AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if target.log is None:
+        return _no_partition(target.topic)
     return state.partitions.append(target.log, target.records, effects, origin=AppendOrigin.CLIENT)

@@ -58,6 +58,7 @@ def check_producers(
     Control batches pass: a marker was checked by whoever made it.
     """
     drafts: dict[int, ProducerStateEntry] = {}
+    last = batches[-1]
     for incoming in batches:
         header = incoming.header
         if not header.has_producer_id or header.is_control:
@@ -76,7 +77,8 @@ def check_producers(
             rejection = check_data_batch(entry, header, context.origin)
         if rejection is not None:
             return rejection
-        entry.replay_data(header)
+        if incoming is not last:
+            entry.replay_data(header)
     return None
 
 

@@ -180,34 +180,36 @@ class PartitionLog(LogView):
         origin: AppendOrigin,
         effects: Effects,
     ) -> AppendResult:
+        local, config = self._local, self._local.config
+        append_time_ms = effects.now_ms if config.is_log_append_time else None
         if origin is AppendOrigin.REPLICATION:
             headers = [incoming.header for incoming in batches]
-            first, end = headers[0].base_offset, self.log_end_offset
+            first, end = headers[0].base_offset, local.end_offset
             check(first >= end, "replicated batch below the log end", first=first, end=end)
         else:
             headers = stamp(
                 buffer,
                 batches,
-                next_offset=self.log_end_offset,
+                next_offset=local.end_offset,
                 leader_epoch=self.leader_epoch,
-                log_append_time_ms=effects.now_ms if self.config.is_log_append_time else None,
+                log_append_time_ms=append_time_ms,
             )
-        if self._local.must_roll(headers, len(buffer)):
+        if local.must_roll(headers, len(buffer)):
             self.roll(effects)
-        self._local.append(headers, bytes(buffer), effects)
+        local.append(headers, bytes(buffer), effects)
         for incoming, header in zip(batches, headers, strict=True):
             if header.has_producer_id:
                 self._replay(header, incoming.marker, effects)
         if self.single_replica:
-            self.advance_high_watermark(self.log_end_offset, effects)
-        if self._local.unflushed_count >= self.config.flush_messages:
+            self.advance_high_watermark(local.end_offset, effects)
+        if local.unflushed_count >= config.flush_messages:
             self.flush(effects)
         return AppendResult(
             ErrorCode.NONE,
             base_offset=headers[0].base_offset,
             last_offset=headers[-1].last_offset,
-            log_append_time_ms=effects.now_ms if self.config.is_log_append_time else -1,
-            log_start_offset=self.log_start_offset,
+            log_append_time_ms=-1 if append_time_ms is None else append_time_ms,
+            log_start_offset=self._log_start_offset,
         )
 
     def _replay(

@@ -14,7 +14,6 @@ Sources: Kafka's `ProducerStateManager`, `ProducerStateEntry`, `ProducerAppendIn
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -104,9 +103,12 @@ class ProducerStateEntry:
         """The remembered batch that `header` repeats: same epoch, first and last sequence."""
         if header.producer_epoch != self.producer_epoch:
             return None
-        wanted = (header.base_sequence, header.last_sequence)
+        last_sequence = header.last_sequence
         for batch in self.batches:
-            if (batch.first_sequence, batch.last_sequence) == wanted:
+            if (
+                batch.last_sequence == last_sequence
+                and batch.first_sequence == header.base_sequence
+            ):
                 return batch
         return None
 
@@ -227,7 +229,17 @@ class ProducerStates:
     def entry(self, producer_id: int) -> ProducerStateEntry:
         """A copy to draft on; an empty one for a producer that is not known."""
         known = self.entries.get(producer_id)
-        return ProducerStateEntry(producer_id) if known is None else copy.copy(known)
+        if known is None:
+            return ProducerStateEntry(producer_id)
+        # Spelt out: `copy.copy` takes a tenth of the time of a small append.
+        return ProducerStateEntry(
+            known.producer_id,
+            known.producer_epoch,
+            known.coordinator_epoch,
+            known.last_timestamp,
+            known.current_txn_first_offset,
+            known.batches,
+        )
 
     def replay(
         self, header: BatchHeader, marker: TransactionMarker | None
@@ -266,6 +278,8 @@ class ProducerStates:
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget the decided transactions whose marker is replicated."""
+        if not self._unreplicated:
+            return
         for first_offset, last_offset in list(self._unreplicated.items()):
             if last_offset < high_watermark:
                 del self._unreplicated[first_offset]

@@ -42,6 +42,8 @@ class Segment:
     def __init__(self, directory: str, base_offset: int, index_interval_bytes: int) -> None:
         self.directory = directory
         self.base_offset = base_offset
+        self.stem = f"{directory}/{base_offset:020d}"
+        """What the names of its files begin with."""
         self.next_offset = base_offset
         self.size_bytes = 0
         self.offset_index = OffsetIndex(base_offset)
@@ -68,11 +70,7 @@ class Segment:
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         """A file of this segment, relative to the data directory."""
-        return f"{self.stem()}{suffix}{self.name_suffix}"
-
-    def stem(self) -> str:
-        """What the names of its files begin with."""
-        return f"{self.directory}/{self.base_offset:020d}"
+        return f"{self.stem}{suffix}{self.name_suffix}"
 
     def paths(self) -> tuple[str, ...]:
         """All files."""

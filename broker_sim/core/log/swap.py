@@ -32,7 +32,7 @@ _NAME = re.compile(r"^(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.s
 def swap_in(cleaned: Segment, replaced: Sequence[Segment], effects: Effects) -> None:
     """The cleaned segment, which is flushed, takes the place of the others."""
     suffixes = cleaned.suffixes()
-    plain = {suffix: f"{cleaned.stem()}{suffix}" for suffix in suffixes}
+    plain = {suffix: f"{cleaned.stem}{suffix}" for suffix in suffixes}
     operations = effects.storage
     operations += [Rename(path + CLEANED, path + SWAP) for path in plain.values()]
     for segment in replaced:
