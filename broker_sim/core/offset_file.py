@@ -39,7 +39,11 @@ class OffsetFile:
         """Of the content on disk; None when that is damaged."""
 
     def load(self, image: ClusterImage, effects: Effects) -> None:
-        """Take what the file says of partitions that exist."""
+        """Take what the file says of partitions that exist.
+
+        The others are taken out of the file at once: a crash came between the end of their topic
+        and `forget_topic`, and a later topic of that name would inherit them at the next start.
+        """
         data = self._read(self._path)
         self._crc = crc32c(data)
         known = _decode_crcs(self._read(self._path + CRC_SUFFIX))
@@ -54,6 +58,8 @@ class OffsetFile:
             for (topic, partition), offset in offsets.items()
             if partition < image.partition_count(topic)
         }
+        if len(self.offsets) != len(offsets):
+            self.put({}, effects)
 
     def put(self, offsets: Mapping[tuple[str, int], int], effects: Effects) -> None:
         """Set these entries, durable at once."""

@@ -116,6 +116,8 @@ class PartitionTable:
         self._remove_strays(image, effects)
         self._log_starts.load(image, effects)
         self.cleaned.load(image, effects)
+        if self.cleaned.is_damaged:
+            self._take_all_for_cleaned(image, effects)
         for topic in image.topics.values():
             for partition in range(topic.partition_count):
                 leader_epoch = image.leader_epoch(topic)
@@ -261,6 +263,16 @@ class PartitionTable:
         metadata = [] if self._metadata_log is None else [self._metadata_log]
         return [*metadata, *self._logs.values()]
 
+    def _take_all_for_cleaned(self, image: ClusterImage, effects: Effects) -> None:
+        """Which logs were compacted, and may have gaps, is not known any more: any of them.
+
+        Written at once, for the next entry of another log makes the file a good one again.
+        """
+        every = [
+            (t.name, number) for t in image.topics.values() for number in range(t.partition_count)
+        ]
+        self.cleaned.put(dict.fromkeys(every, 0), effects)
+
     def _load_recovery_points(self, effects: Effects) -> None:
         size_bytes = self._storage.size_bytes(RECOVERY_POINT_FILE) or 0
         offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
@@ -288,7 +300,7 @@ class PartitionTable:
             clean_shutdown=clean_shutdown,
             leader_epoch_max=leader_epoch,
             log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
-            was_cleaned=self.cleaned.is_damaged or (topic.name, partition) in self.cleaned.offsets,
+            was_cleaned=(topic.name, partition) in self.cleaned.offsets,
             # What these logs say was decided, and answered: a part of it may not be forgotten.
             may_cut_damage=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
         )

@@ -169,7 +169,7 @@ def test_a_restart_in_the_middle_loses_only_the_work(broker):
     assert consume(broker)[-1] == (30, "k0")
 
 
-@pytest.mark.parametrize("checkpoint", ["good", "damaged"])
+@pytest.mark.parametrize("checkpoint", ["good", "damaged", "damaged before others"])
 def test_a_topic_that_was_compacted_once_may_have_gaps_for_ever(broker, checkpoint):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
@@ -183,11 +183,17 @@ def test_a_topic_that_was_compacted_once_may_have_gaps_for_ever(broker, checkpoi
     )
     message.resources = [resource]
     assert broker.ask(message, 1).responses[0].error_code == ErrorCode.NONE
+    if checkpoint != "good":
+        broker.disk._files[FILE].content[:] = b"?"
+    if checkpoint == "damaged before others":
+        broker.kill()
+        broker.create_topic("other", **COMPACTED)
+        fill(broker, 30, topic="other")
+        broker.advance(BACKOFF_MS + 100)
+        assert b"other 0" in broker.disk.read(FILE, 0, 100)
     for name in broker.disk.list("keyed-0"):
         if name.endswith((".index", "-checkpoint", ".timeindex")):
             broker.disk._files.pop(f"keyed-0/{name}")
-    if checkpoint == "damaged":
-        broker.disk._files[FILE].content[:] = b"?"
     broker.kill()
     assert consume(broker) == left
 

@@ -196,6 +196,31 @@ def test_a_new_topic_of_the_same_name_begins_at_zero(broker):
     assert broker.fetch("orders", 0).log_start_offset == 0
 
 
+def test_nothing_of_a_topic_is_inherited_whatever_its_deletion_came_to(broker):
+    """A crash may come between the record that it is gone and the offsets kept of it."""
+    delete(broker, 7)
+    broker.broker.state.partitions.cleaned.put({("orders", 0): 7}, effects := Effects(0, 0))
+    for operation in effects.storage:
+        broker.disk.apply(operation)
+    before = copy.deepcopy(broker.disk)
+    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
+    message.topics = [struct(message, "DeleteTopicState", name="orders", topic_id=None)]
+    assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
+    operations = broker.steps[-1].storage
+    for count in range(2, len(operations) + 1):  # the record is one append and its flush
+        disk = copy.deepcopy(before)
+        for operation in operations[:count]:
+            disk.apply(operation)
+        survivor = BrokerOnDisk(disk=disk)
+        assert survivor.create_topic("orders", 1, **TINY).error_code == ErrorCode.NONE
+        for index in range(9):
+            survivor.produce("orders", f"w{index}")
+        survivor.kill()
+        partitions = survivor.broker.state.partitions
+        assert partitions.get("orders", 0).log_start_offset == 0, count
+        assert partitions.cleaned.offsets == {}, count
+
+
 def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
     delete(broker, 7)
     file = broker.disk._files[FILE]
