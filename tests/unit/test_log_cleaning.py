@@ -155,6 +155,70 @@ def test_the_horizon_is_set_once(log):
     assert headers(log)[0].delete_horizon_ms == NOW_MS + 1000
 
 
+def test_tombstones_that_stay_for_ever_do_not_stop_the_cleaner(log):
+    log.log.config = dataclasses.replace(COMPACTED, delete_retention_ms=2**63 - 1)
+    log.put(("a", "1"))
+    log.put(("a", None))
+    compact(log)
+    assert headers(log)[-1].delete_horizon_ms == 2**63 - 1
+    log.now_ms += 10**12
+    log.put(("b", "1"))
+    compact(log)
+    assert log.consume_pairs() == {1: ("a", None), 2: ("b", "1")}
+
+
+# --------------------------------------------------------------------------- batches that lie
+
+
+def lying_batch(deltas: list[tuple[int, int, bytes | None]], *, base_timestamp: int) -> bytes:
+    """Records of the key "a" by (timestamp delta, offset delta, value), as no client sends them."""
+    body = bytearray()
+    for timestamp_delta, offset_delta, value in deltas:
+        record = b"\x00" + records.encode_varint(timestamp_delta)
+        record += records.encode_varint(offset_delta) + records.encode_varint(1) + b"a"
+        length = -1 if value is None else len(value)
+        record += records.encode_varint(length) + (value or b"") + b"\x00"
+        body += records.encode_varint(len(record)) + record
+    header = parse_header(keyed_batch([("a", "1")] * len(deltas), timestamp=NOW_MS))
+    header = header._replace(length=49 + len(body), base_timestamp=base_timestamp)
+    batch = bytearray(records.encode_header(header) + body)
+    records.refresh_crc(batch, 0, len(batch))
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    ("base_timestamp", "delta"),
+    [(2**63 - 1, 5), (0, 2**63 - 1), (-(2**63), -1), (-1, -(2**63)), (2**63 - 1, 2**69 - 1)],
+)
+def test_timestamps_out_of_bounds_do_not_stop_the_cleaner_nor_a_lookup(log, base_timestamp, delta):
+    deltas = [(delta, 0, b"x"), (delta, 1, None), (1, 2, b"y"), (delta, 3, None)]
+    result = log.append(lying_batch(deltas, base_timestamp=base_timestamp))
+    assert result.error is ErrorCode.NONE
+    log.put(("b", "1"))
+    found = log.log.offset_for_timestamp(NOW_MS)
+    log.roll()
+    assert log.clean()
+    for timestamp, _ in filter(None, (found, log.log.max_timestamp_offset())):
+        assert -(2**63) <= timestamp < 2**63
+    assert log.consume_pairs() == {3: ("a", None), 4: ("b", "1")}
+
+
+@pytest.mark.parametrize("offset_delta", [1, 50, 2**31 - 1, -1, -(2**40)])
+def test_a_record_that_claims_another_offset_does_not_outlive_later_ones(log, offset_delta):
+    lie = lying_batch([(0, offset_delta, b"pinned")], base_timestamp=NOW_MS)
+    assert log.append(lie).error is ErrorCode.NONE
+    log.put(("a", "2"))
+    log.put(("a", "3"))
+    log.roll()
+    assert log.clean()
+    values = [
+        record.value
+        for header, data in log.batches()
+        for record in records.decode_records(data, 0, header)
+    ]
+    assert values == [b"3"]
+
+
 # --------------------------------------------------------------------------- transactions
 
 
@@ -247,6 +311,28 @@ def test_the_epoch_of_a_marker_fences_after_the_marker_might_have_gone(log):
     zombie = keyed_batch([("a", "z")], producer=(7, 0, 1), timestamp=NOW_MS)
     result = log.append(zombie, origin=AppendOrigin.CLIENT)
     assert result.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("recovery_point", [0, 4, 6])
+def test_a_producer_whose_batches_were_removed_is_known_after_a_kill(log, recovery_point):
+    """Only a snapshot tells of it; the file of recovery points is up to a minute older."""
+    log.log.config = dataclasses.replace(COMPACTED, cleanup_policy="compact,delete")
+    log.put(("p", "v" * 300), producer_id=9, epoch=4)
+    log.put(("q", "v" * 300))
+    for index in range(4):
+        log.put((f"k{index}", "v" * 200))
+    effects = log.effects()
+    log.log.flush(effects)
+    log.log.increase_log_start(2, effects)
+    log.log.remove_below_start(effects)
+    log.carry_out(effects)
+    log.roll()
+    assert log.clean()
+    before = log.log.producers()
+    log.load(clean=False, recovery_point=recovery_point, log_start_offset=2, was_cleaned=True)
+    assert log.log.producers() == before
+    zombie = keyed_batch([("a", "z")], producer=(9, 3, 0), timestamp=NOW_MS)
+    assert log.append(zombie).error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_an_empty_batch_is_a_header_that_keeps_what_counts():

@@ -168,6 +168,11 @@ def increment_sequence(sequence: int, increment: int) -> int:
     return (sequence + increment) & SEQUENCE_MAX
 
 
+def to_int64(value: int) -> int:
+    """The value as 64 bits hold it: what a lying producer's numbers add up to wraps, as in Java."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """The header at `position`. Raises CorruptBatch when fewer than 61 bytes are left."""
     if len(buffer) - position < HEADER_BYTES:
@@ -426,7 +431,7 @@ def _decode_record(data: bytes, position: int, header: BatchHeader) -> tuple[Rec
     timestamp = (
         header.max_timestamp
         if header.is_log_append_time
-        else header.base_timestamp + timestamp_delta
+        else to_int64(header.base_timestamp + timestamp_delta)
     )
     offset = header.base_offset + offset_delta
     return Record(key, value, timestamp, tuple(headers), offset), position

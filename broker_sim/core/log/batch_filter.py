@@ -29,6 +29,7 @@ from txnlog_spark.wire.records import (
     encode_header,
     encode_varint,
     refresh_crc,
+    to_int64,
 )
 
 _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
@@ -49,7 +50,11 @@ class RawRecord(NamedTuple):
 
 
 def raw_records(plain: bytes, header: BatchHeader) -> Iterator[RawRecord]:
-    """The records of a batch. Raises CorruptBatch where they are not what the header says."""
+    """The records of a batch. Raises CorruptBatch where they are not what the header says.
+
+    One that claims an offset outside of its batch gets the nearest inside: it would else count as
+    the latest of its key for ever, and later records of others would go in its favour.
+    """
     position = 0
     for _ in range(header.record_count):
         try:
@@ -68,7 +73,7 @@ def raw_records(plain: bytes, header: BatchHeader) -> Iterator[RawRecord]:
         if length < 0 or at + max(value_length, 0) > end or end > len(plain):
             raise CorruptBatch(f"a record of the batch at {header.base_offset} is out of bounds")
         yield RawRecord(
-            header.base_offset + offset_delta,
+            header.base_offset + min(max(offset_delta, 0), header.last_offset_delta),
             key,
             value_length >= 0,
             timestamp_delta,
@@ -131,8 +136,8 @@ def filtered_batch(
         records = b"".join(_restamped(plain, record, shift_ms) for record in kept)
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        newest = max(record.timestamp_delta for record in kept)
-        max_timestamp = header.base_timestamp + newest
+        stamps = (to_int64(header.base_timestamp + record.timestamp_delta) for record in kept)
+        max_timestamp = max(stamps)
     if header.compression != Compression.NONE:
         if codecs.compress is None:
             raise CorruptBatch(f"the batch at {header.base_offset} cannot be compressed here")
@@ -149,7 +154,7 @@ def filtered_batch(
 
 
 def _restamped(plain: bytes, record: RawRecord, shift_ms: int) -> bytes:
-    delta = encode_varint(record.timestamp_delta + shift_ms)
+    delta = encode_varint(to_int64(record.timestamp_delta + shift_ms))
     rest = plain[record.after_timestamp : record.end]
     return encode_varint(1 + len(delta) + len(rest)) + b"\x00" + delta + rest
 

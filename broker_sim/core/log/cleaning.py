@@ -26,6 +26,7 @@ from broker_sim.core.log.batch_filter import RawRecord, empty_batch, filtered_ba
 from broker_sim.core.log.cleanable import Cleanable, group_segments
 from broker_sim.core.log.cleaned_transactions import CleanedTransactions
 from broker_sim.core.log.compression import Codecs
+from broker_sim.core.log.config import INT64_MAX
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.offset_map import OffsetMap
 from broker_sim.core.log.producer_state import ProducerStates
@@ -245,7 +246,7 @@ class Cleaning:
     def _filtered(
         self, header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], *, sets: bool
     ) -> bytes:
-        horizon_ms = (self._now_ms or 0) + self._local.config.delete_retention_ms
+        horizon_ms = min((self._now_ms or 0) + self._local.config.delete_retention_ms, INT64_MAX)
         return filtered_batch(
             header, plain, kept, self._codecs, new_delete_horizon_ms=horizon_ms if sets else None
         )
