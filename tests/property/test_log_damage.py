@@ -174,6 +174,28 @@ def test_a_bit_flipped_in_any_segment_is_never_served(clean, count):
             check_prefix(damaged, truth, path, bit)
 
 
+@pytest.mark.parametrize("lost", [".snapshot", ".txnindex"])
+def test_two_batches_at_one_offset_where_producers_are_replayed_stop_nothing(lost):
+    """Below the recovery point nobody compares offsets, unless something else is damaged too."""
+    on_disk = filled(LogConfig())
+    effects = on_disk.effects()
+    on_disk.log.close(effects)
+    on_disk.carry_out(effects)
+    truth = truth_of(on_disk)
+    (path,) = paths_of(on_disk, ".log")
+    for header, at in iter_batches(on_disk.disk.read(path, 0, 10**6)):
+        if header.base_offset % 2 == 0 or header.is_control:
+            continue
+        damaged = copied(on_disk)
+        flip(damaged.disk, path, 8 * (at + 7))
+        for other in paths_of(on_disk, lost):
+            flip(damaged.disk, other, 70)
+        load(damaged, clean=True)
+        for start in (0, header.next_offset):
+            got = consume_until_damage(damaged, start, committed=True)
+            assert {value for _, value in got} <= {v for _, v in truth.records[True, 0]}
+
+
 @counts
 def test_every_bit_of_a_batch_header_above_the_recovery_point_cuts_the_log_before_it(count):
     on_disk = filled(LogConfig(), tail=8)

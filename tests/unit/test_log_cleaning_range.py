@@ -5,7 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.compaction import COMPACTED, CompactedLog, bases, compact, headers, keyed_batch
+from support.compaction import (
+    COMPACTED,
+    CompactedLog,
+    bases,
+    carry_out_some,
+    compact,
+    headers,
+    keyed_batch,
+)
 from support.log_build import NOW_MS
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
@@ -175,6 +183,39 @@ def test_the_swap_flushes_first_and_renames_the_log_file_before_its_indexes(log)
     assert order == sorted(order)
 
 
+def test_no_loss_of_power_in_a_round_takes_what_came_after_it(log):
+    """The active segment, not yet flushed, tells where the log goes on, and of its producers."""
+    log.put(("a", "1"), producer_id=9)
+    log.put(("b", "1"))
+    log.put(("a", "2"))
+    for appended in (False, True):
+        log.roll()
+        if appended:
+            log.put(("a", "4"), producer_id=9)
+        cleaning = log.begin_cleaning()
+        is_done = False
+        while not is_done:
+            effects = log.effects()
+            is_done = cleaning.step(effects)
+            for count in range(len(effects.storage) + 1):
+                crashed = log.copy()
+                carry_out_some(effects, crashed.disk, count)
+                for path, file in list(crashed.disk._files.items()):
+                    del file.content[max(0, file.flushed_bytes) :]
+                    if file.flushed_bytes < 0:
+                        del crashed.disk._files[path]
+                crashed.load(clean=False)
+                found = crashed.consume_pairs()
+                latest = {key: value for _, (key, value) in sorted(found.items())}
+                assert latest["b"] == "1", (appended, count)
+                assert latest["a"] in {"2", "3", "4"}, (appended, count)
+                (producer,) = crashed.log.producers()
+                assert producer.last_sequence in {0, 1}, (appended, count)
+            log.carry_out(effects)
+        log.cleaned_to = cleaning.end_offset
+        log.put(("a", "3"))
+
+
 def test_a_round_given_up_leaves_no_file_behind(log):
     for index in range(10):
         log.put((f"k{index}", "v" * 30))
@@ -252,6 +293,25 @@ def test_a_long_rewrite_is_flushed_on_the_way(log, monkeypatch):
         log.carry_out(effects)
     assert flushed == 3
     log.check()
+
+
+@pytest.mark.parametrize("end", ["alive", "clean"])
+def test_a_lookup_by_time_ends_though_offsets_changed_on_disk(log, end):
+    """They lie outside the CRC; two emptied batches send the lookup on to what comes next."""
+    log.put(("x", "1"))
+    for producer_id in (7, 8):
+        log.put(("a", "1"), ("a", "2"), producer_id=producer_id)
+    log.put(("a", "3"))
+    compact(log)
+    assert [h.record_count for h in headers(log)] == [1, 0, 0, 1]
+    file = log.disk._files["t-0/" + "0" * 20 + ".log"]
+    at = sum(h.size_bytes for h in headers(log)[:2])
+    assert file.content[at + 7] == 3
+    file.content[at + 7] ^= 2
+    if end == "clean":
+        log.restart("clean")
+    found = log.log.offset_for_timestamp(NOW_MS + 1)
+    assert found is None or found[0] > NOW_MS
 
 
 def test_lookups_by_time_find_what_is_left(log):

@@ -174,9 +174,14 @@ class LocalLog:
 
         Segment states go first, and snapshots below its end: one of them may say that a transaction
         is open whose marker is no longer in the log. Later snapshots stay.
+
+        The active segment is made durable before: the last segment may have no gaps, so the one
+        after them has to be there, and what was removed because of it must not come to be the
+        last that is known of a producer.
         """
         cleaned.seal(effects)
         effects.storage.append(Flush(cleaned.paths()))
+        self._flush_active(effects)
         self.forget_states(effects)
         for next_offset in sorted(self.snapshots):
             if next_offset < cleaned.next_offset:

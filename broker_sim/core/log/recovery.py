@@ -150,11 +150,12 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
     """Replay what the newest good snapshot does not cover; the snapshots that are kept."""
     segments = loading.segments
     start_offset = segments[0].base_offset
-    replay_from = _load_snapshot(loading, snapshot_offsets, start_offset, recovery_point)
+    found = _load_snapshot(loading, snapshot_offsets, start_offset, recovery_point)
+    replay_from = start_offset if found is None else found
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
         if segment.next_offset > replay_from:
-            _replay_trusted(loading, segment, replay_from)
+            _replay_stored(loading, segment, replay_from, segment.trusted_bytes)
         is_whole = segment.base_offset in loading.states and (
             segment.size_bytes == loading.stored_bytes(segment)
         )
@@ -163,17 +164,32 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
         else:
             segment.damaged = _ends_early(loading, segment, next_base)
     end_offset = segments[-1].next_offset
+    if found is None and (start_offset > 0 or loading.may_skip_offsets):
+        _take_later_snapshot(loading, snapshot_offsets, end_offset)
     loading.producers.on_high_watermark(end_offset)
     kept = {recovery_point, *(segment.base_offset for segment in segments)}
     return _prune_snapshots(loading, snapshot_offsets, kept, end_offset)
 
 
+def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
+    """What compaction and retention have taken is told by no batch, only by a snapshot (as Kafka).
+
+    Above the recovery point there may be one: what it tells of was flushed before it was written.
+    """
+    start_offset = loading.segments[0].base_offset
+    newest = _load_snapshot(loading, snapshot_offsets, start_offset, end_offset)
+    if newest is not None:
+        for segment in loading.segments:
+            if segment.next_offset > newest:
+                _replay_stored(loading, segment, newest, segment.size_bytes)
+
+
 def _load_snapshot(
-    loading: Loading, snapshot_offsets: list[int], start_offset: int, trusted_end: int
-) -> int:
-    """The offset that the producer states stand at."""
+    loading: Loading, snapshot_offsets: list[int], start_offset: int, end_offset: int
+) -> int | None:
+    """The offset of the newest snapshot in [start, end], whose producer states are taken."""
     for offset in sorted(snapshot_offsets, reverse=True):
-        if not start_offset <= offset <= trusted_end:
+        if not start_offset <= offset <= end_offset:
             continue
         data = files.read_whole(loading.storage, loading.path(snapshot_name(offset)))
         try:
@@ -188,7 +204,7 @@ def _load_snapshot(
         expiration_ms = loading.folder.config.producer_id_expiration_ms
         loading.producers.remove_expired(loading.effects.now_ms, expiration_ms)
         return offset
-    return start_offset
+    return None
 
 
 def _prune_snapshots(
@@ -204,10 +220,10 @@ def _prune_snapshots(
     return kept
 
 
-def _replay_trusted(loading: Loading, segment: Segment, replay_from: int) -> None:
-    """What the snapshot does not cover of the part that is not read otherwise."""
+def _replay_stored(loading: Loading, segment: Segment, replay_from: int, end: int) -> None:
+    """What a snapshot does not cover of the first `end` bytes, which are not read otherwise."""
     try:
-        for _ in _replay_file(loading, segment, replay_from, segment.trusted_bytes):
+        for _ in _replay_file(loading, segment, replay_from, end):
             pass
     except CorruptBatch as corrupt:
         loading.effects.trace("damaged-file", path=segment.path(), reason=str(corrupt))
@@ -219,7 +235,14 @@ def _replay_file(
     """Replay batches from the offset on, up to position `end`; the transactions they abort."""
     storage, path = loading.storage, segment.path()
     start = segment.find(max(replay_from, segment.base_offset), storage)
+    next_offset = segment.base_offset
     for header, position in scan_headers(storage, path, start, end):
+        if header.base_offset < next_offset:
+            raise CorruptBatch(
+                f"{path}: the batch at position {position} has base offset {header.base_offset}, "
+                f"expected at least {next_offset}"
+            )
+        next_offset = header.next_offset
         loading.epochs.assign(header.leader_epoch, header.base_offset)
         if header.has_producer_id and header.base_offset >= replay_from:
             marker = None
@@ -341,7 +364,8 @@ def rebuild_aborted(
     loading = Loading(folder, storage, Effects(0, 0), segments=list(segments))
     snapshots = offsets_of(storage.list(folder.directory), SNAPSHOT_SUFFIX)
     start_offset = segments[0].base_offset
-    replay_from = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
+    found = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
+    replay_from = start_offset if found is None else found
     for segment in segments:
         if segment is damaged:
             break

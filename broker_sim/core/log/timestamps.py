@@ -70,7 +70,8 @@ def find_timestamp(
             found = _find_in_batch(header, batch, wanted, decompress, budget)
             if found is not None:
                 return found
-            wanted_offset = header.next_offset
+            # A base offset that changed on disk may not lead back to what was looked at.
+            wanted_offset = max(header.next_offset, wanted_offset + 1)
     return None
 
 
