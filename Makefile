@@ -52,7 +52,7 @@ demo: java $(READY)  ## the whole story on real data, with crashes, ending in th
 
 test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS) $(TESTS_PURE)
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE)
 	@echo "== tests with real brokers and Spark"
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
 
@@ -66,7 +66,7 @@ bench: java $(READY)  ## side by side with Spark's own Kafka sink: JSON and a ta
 	$(BIN)/python -u tests/benchmarks/bench_sink.py
 
 chaos: java $(READY)  ## the long fault runs
-	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_WORLD)
+	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_PURE) $(TESTS_WORLD)
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) .cache build demo-data artifacts spark-warehouse *.egg-info

@@ -87,6 +87,8 @@ SMALL_BROKER = {
     # The tests' topics are many and small.
     "log.index.size.max.bytes": "65536",
     "log.segment.delete.delay.ms": "1000",
+    # Records of tests have stamps of years ago: only who asks for checks of retention gets them.
+    "log.retention.check.interval.ms": "86400000",
 }
 
 
@@ -155,10 +157,8 @@ class ApacheKafka:
         folder.mkdir(parents=True, exist_ok=True)
         self._properties = folder / "server.properties"
         settings = self._settings() | SMALL_BROKER | (config or {})
-        if "log.retention.check.interval.ms" in settings:
-            # Who wants quick checks wants the first one soon. Not for all: records of tests have
-            # stamps of years ago, and the first check removes them.
-            settings["log.initial.task.delay.ms"] = settings["log.retention.check.interval.ms"]
+        # The first check of retention comes after a delay of its own.
+        settings["log.initial.task.delay.ms"] = settings["log.retention.check.interval.ms"]
         lines = (f"{key}={value}\n" for key, value in settings.items())
         self._properties.write_text("".join(lines))
         self._format(transaction_version)
