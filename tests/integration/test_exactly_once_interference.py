@@ -19,6 +19,11 @@ KAFKA_IN_CHAOS = pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.m
 """The same body, but run on Apache Kafka by `make chaos` only: a start of Spark takes seconds."""
 
 
+def in_chaos(step: str):
+    """A step that only `make chaos` tries, as others like it are in `make test`."""
+    return pytest.param(step, marks=pytest.mark.chaos)
+
+
 @pytest.fixture
 def query(broker, tmp_path, unique) -> CopyQuery:
     """A query with two batches to do."""
@@ -79,7 +84,7 @@ def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_o
 
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
-@pytest.mark.parametrize("step", ["S5.first:after", "S9:before", "S9:after"])
+@pytest.mark.parametrize("step", [in_chaos("S5.first:after"), in_chaos("S9:before"), "S9:after"])
 def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, step):
     check_takeover(query, step)
 
