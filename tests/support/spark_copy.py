@@ -25,7 +25,7 @@ from support.probe import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-RUN_SECONDS_MAX = 120
+RUN_SECONDS_MAX = 300
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
