@@ -130,16 +130,26 @@ def test_a_stream_without_checkpoint_option_is_refused_and_told_why() -> None:
 
 @pytest.mark.parametrize(
     ("location", "path"),
-    [("/a/b c", "/a/b c"), ("file:///a/b%20c", "/a/b c"), ("file:/a", "/a")],
+    [
+        ("/a/b c", "/a/b c"),
+        ("/a/b%20c:d", "/a/b%20c:d"),
+        ("file:/a", "/a"),
+        ("file://localhost/a", "/a"),
+        ("file:///a/b%20c", "/a/b%20c"),
+        ("file:/a/b#c?d", "/a/b#c?d"),
+    ],
 )
-def test_local_checkpoints_are_paths_or_file_uris(location: str, path: str) -> None:
+def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
+    location: str, path: str
+) -> None:
     settings = read_sink_settings({**WRITE, "checkpointLocation": location}, streaming=True)
     assert str(settings.checkpoint) == path
 
 
-def test_a_checkpoint_without_atomic_rename_is_refused() -> None:
-    with pytest.raises(OptionError, match="s3a://bucket/cp"):
-        read_sink_settings({**WRITE, "checkpointLocation": "s3a://bucket/cp"}, streaming=True)
+@pytest.mark.parametrize("location", ["s3a://bucket/cp", "file://host/cp", "file:cp", "hdfs:/cp"])
+def test_a_checkpoint_without_atomic_rename_is_refused(location: str) -> None:
+    with pytest.raises(OptionError, match=location):
+        read_sink_settings({**WRITE, "checkpointLocation": location}, streaming=True)
 
 
 def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_query() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from txnlog_spark.connection import ConnectionSettings
 from txnlog_spark.errors import OptionError
@@ -81,15 +80,20 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
 
 
 def local_path(option: str, location: str) -> Path:
-    """The path of a plain path or a `file:` URI.
+    """The path of a plain path or a `file:` URI, as Hadoop's `Path` reads it: nothing is decoded.
 
+    (`file:/a%20b` is a directory with a percent sign, and so Spark writes its checkpoint there.)
     Other file systems are refused: staged batches and the identity file need an atomic rename and
     an fsync, and a copy that appears late would look like a batch that never was. A mounted shared
     directory is fine. Raises OptionError.
     """
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file") and parsed.netloc in ("", "localhost"):
-        return Path(unquote(parsed.path) if parsed.scheme else location).absolute()
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return Path(location).absolute()
+    path = rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
+    is_local = path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
+    if scheme.lower() == "file" and is_local:
+        return Path("/" + path.lstrip("/"))
     raise OptionError(
         option, location, "a path or file: URI on a disk that driver and executors share"
     )
