@@ -219,26 +219,34 @@ class PartitionTable:
         return result
 
     def delete_records(
-        self, log: PartitionLog, before_offset: int, effects: Effects
-    ) -> tuple[ErrorCode, int]:
-        """Move the log start up to the offset (-1: the high watermark); the low watermark then.
+        self, wanted: Iterable[tuple[PartitionLog, int]], effects: Effects
+    ) -> list[tuple[ErrorCode, int]]:
+        """Move each log's start up to its offset (-1: the high watermark); the low watermarks then.
 
-        The new start is durable before a file goes, so that it never moves back. Kafka writes its
-        checkpoint once a minute; here a deletion that was answered survives any crash.
+        The new starts are durable before a file goes, so that they never move back. Kafka writes
+        its checkpoint once a minute; here a deletion that was answered survives any crash.
         """
-        if log.config.compacts and not log.config.deletes:
-            return ErrorCode.POLICY_VIOLATION, -1
-        if before_offset == HIGH_WATERMARK:
-            before_offset = log.high_watermark
-        if not 0 <= before_offset <= log.high_watermark:
-            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
-        if log.increase_log_start(before_offset, effects):
-            # So the log never ends below its start: if it does, one of the two is damaged.
-            self.flush([log], effects)
-            self._log_starts.put({(log.topic, log.partition): log.log_start_offset}, effects)
-            log.remove_below_start(effects)
-            self.changed.add((log.topic, log.partition))
-        return ErrorCode.NONE, log.log_start_offset
+        results: list[tuple[ErrorCode, int]] = []
+        moved: list[PartitionLog] = []
+        for log, asked_offset in wanted:
+            before_offset = log.high_watermark if asked_offset == HIGH_WATERMARK else asked_offset
+            if log.config.compacts and not log.config.deletes:
+                results.append((ErrorCode.POLICY_VIOLATION, -1))
+            elif not 0 <= before_offset <= log.high_watermark:
+                results.append((ErrorCode.OFFSET_OUT_OF_RANGE, -1))
+            else:
+                if log.increase_log_start(before_offset, effects):
+                    moved.append(log)
+                results.append((ErrorCode.NONE, log.log_start_offset))
+        if moved:
+            # So no log ever ends below its start: if it does, one of the two is damaged.
+            self.flush(moved, effects)
+            starts = {(log.topic, log.partition): log.log_start_offset for log in moved}
+            self._log_starts.put(starts, effects)
+            for log in moved:
+                log.remove_below_start(effects)
+            self.changed.update(starts)
+        return results
 
     def has_room(self, effects: Effects) -> bool:
         """Whether this step may append anything. A marker always may: it ends a transaction."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import find_topic
+from broker_sim.core.log import PartitionLog
+from broker_sim.core.metadata import INTERNAL_TOPICS
+from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -18,24 +20,33 @@ INVALID_LOW_WATERMARK = -1
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each partition on its own; internal topics are refused (Kafka's `ReplicaManager`)."""
-    topics = []
-    for topic in request.message.topics:
-        partitions = [_partition(state, topic.name, entry, effects) for entry in topic.partitions]
-        topics.append(_Topic(name=topic.name, partitions=partitions))
+    """Each partition on its own, once: the last offset counts. Internal topics are refused
+    (Kafka's `ReplicaManager`)."""
+    wanted = {
+        (topic.name, entry.partition_index): entry.offset
+        for topic in request.message.topics
+        for entry in topic.partitions
+    }
+    results: dict[TopicPartition, tuple[ErrorCode, int]] = {}
+    allowed: dict[TopicPartition, tuple[PartitionLog, int]] = {}
+    for (name, partition), before_offset in wanted.items():
+        log = state.partitions.get(name, partition)
+        if log is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif name in INTERNAL_TOPICS:
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        else:
+            error = ErrorCode.NONE
+            allowed[name, partition] = log, before_offset
+        results[name, partition] = error, INVALID_LOW_WATERMARK
+    deleted = state.partitions.delete_records(allowed.values(), effects)
+    results.update(zip(allowed, deleted, strict=True))
+    by_topic: dict[str, list[Any]] = {}
+    for (name, partition), (error, low_watermark) in results.items():
+        by_topic.setdefault(name, []).append(
+            _Partition(
+                partition_index=partition, low_watermark=low_watermark, error_code=int(error)
+            )
+        )
+    topics = [_Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
     return _Response(throttle_time_ms=0, topics=topics)
-
-
-def _partition(state: BrokerState, name: str, entry: Any, effects: Effects) -> Any:
-    topic, error = find_topic(state, name, None)
-    log = state.partitions.get(name, entry.partition_index)
-    low_watermark = INVALID_LOW_WATERMARK
-    if topic is None or log is None:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif topic.is_internal:
-        error = ErrorCode.INVALID_TOPIC_EXCEPTION
-    else:
-        error, low_watermark = state.partitions.delete_records(log, entry.offset, effects)
-    return _Partition(
-        partition_index=entry.partition_index, low_watermark=low_watermark, error_code=int(error)
-    )

@@ -41,14 +41,13 @@ class _Entry:
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Each resource on its own; no list of names, or an empty one, means all."""
+    """Each resource on its own, once; no list of names, or an empty one, means all."""
     del effects
     message = request.message
     results = []
-    for resource in message.resources:
+    for (resource_type, name), wanted in _options(message.resources).items():
         error, text = ErrorCode.NONE, None
         configs: list[Any] = []
-        wanted = set(resource.configuration_keys or ())
         try:
             configs = [
                 _config(
@@ -56,8 +55,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                     synonyms=bool(message.include_synonyms),
                     documentation=bool(message.include_documentation),
                 )
-                for entry in _entries(state, resource.resource_type, resource.resource_name)
-                if not wanted or entry.key.name in wanted
+                for entry in _entries(state, resource_type, name)
+                if wanted is None or entry.key.name in wanted
             ]
         except TopicRefused as refused:
             error, text = refused.error, refused.message
@@ -65,12 +64,24 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
             _Result(
                 error_code=int(error),
                 error_message=text,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+                resource_type=resource_type,
+                resource_name=name,
                 configs=configs,
             )
         )
     return _Response(throttle_time_ms=0, results=results)
+
+
+def _options(resources: list[Any]) -> dict[tuple[int, str], set[str] | None]:
+    """The options that are asked for of each resource, None for all. One that is named twice is
+    answered once, or a small request could ask for gigabytes."""
+    wanted: dict[tuple[int, str], set[str] | None] = {}
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        before = wanted.setdefault(key, set())
+        named = resource.configuration_keys
+        wanted[key] = before.union(named) if named and before is not None else None
+    return wanted
 
 
 def _entries(state: BrokerState, resource_type: int, name: str) -> Iterator[_Entry]:

@@ -22,11 +22,11 @@ GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """State, members and assignments of each group."""
+    """State, members and assignments of each group, once."""
     del effects
     groups = [
         _group(state.groups.describe_group(group_id), request.api_version)
-        for group_id in request.message.groups
+        for group_id in dict.fromkeys(request.message.groups)
     ]
     if request.api_version >= OPERATIONS_VERSION and request.message.include_authorized_operations:
         for group in groups:

@@ -16,14 +16,14 @@ _Partition = _Topic.PartitionResponse
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """Shows which producer holds the last stable offset back."""
+    """Shows which producer holds the last stable offset back; each partition once."""
     del effects
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.message.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = [
-        _Topic(
-            name=topic.name,
-            partitions=[_partition(state, topic.name, p) for p in topic.partition_indexes],
-        )
-        for topic in request.message.topics
+        _Topic(name=name, partitions=[_partition(state, name, p) for p in partitions])
+        for name, partitions in wanted.items()
     ]
     return _Response(throttle_time_ms=0, topics=topics)
 

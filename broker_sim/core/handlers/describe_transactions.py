@@ -15,11 +15,11 @@ _State = _Response.TransactionState
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
-    """State, ids and partitions of each transactional id."""
+    """State, ids and partitions of each transactional id, once."""
     del effects
     descriptions = [
         state.transactions.describe(transactional_id)
-        for transactional_id in request.message.transactional_ids
+        for transactional_id in dict.fromkeys(request.message.transactional_ids)
     ]
     return _Response(throttle_time_ms=0, transaction_states=[_describe(d) for d in descriptions])
 

@@ -32,8 +32,12 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         return _single(state, request, require_stable)
     by_id = request.api_version >= TOPIC_ID_VERSION
     groups = []
+    answered_whole: set[str] = set()
     for group in message.groups:
         if group.topics is None:
+            if group.group_id in answered_whole:
+                continue  # once: or a small request could ask for gigabytes
+            answered_whole.add(group.group_id)
             result = state.groups.offset_fetch(group.group_id, None, require_stable=require_stable)
             topics = _all_topics(state, result, by_id=by_id)
         else:
@@ -45,8 +49,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 def _all_topics(state: BrokerState, result: OffsetFetchResult, *, by_id: bool) -> list[Any]:
     """By id, topics that are gone are left out: they have none any more."""
     answered = []
-    for name in dict.fromkeys(offset.topic for offset in result.offsets):
-        offsets = [offset for offset in result.offsets if offset.topic == name]
+    for name, offsets in _by_topic(result.offsets).items():
         topic = _topic(_GroupTopic, name, offsets)
         known = state.image.topics.get(name)
         if by_id and known is not None:
@@ -101,15 +104,18 @@ def _single(state: BrokerState, request: Request, require_stable: bool) -> Messa
             for name, partitions in asked.items()
             for partition in partitions
         )
-    names = dict.fromkeys(offset.topic for offset in offsets)
     return _Response(
         throttle_time_ms=0,
-        topics=[
-            _topic(_Topic, name, [offset for offset in offsets if offset.topic == name])
-            for name in names
-        ],
+        topics=[_topic(_Topic, name, members) for name, members in _by_topic(offsets).items()],
         error_code=int(result.error),
     )
+
+
+def _by_topic(offsets: Sequence[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+    found: dict[str, list[FetchedOffset]] = {}
+    for offset in offsets:
+        found.setdefault(offset.topic, []).append(offset)
+    return found
 
 
 def _topic(topic_class: Any, name: str, offsets: Sequence[FetchedOffset]) -> Any:
