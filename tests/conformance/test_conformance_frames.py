@@ -79,8 +79,33 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0(broker):
         body = read_exactly(connection.socket, size)
         correlation_id, error, count = struct.unpack_from(">ihi", body)
         assert (correlation_id, error) == (1, 35)
-        keys = {struct.unpack_from(">h", body, 10 + 6 * index)[0] for index in range(count)}
-        assert 18 in keys
+        keys = [struct.unpack_from(">h", body, 10 + 6 * index)[0] for index in range(count)]
+        assert keys == [18]
+
+
+@pytest.mark.parametrize(
+    ("name", "software_version", "error"),
+    [("raw", "1.0-x", 0), ("", "1.0", 42), ("raw", "", 42), ("a b", "1.0", 42)],
+)
+def test_api_versions_wants_a_proper_name_of_the_client(broker, name, software_version, error):
+    message = message_class(ApiKey.API_VERSIONS)(
+        client_software_name=name, client_software_version=software_version
+    )
+    with Connection(broker.port) as connection:
+        answer = connection.ask(message, 3)
+        assert (answer.error_code, bool(answer.api_keys)) == (error, error == 0)
+        assert connection.ask(message, 2).error_code == 0
+
+
+def test_features_that_begin_at_level_0_are_told_from_version_4_on(broker):
+    # Java clients from 3.3 to 3.8 cannot read an answer with one (KAFKA-17492).
+    message = message_class(ApiKey.API_VERSIONS)(
+        client_software_name="raw", client_software_version="1"
+    )
+    with Connection(broker.port) as connection:
+        for version in (3, 4):
+            features = connection.ask(message, version).supported_features
+            assert any(f.min_version == 0 for f in features) == (version == 4)
 
 
 def random_frame(rng: random.Random) -> bytes:

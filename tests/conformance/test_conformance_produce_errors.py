@@ -7,8 +7,10 @@ import struct
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from support.librdkafka import create_topic, produce_values, read_topic
-from support.raw import Connection, RawProducer
+from support.raw import Connection, RawProducer, message_class
 
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import (  # fmt: skip
     MarkerType,
     Record,
@@ -94,6 +96,35 @@ def test_a_torn_batch_is_refused_and_not_appended(place):
     assert producer.produce_bytes(topic, 0, batch[:-3]) in ("CORRUPT_MESSAGE", "INVALID_RECORD")
     assert producer.produce_bytes(topic, 0, batch) == "NONE"
     assert producer.last_offset == 0
+
+
+def test_of_a_partition_named_twice_the_last_batch_counts(place, broker):
+    bootstrap, topic, _ = place
+    cls = message_class(ApiKey.PRODUCE)
+    partition = cls.TopicProduceData.PartitionProduceData
+    data = [
+        cls.TopicProduceData(
+            name=topic, partition_data=[partition(index=0, records=bytes(plain(value)))]
+        )
+        for value in ("first", "last")
+    ]
+    message = cls(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data)
+    with Connection(broker.port) as connection:
+        answers = [p for t in connection.ask(message, 9).responses for p in t.partition_responses]
+    assert [(p.error_code, p.base_offset) for p in answers] == [(0, 0)]
+    assert [each.value for each in read_topic(bootstrap, topic)] == [b"last"]
+
+
+def test_zstd_is_refused_before_version_7(place, broker):
+    _, topic, _ = place
+    cls = message_class(ApiKey.PRODUCE)
+    records = changed(ATTRIBUTES_AT, struct.pack(">h", 4))
+    partition = cls.TopicProduceData.PartitionProduceData(index=0, records=records)
+    data = [cls.TopicProduceData(name=topic, partition_data=[partition])]
+    message = cls(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data)
+    with Connection(broker.port) as connection:
+        (answer,) = connection.ask(message, 6).responses[0].partition_responses
+    assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 def test_unknown_topics_and_partitions_are_refused(place, unique):
