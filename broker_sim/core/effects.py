@@ -261,6 +261,10 @@ class Effects:
     traces: list[Trace] = field(default_factory=list)
     uses_reserve: bool = False
     """What this step appends may use the space that is kept in reserve."""
+    keyed_records: int = 0
+    """Of compacted topics, whose keys this step has looked at; there is a limit to it."""
+    decompressed_bytes: int = 0
+    """Of batches of compacted topics, in this step; there is a limit to it, too."""
 
     def trace(self, kind: str, /, **fields: Any) -> None:
         """Add one trace line."""

@@ -20,6 +20,7 @@ from broker_sim.core.effects import (
     Stop,
     TimerFired,
 )
+from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.framing import (
     decode_request,
@@ -70,9 +71,16 @@ class Asked:
 class BrokerOnDisk:
     """Drives one `Broker`: performs its storage operations, encodes and decodes all messages."""
 
-    def __init__(self, config: dict | None = None, *, disk: SimDisk | None = None) -> None:
+    def __init__(
+        self,
+        config: dict | None = None,
+        *,
+        disk: SimDisk | None = None,
+        codecs: Codecs = NO_CODECS,
+    ) -> None:
         self.config = BrokerConfig(SMALL | (config or {}))
         self.disk = disk or SimDisk()
+        self._codecs = codecs
         self.now_ms = 1_700_000_000_000
         self.monotonic_ms = 1_000
         self.asked = Asked()
@@ -87,7 +95,8 @@ class BrokerOnDisk:
         """Start on what the disk holds, as a new process."""
         self._starts += 1
         self.timers.clear()
-        self.broker = Broker(self.config, self.disk, random.Random(self._starts))
+        rng = random.Random(self._starts)
+        self.broker = Broker(self.config, self.disk, rng, codecs=self._codecs)
         self.step(Start("boot"))
 
     def kill(self) -> None:

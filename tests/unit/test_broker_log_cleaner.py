@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 from support.compaction import keyed_batch
 
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
+from broker_sim.core.log import validation
+from broker_sim.core.log.compression import Codecs
 from broker_sim.core.log_cleaner import PAUSE_MS, TIMER
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
@@ -241,3 +245,61 @@ def test_the_checkpoint_says_where_the_next_round_begins(broker):
     assert started == [cleaned]
     writes = [op for s in broker.steps[before:] for op in s.storage if isinstance(op, WriteFile)]
     assert FILE in [op.path for op in writes]
+
+
+def keyed_bomb(count: int, *, key: bool, padding: int = 0) -> bytes:
+    """A few hundred bytes of gzip that are so many records; `padding` is of the last value."""
+    record = b"\x0e\x00\x00\x00\x02k\x00\x00" if key else b"\x0c\x00\x00\x00\x01\x00\x00"
+    plain = record * count
+    if padding:
+        value = records.encode_varint(padding) + bytes(padding)
+        last = record[1:-2] + value + b"\x00"
+        plain += records.encode_varint(len(last)) + last
+        count += 1
+    header = records.parse_header(records.encode_batch([records.Record(b"k", b"", 1)]))
+    body = gzip.compress(plain, 1)
+    header = header._replace(
+        length=records.HEADER_BYTES - records.LENGTH_END + len(body),
+        attributes=records.Compression.GZIP,
+        last_offset_delta=count - 1,
+        record_count=count,
+    )
+    batch = bytearray(records.encode_header(header) + body)
+    records.refresh_crc(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def produce_to_all(broker: BrokerOnDisk, batch: bytes) -> list[int]:
+    results = broker.produce_bytes({("keyed", p): batch for p in range(4)})
+    return [result.error_code for result in results]
+
+
+@pytest.fixture
+def wide(monkeypatch) -> BrokerOnDisk:
+    """A compacted topic of four partitions, with limits that a test can reach."""
+    monkeypatch.setattr(validation, "KEYED_RECORDS_MAX", 1000)
+    monkeypatch.setattr(validation, "DECOMPRESSED_BYTES_MAX", 50_000)
+    monkeypatch.setattr(validation, "KEYLESS_NAMED_MAX", 7)
+    codecs = Codecs(lambda _codec, data: gzip.decompress(data))
+    broker = BrokerOnDisk(codecs=codecs)
+    assert broker.create_topic("keyed", 4, cleanup_policy="compact").error_code == 0
+    return broker
+
+
+def test_the_records_whose_keys_are_looked_at_are_limited_for_the_whole_request(wide):
+    too_large = ErrorCode.MESSAGE_TOO_LARGE
+    assert produce_to_all(wide, keyed_bomb(400, key=True)) == [0, 0, too_large, too_large]
+    assert produce_to_all(wide, keyed_bomb(200, key=True)) == [0, 0, 0, 0]
+    assert produce_to_all(wide, keyed_bomb(1001, key=True)) == [too_large] * 4
+
+
+def test_what_is_decompressed_for_one_request_is_limited(wide):
+    too_large = ErrorCode.MESSAGE_TOO_LARGE
+    batch = keyed_bomb(1, key=True, padding=30_000)
+    assert produce_to_all(wide, batch) == [0, 0, too_large, too_large]
+
+
+def test_of_many_records_without_a_key_the_first_are_named(wide):
+    (result,) = wide.produce_bytes({("keyed", 0): keyed_bomb(900, key=False)})
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert [e.batch_index for e in result.record_errors] == list(range(7))

@@ -114,17 +114,19 @@ def test_timestamps_out_of_order_are_found_too():
         assert on_disk.log.max_timestamp_offset() == (900, 2)
 
 
-def test_lying_batches_cost_one_lookup_no_more_than_its_budget(monkeypatch):
+def test_lying_batches_cost_the_lookups_of_a_request_no_more_than_their_budget():
     """Their headers promise a timestamp that no record of theirs has."""
-    monkeypatch.setattr(timestamps, "RECORDS_READ_MAX", 50)
-    monkeypatch.setattr(timestamps, "BYTES_READ_MAX", 10_000)
+    budget = timestamps.ReadBudget(50, 10_000)
     plain = bytearray(build_batch(*"abcdefgh", timestamp=NOW_MS))
     struct.pack_into(">q", plain, records.MAX_TIMESTAMP_AT, NOW_MS + 500)
     records.refresh_crc(plain, 0, len(plain))
     on_disk = LogOnDisk()
     for _ in range(20):
         on_disk.append(bytes(plain))
-    assert on_disk.log.offset_for_timestamp(NOW_MS + 100) == (NOW_MS + 500, 48)
+    log = on_disk.log
+    assert log.offset_for_timestamp(NOW_MS + 100, budget=budget) == (NOW_MS + 500, 48)
+    # The next lookup with it reads no further than the first batch.
+    assert log.offset_for_timestamp(NOW_MS + 100, budget=budget) == (NOW_MS + 500, 0)
 
     compressed = LogOnDisk()
     body = gzip.compress(bytes(plain[records.HEADER_BYTES :]) + bytes(3000))
@@ -140,7 +142,9 @@ def test_lying_batches_cost_one_lookup_no_more_than_its_budget(monkeypatch):
         calls.append(len(data))
         return gzip.decompress(data)
 
-    assert compressed.log.offset_for_timestamp(NOW_MS + 100, counting) is not None
+    budget = timestamps.ReadBudget(50, 10_000)
+    for _ in range(3):
+        assert compressed.log.offset_for_timestamp(NOW_MS + 100, counting, budget) is not None
     assert len(calls) <= 4
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers.common import check_leader_epoch, find_log
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
-from broker_sim.core.log.compression import Decompress
+from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -27,6 +28,15 @@ LATEST_TIERED = -5
 NOTHING = (-1, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """What all partitions of a request share."""
+
+    state: BrokerState
+    committed: bool
+    budget: ReadBudget
+
+
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     """Each partition on its own, once. Latest is the LSO under READ_COMMITTED."""
     message = request.message
@@ -34,10 +44,11 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     counts = Counter(
         (t.name, entry.partition_index) for t in message.topics for entry in t.partitions
     )
+    lookup = _Lookup(state, committed, ReadBudget())
     topics = []
     for topic in message.topics:
         partitions = [
-            _partition(state, topic.name, entry, committed, effects)
+            _partition(lookup, topic.name, entry, effects)
             if counts[topic.name, entry.partition_index] == 1
             else _answer(entry.partition_index, ErrorCode.INVALID_REQUEST, NOTHING, -1)
             for entry in topic.partitions
@@ -46,10 +57,8 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     return _Response(throttle_time_ms=0, topics=topics)
 
 
-def _partition(
-    state: BrokerState, topic: str, entry: Any, committed: bool, effects: Effects
-) -> Any:
-    log, error = find_log(state, topic, None, entry.partition_index)
+def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
+    log, error = find_log(lookup.state, topic, None, entry.partition_index)
     if log is not None:
         error = check_leader_epoch(log, entry.current_leader_epoch)
     if log is None or error is not ErrorCode.NONE:
@@ -57,7 +66,7 @@ def _partition(
     if entry.timestamp < LATEST_TIERED:
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     try:
-        found = _find(log, entry.timestamp, committed, state.decompress)
+        found = _find(lookup, log, entry.timestamp)
     except CorruptBatch as corrupt:
         effects.trace("damaged-file", reason=str(corrupt))
         return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
@@ -65,11 +74,9 @@ def _partition(
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
 
 
-def _find(
-    log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress | None
-) -> tuple[int, int]:
+def _find(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]:
     """(timestamp, offset); `NOTHING` when no record is that late."""
-    end = log.last_stable_offset if committed else log.high_watermark
+    end = log.last_stable_offset if lookup.committed else log.high_watermark
     if timestamp == LATEST:
         return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -77,9 +84,9 @@ def _find(
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(decompress)
+        found = log.max_timestamp_offset(lookup.state.decompress, lookup.budget)
     else:
-        found = log.offset_for_timestamp(timestamp, decompress)
+        found = log.offset_for_timestamp(timestamp, lookup.state.decompress, lookup.budget)
     return found if found is not None and found[1] < end else NOTHING
 
 

@@ -14,7 +14,7 @@ from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.producer_state import VerificationStates
 from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
-from broker_sim.core.log.timestamps import find_timestamp
+from broker_sim.core.log.timestamps import ReadBudget, find_timestamp
 from broker_sim.core.log.values import AbortedTransaction, LogRead, ProducerStateView
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import BatchHeader, CorruptBatch
@@ -151,12 +151,16 @@ class LogView:
         return report
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, decompress: Decompress | None = None
+        self,
+        timestamp_ms: int,
+        decompress: Decompress | None = None,
+        budget: ReadBudget | None = None,
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older; None when all are.
 
         Looks up to the log end: the caller compares with the high watermark or the LSO. In a
-        compressed batch the answer is as coarse as the batch unless `decompress` is given.
+        compressed batch the answer is as coarse as the batch unless `decompress` is given, and
+        everywhere when the `budget`, which several lookups may share, is used up.
         Raises CorruptBatch when the file is damaged where it must be read.
         """
         return find_timestamp(
@@ -165,12 +169,15 @@ class LogView:
             start_offset=self.log_start_offset,
             storage=self._local.storage,
             decompress=decompress,
+            budget=budget or ReadBudget(),
         )
 
-    def max_timestamp_offset(self, decompress: Decompress | None = None) -> tuple[int, int] | None:
+    def max_timestamp_offset(
+        self, decompress: Decompress | None = None, budget: ReadBudget | None = None
+    ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the highest timestamp (KIP-734)."""
         newest = max(segment.max_timestamp for segment in self._local.segments)
-        return None if newest < 0 else self.offset_for_timestamp(newest, decompress)
+        return None if newest < 0 else self.offset_for_timestamp(newest, decompress, budget)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when it is not known (KIP-101)."""

@@ -113,9 +113,8 @@ class PartitionLog(LogView):
         `verified` says that the transaction coordinator has confirmed the partition (or that no
         verification is asked for). A refused append changes nothing.
         """
-        now_ms = effects.now_ms
         batches = parse_append(
-            bytes(data), origin=origin, config=self.config, now_ms=now_ms, codecs=self._codecs
+            bytes(data), origin=origin, config=self.config, effects=effects, codecs=self._codecs
         )
         if isinstance(batches, Rejection):
             return self._refused(batches)

@@ -2,9 +2,9 @@
 
 Batches are found by the header's max timestamp. Within a batch the records are read when they are
 not compressed, or when the caller gives a way to decompress. Otherwise the answer is the batch's
-first offset: never too late, and at most one batch early. So it is, too, when a lookup has read as
-much as one lookup may: batches whose headers promise a timestamp that no record of theirs has, or
-which were made to explode, cost what honest ones cost.
+first offset: never too late, and at most one batch early. So it is, too, when the lookups of a
+request have read as much as they may: batches whose headers promise a timestamp that no record of
+theirs has, or which were made to explode, cost what honest ones cost.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from txnlog_spark.wire.records import (
 
 RECORDS_READ_MAX = 200_000
 BYTES_READ_MAX = 128 * 1024 * 1024
-"""Of records, in one lookup, after decompression."""
+"""Of records, in the lookups of one request, after decompression."""
 
 _LENGTH = slice(8, 12)
 _AFTER_LENGTH = 12
 
 
 @dataclass(slots=True)
-class _Budget:
-    """What one lookup may still read."""
+class ReadBudget:
+    """What the lookups of one request may still read."""
 
-    records: int
-    size_bytes: int
+    records: int = RECORDS_READ_MAX
+    size_bytes: int = BYTES_READ_MAX
 
 
 def find_timestamp(
@@ -50,9 +50,9 @@ def find_timestamp(
     start_offset: int,
     storage: Storage | None,
     decompress: Decompress | None,
+    budget: ReadBudget,
 ) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record from `start_offset` on that is not older."""
-    budget = _Budget(RECORDS_READ_MAX, BYTES_READ_MAX)
     for segment in segments:
         wanted_offset = max(start_offset, segment.base_offset)
         while True:
@@ -80,7 +80,7 @@ def _find_in_batch(
     batch: bytes,
     wanted: tuple[int, int],
     decompress: Decompress | None,
-    budget: _Budget,
+    budget: ReadBudget,
 ) -> tuple[int, int] | None:
     """`wanted` is the least timestamp and the least offset."""
     if header.record_count == 0:
@@ -102,13 +102,13 @@ def _find_in_batch(
 
 
 def _records(
-    header: BatchHeader, batch: bytes, decompress: Decompress | None, budget: _Budget
+    header: BatchHeader, batch: bytes, decompress: Decompress | None, budget: ReadBudget
 ) -> Iterator[Record]:
     """One after another: a batch may hold millions of records. Raises CorruptBatch."""
     if header.compression == Compression.NONE:
         budget.size_bytes -= len(batch)
         return decode_records(batch, 0, header)
-    if decompress is None or budget.size_bytes <= 0:
+    if decompress is None or budget.size_bytes <= 0 or budget.records <= 0:
         raise CorruptBatch("the batch is compressed")
     plain = bytearray(batch[:HEADER_BYTES] + decompress(header.compression, batch[HEADER_BYTES:]))
     budget.size_bytes -= len(plain)

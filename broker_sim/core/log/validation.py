@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker_sim.core.effects import Effects
 from broker_sim.core.log.batch_filter import raw_records
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.config import INT64_MAX, LogConfig
@@ -31,8 +32,13 @@ from txnlog_spark.wire.records import (
 )
 
 _COMPRESSION_MAX = max(Compression)
-KEYED_RECORDS_MAX = 500_000
-"""Of a batch whose keys are looked at: a compressed one could keep the broker busy for minutes."""
+KEYED_RECORDS_MAX = 200_000
+"""Records whose keys are looked at for one request: those of a compressed batch of a few hundred
+bytes could keep the broker busy for minutes, and a request has many batches."""
+DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
+"""For one request; a batch begun below it may go past it."""
+KEYLESS_NAMED_MAX = 1000
+"""So many records without a key are named in the answer."""
 
 
 @dataclass(slots=True)
@@ -49,10 +55,13 @@ def parse_append(
     *,
     origin: AppendOrigin,
     config: LogConfig,
-    now_ms: int,
+    effects: Effects,
     codecs: Codecs = NO_CODECS,
 ) -> list[IncomingBatch] | Rejection:
-    """The batches of `data`, each whole and valid, or why the append is refused."""
+    """The batches of `data`, each whole and valid, or why the append is refused.
+
+    `effects` are of the step: its time, and what it has looked at before.
+    """
     batches: list[IncomingBatch] = []
     position = 0
     while position < len(data):
@@ -63,9 +72,9 @@ def parse_append(
             batch = _parse_batch(data, position)
         except CorruptBatch as corrupt:
             return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
-        rejection = _check_batch(batch.header, origin, config, now_ms)
+        rejection = _check_batch(batch.header, origin, config, effects.now_ms)
         if rejection is None and config.compacts and origin is AppendOrigin.CLIENT:
-            rejection = _check_keys(batch.header, data, position, codecs)
+            rejection = _check_keys(batch, data, codecs, effects)
         if rejection is not None:
             return rejection
         batches.append(batch)
@@ -142,19 +151,28 @@ def _producer_fault(header: BatchHeader) -> str | None:
 
 
 def _check_keys(
-    header: BatchHeader, data: bytes, position: int, codecs: Codecs
+    batch: IncomingBatch, data: bytes, codecs: Codecs, effects: Effects
 ) -> Rejection | None:
     """A compacted topic takes no record without a key. The only look into records there is."""
+    header, position = batch.header, batch.position
     if not codecs.can_read(header):
         return None
-    if header.record_count > KEYED_RECORDS_MAX:
+    effects.keyed_records += header.record_count
+    if effects.keyed_records > KEYED_RECORDS_MAX:
         return Rejection(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{header.record_count} records in one batch of a compacted topic are over "
+            f"{effects.keyed_records} records of compacted topics in one request are over "
             f"{KEYED_RECORDS_MAX}",
+        )
+    if effects.decompressed_bytes > DECOMPRESSED_BYTES_MAX:
+        return Rejection(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batches of compacted topics in one request are over {DECOMPRESSED_BYTES_MAX} "
+            "bytes before compression",
         )
     try:
         plain = codecs.plain_records(header, data[position : position + header.size_bytes])
+        effects.decompressed_bytes += len(plain)
         keyless = [i for i, r in enumerate(raw_records(plain, header)) if r.key is None]
     except CorruptBatch as corrupt:
         return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
@@ -163,7 +181,7 @@ def _check_keys(
     return Rejection(
         ErrorCode.INVALID_RECORD,
         "Compacted topic cannot accept message without key",
-        tuple(keyless),
+        tuple(keyless[:KEYLESS_NAMED_MAX]),
     )
 
 
