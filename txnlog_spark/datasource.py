@@ -7,9 +7,14 @@
 
 Schema and options are those of Spark's Kafka connector (`options.OPTIONS`). Wrong options are
 refused here, before anything is read or written; each message says what to do.
+
+Spark loads this module in a process of its own for every lookup of a data source, also of others,
+and for every step of planning: what only a reader or a writer needs is imported when there is one.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -22,14 +27,11 @@ from pyspark.sql.types import StructType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
-from txnlog_spark.sink.columns import check_columns
-from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.writers import TxnLogBatchWriter, TxnLogStreamWriter
-from txnlog_spark.source.batch import TxnLogBatchReader
-from txnlog_spark.source.columns import source_schema
-from txnlog_spark.source.settings import SourceSettings, read_source_settings
-from txnlog_spark.source.stream import TxnLogStreamReader
+from txnlog_spark.source.schema import source_schema
 from txnlog_spark.surface import readable_errors
+
+if TYPE_CHECKING:
+    from txnlog_spark.source.settings import SourceSettings
 
 
 class TxnLogDataSource(DataSource):
@@ -48,6 +50,9 @@ class TxnLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded snapshot."""
+        from txnlog_spark.source.batch import TxnLogBatchReader
+        from txnlog_spark.source.settings import read_source_settings
+
         with readable_errors():
             settings = read_source_settings(self.options, streaming=False)
             _check_schema(schema, settings)
@@ -55,6 +60,9 @@ class TxnLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The streaming source."""
+        from txnlog_spark.source.settings import read_source_settings
+        from txnlog_spark.source.stream import TxnLogStreamReader
+
         with readable_errors():
             settings = read_source_settings(self.options, streaming=True)
             _check_schema(schema, settings)
@@ -62,6 +70,10 @@ class TxnLogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write; append only."""
+        from txnlog_spark.sink.columns import check_columns
+        from txnlog_spark.sink.settings import read_sink_settings
+        from txnlog_spark.sink.writers import TxnLogBatchWriter
+
         with readable_errors():
             if overwrite:
                 raise OptionError("mode", "overwrite", "append: a log cannot be overwritten")
@@ -78,6 +90,10 @@ class TxnLogDataSource(DataSource):
         A log cannot be truncated: the output mode complete appends the whole result each time, as
         Spark's Kafka sink does.
         """
+        from txnlog_spark.sink.columns import check_columns
+        from txnlog_spark.sink.settings import read_sink_settings
+        from txnlog_spark.sink.writers import TxnLogStreamWriter
+
         with readable_errors():
             settings = read_sink_settings(self.options, streaming=True)
             return TxnLogStreamWriter(settings, check_columns(schema, settings))

@@ -1,34 +1,15 @@
-"""The rows of a read: Spark's Kafka source schema, and the Arrow batches in it.
-
-Without headers: key binary, value binary, topic string, partition int, offset long, timestamp
-timestamp, timestampType int (0 CreateTime, 1 LogAppendTime); with includeHeaders also headers,
-array<struct<key: string, value: binary>>.
-"""
+"""The Arrow batches of a read, in the schema of `source.schema`."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
 from txnlog_spark.offsets import TopicPartition
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 """What Spark's timestamp type can hold, in ms."""
-
-_HEADER_STRUCT = StructType(
-    [StructField("key", StringType()), StructField("value", BinaryType())]
-)  # fmt: skip
 
 _ARROW_SCHEMA = pa.schema(
     [
@@ -42,22 +23,6 @@ _ARROW_SCHEMA = pa.schema(
     ]
 )
 _ARROW_SCHEMA_WITH_HEADERS = _ARROW_SCHEMA.append(pa.field("headers", HEADERS_TYPE))
-
-
-def source_schema(*, include_headers: bool) -> StructType:
-    """The schema of a read, as Spark's Kafka source has it."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    if include_headers:
-        fields.append(StructField("headers", ArrayType(_HEADER_STRUCT)))
-    return StructType(fields)
 
 
 def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBatch:
