@@ -314,6 +314,16 @@ def test_a_lookup_by_time_ends_though_offsets_changed_on_disk(log, end):
     assert found is None or found[0] > NOW_MS
 
 
+def test_a_segment_that_grows_over_what_an_index_can_hold_is_given_up(log, monkeypatch):
+    """A horizon is far from the records' times: a batch of tombstones is longer with it."""
+    log.put(*((f"k{index}", None) for index in range(9)))
+    log.roll()
+    size_bytes = log.log_bytes()
+    monkeypatch.setattr(cleaning_module, "SEGMENT_BYTES_MAX", size_bytes)
+    with pytest.raises(CannotClean, match=f"over {size_bytes} bytes"):
+        log.clean()
+
+
 def test_lookups_by_time_find_what_is_left(log):
     for index in range(12):
         log.put((f"k{index % 4}", str(index)), (f"j{index}", str(index)))

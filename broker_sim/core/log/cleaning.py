@@ -39,6 +39,8 @@ from txnlog_spark.wire.records import BatchHeader, decode_marker, parse_header
 
 FLUSH_BYTES = 8 << 20
 """Of a segment that is being written, between two flushes."""
+SEGMENT_BYTES_MAX = 2**31 - 1
+"""Kafka's indexes have positions of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,10 @@ def _write(target: Segment, batches: list[bytes], flushed_bytes: int, effects: E
     """Append what has come together, and forget it; up to where the segment is flushed.
 
     It is flushed on the way, so that the flush before the swap does not keep the broker for long.
+    Raises CannotClean when indexes cannot hold its positions: with horizons set, batches may grow.
     """
+    if target.size_bytes + sum(map(len, batches)) > SEGMENT_BYTES_MAX:
+        raise CannotClean(f"the new segment would be over {SEGMENT_BYTES_MAX} bytes")
     if batches:
         headers = [parse_header(batch) for batch in batches]
         target.append(headers, b"".join(batches), effects)
