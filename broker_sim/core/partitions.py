@@ -42,6 +42,16 @@ TopicPartition = tuple[str, int]
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """Kafka's reserved id of the metadata topic."""
 
+METADATA_CONFIGS: dict[str, ConfigValue] = {
+    "cleanup.policy": "delete",
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "max.message.bytes": 2**31 - 1,
+    "segment.bytes": 1 << 30,
+}
+"""What is meant for clients' topics does not apply: a request's changes are one batch, whatever
+their size, and a batch that is refused would end the broker."""
+
 HIGH_WATERMARK = -1
 """As the offset of DeleteRecords: all that is committed."""
 
@@ -106,7 +116,7 @@ class PartitionTable:
     def open_metadata_log(self, *, clean_shutdown: bool, effects: Effects) -> PartitionLog:
         """The log of the metadata itself, which is in no image. The first to be opened."""
         self._load_recovery_points(effects)
-        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, {"retention.ms": -1}, 0)
+        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_CONFIGS, 0)
         trust = self._trust(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
         self._metadata_log = self._open(topic, 0, trust, effects)
         return self._metadata_log

@@ -8,8 +8,15 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigError
-from broker_sim.core.effects import Delete, Flush, InvariantViolation, WriteFile
-from broker_sim.core.metadata.image import ClusterImage
+from broker_sim.core.effects import (
+    Append,
+    Delete,
+    Effects,
+    Flush,
+    InvariantViolation,
+    WriteFile,
+)
+from broker_sim.core.metadata.image import ClusterImage, Topic, topic_record
 from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.errors import ErrorCode
@@ -260,6 +267,18 @@ def test_a_partition_that_is_missing_after_a_clean_stop_is_named_and_may_be_give
     broker.disk.apply(Delete(".kafka_cleanshutdown"))
     again = BrokerOnDisk(disk=broker.disk)
     assert again.produce("orders", "a", partition=1).base_offset == 0
+
+
+def test_the_limits_of_clients_topics_do_not_apply_to_the_metadata():
+    """All that one request changes is one batch, as large as it may be."""
+    broker = BrokerOnDisk({"message.max.bytes": 100, "log.segment.bytes": 1 << 20})
+    assert broker.create_topic("orders").error_code == ErrorCode.NONE
+    topics = [Topic(f"t{at}" + "x" * 200, uuid.UUID(int=at), 1, {}, 0) for at in range(4000)]
+    effects = Effects(broker.now_ms, broker.monotonic_ms)
+    metadata = broker.broker.state.metadata
+    metadata.commit([topic_record(topic) for topic in topics], effects)
+    assert max(len(op.data) for op in effects.storage if isinstance(op, Append)) > 1 << 20
+    assert metadata.image.topics[topics[-1].name] == topics[-1]
 
 
 def test_a_record_of_an_unknown_type_is_an_error_and_not_skipped():
