@@ -7,9 +7,10 @@ import datetime
 import numpy as np
 import pyarrow as pa
 
-from txnlog_spark.codec.decode import DecodedColumns
+from txnlog_spark.codec.decode import DecodedColumns, decode_batches
 from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source.columns import to_arrow
+from txnlog_spark.wire.records import Record, encode_batch
 
 
 def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
@@ -36,3 +37,12 @@ def test_a_timestamp_that_spark_cannot_hold_is_null_and_never_another_time() -> 
     assert micros == [None, 1_718_000_000_000_000, None, last_ms * 1000, None]
     shown = batch["timestamp"][1].as_py()
     assert shown == datetime.datetime(2024, 6, 10, 6, 13, 20, tzinfo=datetime.UTC)
+
+
+def test_a_record_without_headers_has_null_and_no_empty_list_as_in_sparks_own_source() -> None:
+    header = ("h", b"1"), ("n", None)
+    data = encode_batch([Record(None, b"a", 1, header), Record(None, b"b", 1)])
+    columns = decode_batches(data, start_offset=0, end_offset=2, aborted=None, include_headers=True)
+    batch = to_arrow(columns, TopicPartition("t", 0))
+    expected = [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
+    assert batch["headers"].to_pylist() == [expected, None]

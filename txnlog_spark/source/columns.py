@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
 from txnlog_spark.offsets import TopicPartition
@@ -49,6 +50,10 @@ def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBat
     ]
     if columns.headers is None:
         return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
-    return pa.RecordBatch.from_arrays(
-        [*arrays, columns.headers], schema=_ARROW_SCHEMA_WITH_HEADERS
-    )  # fmt: skip
+    headers = pa.ListArray.from_arrays(
+        columns.headers.offsets,
+        columns.headers.values,
+        type=HEADERS_TYPE,
+        mask=pc.equal(pc.list_value_length(columns.headers), 0),
+    )
+    return pa.RecordBatch.from_arrays([*arrays, headers], schema=_ARROW_SCHEMA_WITH_HEADERS)

@@ -2,7 +2,7 @@
 
 Without headers: key binary, value binary, topic string, partition int, offset long, timestamp
 timestamp, timestampType int (0 CreateTime, 1 LogAppendTime); with includeHeaders also headers,
-array<struct<key: string, value: binary>>.
+array<struct<key: string, value: binary>>, null for a record that has none.
 """
 
 from __future__ import annotations
