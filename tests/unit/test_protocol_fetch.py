@@ -69,6 +69,7 @@ class Answers:
         self.session = self.cluster.session()
         self.outcomes = list(outcomes)
         self.ends = []
+        self.late = fetched()
         self.asked = []
 
     def run(self, operation):
@@ -82,7 +83,7 @@ class Answers:
                     self.asked.append(ask.calls[0])
                     if name == "ListOffsetsRequest" and self.ends:
                         return (self.ends.pop(0),)
-                    return (self.outcomes.pop(0),) if self.outcomes else (fetched(),)
+                    return (self.outcomes.pop(0),) if self.outcomes else (self.late,)
             return original(ask)
 
         self.cluster._perform = perform
@@ -151,6 +152,23 @@ def test_a_log_that_ends_inside_the_range_and_stays_so_is_data_loss():
     with pytest.raises(OffsetOutOfRange, match=r"offset 100 .*\[0, 100\)") as caught:
         answers.run(fetch_next(answers.session, cursor(100, 120)))
     assert caught.value.start_offset == 100
+
+
+def test_the_leader_is_left_time_to_answer_that_there_is_nothing():
+    # Asked to wait as long as the client does, it would never answer at the end of the deadline.
+    answers = Answers()
+    with pytest.raises(DeadlineExceeded):
+        answers.run(fetch_next(answers.session, cursor(95, 99)))
+    waits = [(call.message.max_wait_ms, call.timeout_ms) for call in answers.asked]
+    assert all(2 * wait_ms <= timeout_ms for wait_ms, timeout_ms in waits), waits[-3:]
+
+
+def test_a_log_that_ends_inside_the_range_is_data_loss_also_when_the_last_answer_is_late():
+    answers = Answers(*[fetched()] * 3)
+    answers.late = Unanswered("late", sent=True)
+    answers.ends = [listed(0), listed(100)]
+    with pytest.raises(OffsetOutOfRange):
+        answers.run(fetch_next(answers.session, cursor(100, 120)))
 
 
 def test_a_log_that_ended_inside_the_range_and_has_grown_since_is_only_slow():

@@ -78,7 +78,7 @@ class FetchCursor:
         topic_id = session.cluster.topic_id(topic)
         message = _FETCH(
             replica_id=-1,
-            max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms),
+            max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms // 2),
             min_bytes=1,
             max_bytes=self.max_bytes,
             isolation_level=int(self.read_committed),
@@ -106,12 +106,12 @@ class FetchCursor:
 
         Raises OffsetRefused for an offset out of range, CorruptData, FatalError, UnknownTopic.
         """
-        self.at_log_end = False
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, self._doing)
             self.last_error = outcome.reason
             session.cluster = session.cluster.forget_leader(self.partition)
             return None
+        self.at_log_end = False
         code, answer = self._answer_of(outcome)
         action = decide(ApiKey.FETCH, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
