@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.transactional import fenced_error, flatten
+from broker_sim.core.handlers.transactional import EPOCH_BUMP_VERSION, fenced_error, flatten
+from broker_sim.core.metadata import INTERNAL_TOPICS
 from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
@@ -26,13 +27,16 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     if request.api_version >= BATCH_VERSION:
         return _handle_batch(state, message, effects)
     partitions = flatten(message.v3_and_below_topics)
-    errors = _add(
-        state,
-        message.v3_and_below_transactional_id,
-        (message.v3_and_below_producer_id, message.v3_and_below_producer_epoch),
-        partitions,
-        effects,
-    )
+    errors = _refused_partitions(state, partitions, is_client=True)
+    if not errors:
+        error = state.transactions.add_partitions(
+            message.v3_and_below_transactional_id,
+            partitions,
+            effects,
+            producer_id=message.v3_and_below_producer_id,
+            producer_epoch=message.v3_and_below_producer_epoch,
+        )
+        errors = dict.fromkeys(partitions, error)
     answers = {
         partition: fenced_error(error, request.api_version, known_from=FENCED_VERSION)
         for partition, error in errors.items()
@@ -44,48 +48,60 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 
 
 def _handle_batch(state: BrokerState, message: Any, effects: Effects) -> Message:
-    results = []
-    for transaction in message.transactions:
-        partitions = flatten(transaction.topics)
-        producer = (transaction.producer_id, transaction.producer_epoch)
-        if transaction.verify_only:
-            errors = state.transactions.verify_partitions(
-                transaction.transactional_id,
-                partitions,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-            )
-        else:
-            errors = _add(state, transaction.transactional_id, producer, partitions, effects)
-        results.append(
-            _Response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_topic_results(transaction.topics, errors),
-            )
+    results = [
+        _Response.AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id,
+            topic_results=_topic_results(
+                transaction.topics, _handle_transaction(state, transaction, effects)
+            ),
         )
+        for transaction in message.transactions
+    ]
     return _Response(throttle_time_ms=0, error_code=0, results_by_transaction=results)
 
 
-def _add(
-    state: BrokerState,
-    transactional_id: str,
-    producer: tuple[int, int],
-    partitions: Sequence[TopicPartition],
-    effects: Effects,
+def _handle_transaction(
+    state: BrokerState, transaction: Any, effects: Effects
 ) -> dict[TopicPartition, ErrorCode]:
-    unknown = [p for p in partitions if state.partitions.get(*p) is None]
-    if unknown:
-        errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    partitions = flatten(transaction.topics)
+    errors = _refused_partitions(state, partitions, is_client=False)
+    if errors:
         return errors
+    if transaction.verify_only:
+        return state.transactions.verify_partitions(
+            transaction.transactional_id,
+            partitions,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+        )
     error = state.transactions.add_partitions(
-        transactional_id,
+        transaction.transactional_id,
         partitions,
         effects,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        client_transaction_version=EPOCH_BUMP_VERSION,
     )
     return dict.fromkeys(partitions, error)
+
+
+def _refused_partitions(
+    state: BrokerState, partitions: Sequence[TopicPartition], *, is_client: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """Errors for all partitions when one of them cannot be in a transaction, else nothing.
+
+    A client may not name partitions of the coordinators, whoever it is: AddOffsetsToTxn is how a
+    group joins, and what is written to the transaction log is no client's business.
+    """
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic, partition in partitions:
+        if is_client and topic in INTERNAL_TOPICS:
+            refused[topic, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif state.partitions.get(topic, partition) is None:
+            refused[topic, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not refused:
+        return {}
+    return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
 
 
 def _topic_results(topics: Sequence[Any], errors: Mapping[TopicPartition, ErrorCode]) -> list[Any]:

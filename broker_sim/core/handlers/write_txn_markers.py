@@ -9,12 +9,19 @@ from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    MarkerType,
+    TransactionMarker,
+)
 
 _Response = APIS[ApiKey.WRITE_TXN_MARKERS].response
 _MarkerResult = _Response.WritableTxnMarkerResult
 _TopicResult = _MarkerResult.WritableTxnMarkerTopicResult
 _PartitionResult = _TopicResult.WritableTxnMarkerPartitionResult
+
+NO_TRANSACTION_VERSION = -1
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -22,11 +29,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     named: set[TopicPartition] = set()
     for entry in request.message.markers:
-        topics = answers.setdefault(entry.producer_id, {})
         for topic in entry.topics:
-            errors = topics.setdefault(topic.name, {})
             for partition in topic.partition_indexes:
                 named.add((topic.name, partition))
+                errors = answers.setdefault(entry.producer_id, {}).setdefault(topic.name, {})
                 errors[partition] = _append(state, topic.name, partition, entry, effects)
     if state.config.boolean("flush.on.commit"):
         logs = [state.partitions.get(*partition) for partition in sorted(named)]
@@ -56,7 +62,15 @@ def _append(
     state: BrokerState, topic: str, partition: int, entry: Any, effects: Effects
 ) -> ErrorCode:
     """The entry says which transaction version's epoch rule holds (KIP-1228); version 1 of the
-    request, and with it every administrator's abort, has the rule before that."""
+    request, and with it every administrator's abort, has the rule before that.
+
+    A marker of no producer or no epoch cannot be written, and Kafka has no better word for it.
+    """
+    missing = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_TRANSACTION_VERSION)
+    is_known = state.partitions.get(topic, partition) is not None
+    asked = (entry.producer_id, entry.producer_epoch, entry.transaction_version)
+    if is_known and any(value == none for value, none in zip(asked, missing, strict=True)):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     marker = TransactionMarker(
         entry.producer_id,
         entry.producer_epoch,
