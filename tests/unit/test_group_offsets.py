@@ -410,6 +410,13 @@ def test_a_retention_of_the_request_replaces_the_brokers() -> None:
     assert world.offset()[0] == -1
 
 
+def test_a_retention_that_is_over_already_is_not_the_brokers() -> None:
+    world = World()
+    world.commit_offset(1, retention_time_ms=-2)
+    world.advance(600_000)
+    assert world.offset()[0] == -1
+
+
 def test_without_flush_on_commit_commits_are_not_flushed() -> None:
     world = World(groups=GroupConfig(partition_count=1, flush_on_commit=False))
     world.commit_offset(1)

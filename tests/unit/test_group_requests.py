@@ -260,3 +260,15 @@ def test_find_coordinator_says_none_in_words_where_there_is_one_answer():
     broker = started()
     answer = broker.ask(request(K.FIND_COORDINATOR, key="g", key_type=0), 3)
     assert (answer.error_code, answer.error_message) == (0, "NONE")
+
+
+@pytest.mark.parametrize(("version", "expected"), [(0, "CompletingRebalance"), (1, "Empty")])
+def test_only_version_0_takes_the_session_timeout_for_a_rebalance_timeout_below_0(
+    version, expected
+):
+    broker = started()
+    joined = join(broker, version, rebalance_timeout_ms=-1)
+    assert (joined.error_code, joined.generation_id) == (0, 1)
+    # Else there is no time to bring the assignment.
+    (group,) = broker.ask(request(K.DESCRIBE_GROUPS, groups=["g"]), 5).groups
+    assert group.group_state == expected

@@ -58,6 +58,28 @@ def test_an_instance_that_comes_back_takes_over_without_a_rebalance(instance, cr
     assert fenced.error is E.FENCED_INSTANCE_ID
 
 
+def test_an_instance_that_comes_back_has_its_old_session_until_its_first_heartbeat() -> None:
+    world = World()
+    build_static_group(world)
+    short = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000}
+    (back,) = world.join(group_instance_id="i1", **short)
+    world.advance(29_999)
+    assert state(world) == "Stable"
+    assert heartbeat(world, back.member_id, 1, "i1") is E.NONE
+    world.advance(10_000)
+    assert "i1" not in {m.group_instance_id for m in world.groups.describe_group("g").members}
+
+
+def test_an_empty_instance_id_is_one_too() -> None:
+    world = World()
+    joining = world.join(group_instance_id="", client_id="client", **LONG)
+    world.advance(6_000)
+    (joined,) = joining
+    assert joined.member_id.startswith("-")
+    asked = (LeavingMember("", None), LeavingMember("", ""))
+    assert leave(world, *asked) == [E.UNKNOWN_MEMBER_ID, E.NONE]
+
+
 def test_an_old_client_that_leads_is_not_told_so_when_it_comes_back() -> None:
     world = World()
     leader, _ = build_static_group(world)

@@ -289,7 +289,7 @@ def test_list_filters_by_state_producer_duration_and_pattern() -> None:
     assert names() == ["t", "u", "v"]
     assert names(states=["Ongoing"]) == ["t"]
     assert names(states=["Empty", "Nonsense"]) == ["u", "v"]
-    assert listing(states=["Nonsense"]).unknown_state_filters == ("Nonsense",)
+    assert listing(states=["Nonsense", "Nonsense"]).unknown_state_filters == ("Nonsense",)
     assert names(producer_ids=[ids["u"].producer_id]) == ["u"]
     assert names(states=["Ongoing"], running_for_ms=1_999) == ["t"]
     assert names(states=["Ongoing"], running_for_ms=2_000) == []

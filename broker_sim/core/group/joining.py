@@ -172,8 +172,9 @@ class JoinHandler:
         before = (old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
         self._rebalancer.cancel_session(group.group_id, old.member_id, effects)
         member = group.replace_static_member(instance_id, member_id, effects)
-        _update(member, request)
+        # As Kafka: the session that it asks for now begins with its next sign of life.
         self._rebalancer.reset_session(shard, group, member, effects)
+        _update(member, request)
         group.park_join(member, reply, effects)
         if group.is_in(_S.COMPLETING_REBALANCE):
             # The leader may be assigning to the old member id.
@@ -267,7 +268,9 @@ def _update(member: Member, request: JoinGroup) -> None:
 
 def _member_prefix(request: JoinGroup) -> str:
     """What a new member's id begins with, as in Kafka."""
-    return request.group_instance_id or request.client_id
+    if request.group_instance_id is not None:
+        return request.group_instance_id
+    return request.client_id
 
 
 def _is_storable(request: JoinGroup) -> bool:

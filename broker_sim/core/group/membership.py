@@ -120,9 +120,10 @@ class MembershipHandler:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER_ID:
             # An administrator removes a static member by its instance id.
-            member_id = group.static_members.get(leaving.group_instance_id or "", "")
-            if not member_id:
+            instance_id = leaving.group_instance_id
+            if instance_id is None or instance_id not in group.static_members:
                 return _E.UNKNOWN_MEMBER_ID
+            member_id = group.static_members[instance_id]
         elif member_id in group.pending_join:
             group.remove(member_id)
             self._rebalancer.cancel_session(group.group_id, member_id, effects)

@@ -40,6 +40,7 @@ from txnlog_spark.wire.records import NO_TIMESTAMP
 
 TIMESTAMP_MAX_MS = 2**63 - 1
 """The largest that an int64 of a record holds."""
+NO_RETENTION = -1
 
 _S = GroupState
 _E = ErrorCode
@@ -356,8 +357,13 @@ def _fetched(
 
 
 def _expire_ms(retention_ms: int, now_ms: int) -> int:
-    """When an offset of an old client expires, in an int64; it may ask for "never" as 2^63-1."""
-    return NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, TIMESTAMP_MAX_MS)
+    """When an offset of an old client expires, in an int64; it may ask for "never" as 2^63-1.
+
+    Only -1 means the broker's retention: any other negative one is over already, as in Kafka.
+    """
+    if retention_ms == NO_RETENTION:
+        return NO_TIMESTAMP
+    return min(now_ms + retention_ms, TIMESTAMP_MAX_MS)
 
 
 def _accepted(errors: OffsetErrors) -> list[TopicPartition]:

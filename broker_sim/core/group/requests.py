@@ -23,7 +23,7 @@ INVALID_OFFSET = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """JoinGroup. `rebalance_timeout_ms` negative (version 0) means the session timeout.
+    """JoinGroup. `rebalance_timeout_ms` negative means the session timeout.
 
     `requires_known_member_id`: version 4 on. `supports_skipping_assignment`: version 9 on.
     `protocols` are (name, subscription bytes) in the member's order of preference.

@@ -9,6 +9,7 @@ from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.JOIN_GROUP].response
 
+REBALANCE_TIMEOUT_VERSION = 1
 MEMBER_ID_REQUIRED_VERSION = 4
 PROTOCOL_TYPE_VERSION = 7
 SKIP_ASSIGNMENT_VERSION = 9
@@ -42,6 +43,9 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
         )
         respond(request, answer, later)
 
+    rebalance_timeout_ms = message.rebalance_timeout_ms
+    if request.api_version < REBALANCE_TIMEOUT_VERSION:
+        rebalance_timeout_ms = message.session_timeout_ms
     join = JoinGroup(
         group_id=message.group_id,
         member_id=message.member_id,
@@ -49,7 +53,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
         protocol_type=message.protocol_type,
         protocols=tuple((p.name, bytes(p.metadata)) for p in message.protocols),
         session_timeout_ms=message.session_timeout_ms,
-        rebalance_timeout_ms=message.rebalance_timeout_ms,
+        rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
         client_id=request.client_id or "",
         client_host=f"/{request.client_host}",
         requires_known_member_id=request.api_version >= MEMBER_ID_REQUIRED_VERSION,

@@ -59,7 +59,7 @@ def list_transactions(
     except InvalidPattern:
         return TransactionListing(ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {STATE_OF_LABEL[name] for name in filters.states if name in STATE_OF_LABEL}
-    unknown = tuple(name for name in filters.states if name not in STATE_OF_LABEL)
+    unknown = tuple(name for name in dict.fromkeys(filters.states) if name not in STATE_OF_LABEL)
 
     def passes(current: TransactionMetadata) -> bool:
         if current.state is TransactionState.DEAD:
