@@ -123,3 +123,21 @@ def test_a_marker_for_no_partition_is_not_answered():
     broker, _ = started()
     assert write_markers(broker) == []
     assert write_markers(broker, 0) == [(7, [(0, E.NONE)])]
+
+
+def test_a_partition_that_fences_its_marker_does_not_keep_the_others_from_theirs():
+    broker, producer = started()
+    broker.create_topic("more", 2)
+    for topic, partition in (("data", 0), ("more", 0), ("more", 1)):
+        assert producer.produce(topic, partition, "a", version=12) == "NONE"
+    # An operator ends the first by hand, at an epoch that the coordinator does not know of.
+    (ended,) = write_markers(
+        broker, 0, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch + 9
+    )
+    assert ended == (producer.producer_id, [(0, E.NONE)])
+    assert producer.end(commit=True, version=5) == "NONE"
+    for partition in (0, 1):
+        answer = broker.fetch("more", partition=partition)
+        assert (answer.last_stable_offset, answer.high_watermark) == (2, 2)
+    # Somebody else has decided: this coordinator does not say that it is complete.
+    assert producer.init(resume=True) == "CONCURRENT_TRANSACTIONS"

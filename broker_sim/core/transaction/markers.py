@@ -87,19 +87,18 @@ class MarkerManager:
     def _advance(
         self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects
     ) -> None:
-        transactional_id = entry.committed.transactional_id
-        written: list[TopicPartition] = []
-        for partition in sorted(entry.unmarked):
-            error = self._append_marker(owned, entry, partition, effects)
-            if error in _CANCELS:
-                # The entry stays decided and pending, as in Kafka, until the partition moves.
-                del self._waiting[transactional_id]
-                return
-            if error is ErrorCode.NONE:
-                written.append(partition)
+        errors = {
+            partition: self._append_marker(owned, entry, partition, effects)
+            for partition in sorted(entry.unmarked)
+        }
+        written = [partition for partition, error in errors.items() if error is ErrorCode.NONE]
         if written and self._config.flush_on_commit:
             flush_logs(self._host, written, effects)
-        if not entry.unmarked:
+        if not _CANCELS.isdisjoint(errors.values()):
+            # The entry stays decided and pending, as in Kafka, until the partition moves. The
+            # other partitions have their markers: nobody else would end what is open there.
+            del self._waiting[entry.committed.transactional_id]
+        elif not entry.unmarked:
             self._append_complete(owned, entry, effects)
 
     def _append_marker(
