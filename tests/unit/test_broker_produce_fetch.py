@@ -16,8 +16,11 @@ from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
     Compression,
+    MarkerType,
     Record,
+    TransactionMarker,
     encode_batch,
+    encode_marker,
     iter_batches,
     refresh_crc,
 )
@@ -99,6 +102,22 @@ def test_a_wrong_batch_is_refused_and_the_next_one_gets_its_offset(broker, name)
     assert results[0].error_code == error
     assert results[0].base_offset == -1
     assert broker.produce("orders", "next").base_offset == 0
+
+
+def test_a_marker_of_a_client_joins_its_transaction_and_keeps_the_rest_of_it_out(broker):
+    """As in Kafka, where only the append looks at what kind of batch it is: the partition is in
+    the transaction, and until the end nothing may follow a batch that was refused."""
+    ids = init(broker)
+    marker = TransactionMarker(*ids, MarkerType.COMMIT, 0)
+    places = {("orders", 0): encode_marker(marker, timestamp=1)}
+    (result,) = broker.produce_bytes(places, transactional_id="t", version=12)
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    places = {("orders", 0): transactional(ids, "a")}
+    (result,) = broker.produce_bytes(places, transactional_id="t", version=12)
+    assert result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    answer = end(broker, ids, commit=False, version=5)
+    assert answer.error_code == ErrorCode.NONE
+    assert broker.fetch("orders").high_watermark == 1
 
 
 def test_one_refused_partition_does_not_stop_the_others(broker):

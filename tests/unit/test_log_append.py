@@ -66,7 +66,7 @@ REFUSED = {
     "magic 1": (GOOD[:16] + b"\1" + GOOD[17:], ErrorCode.INVALID_RECORD),
     "negative length": (GOOD[:8] + b"\xff" * 4 + GOOD[12:], ErrorCode.CORRUPT_MESSAGE),
     "base offset not 0": (b"\0" * 7 + b"\1" + GOOD[8:], ErrorCode.INVALID_RECORD),
-    "control batch": (patched(GOOD, 21, b"\0\x20"), ErrorCode.CORRUPT_MESSAGE),
+    "control batch": (patched(GOOD, 21, b"\0\x20"), ErrorCode.INVALID_RECORD),
     "count 0": (patched(GOOD, 57, b"\0\0\0\0"), ErrorCode.INVALID_RECORD),
     "count is not the delta": (patched(GOOD, 57, b"\0\0\0\5"), ErrorCode.INVALID_RECORD),
     "negative delta": (patched(GOOD, 23, b"\xff" * 4), ErrorCode.CORRUPT_MESSAGE),

@@ -243,8 +243,6 @@ def _batch_refused(
         )
     if header.size_bytes < len(records):
         return AppendResult(ErrorCode.INVALID_RECORD, "more than one record batch in the partition")
-    if header.is_control:
-        return AppendResult(ErrorCode.INVALID_RECORD, "clients write no control batches")
     if header.is_transactional and not header.has_producer_id:
         text = "a transactional batch without a producer id"
         return AppendResult(ErrorCode.INVALID_RECORD, text)

@@ -382,7 +382,7 @@ class VerificationStates:
             return None
         expected = state.lowest_sequence
         if state.supports_epoch_bump and not entry.batches:
-            expected = 0
+            expected = min(expected, 0)
         if header.base_sequence <= expected:
             return None
         return Rejection(

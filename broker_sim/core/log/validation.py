@@ -69,7 +69,7 @@ def parse_append(
             magic = data[position + MAGIC_AT]
             return Rejection(ErrorCode.INVALID_RECORD, f"magic {magic} is not {MAGIC}")
         try:
-            batch = _parse_batch(data, position)
+            batch = _parse_batch(data, position, origin)
         except CorruptBatch as corrupt:
             return Rejection(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
         rejection = _check_batch(batch.header, origin, config, effects.now_ms)
@@ -87,7 +87,7 @@ def parse_append(
     return batches
 
 
-def _parse_batch(data: bytes, position: int) -> IncomingBatch:
+def _parse_batch(data: bytes, position: int, origin: AppendOrigin) -> IncomingBatch:
     header = parse_header(data, position)
     check_shape(header)
     if position + header.size_bytes > len(data):
@@ -95,7 +95,9 @@ def _parse_batch(data: bytes, position: int) -> IncomingBatch:
             f"a batch of {header.size_bytes} bytes has {len(data) - position} bytes left"
         )
     check_crc(data, position, header)
-    marker = decode_marker(data, position, header) if header.is_control else None
+    # A client's is refused whatever is in it.
+    is_marker = header.is_control and origin is not AppendOrigin.CLIENT
+    marker = decode_marker(data, position, header) if is_marker else None
     return IncomingBatch(header, position, marker)
 
 
