@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from txnlog_spark.client import admin
-from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.errors import OptionError, UnknownTopic
 from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import discover
@@ -76,6 +76,15 @@ def test_a_partition_that_is_read_is_not_given_up_because_one_broker_has_not_hea
     topics.lag = {"a1": 1}
     assert discover(settings(**options)) == A1[:1] + A2
     assert discover(settings(**options), known=A1 + A2) == A1 + A2
+
+
+def test_an_assigned_partition_is_refused_only_when_it_is_asked_for_in_vain(
+    topics: Topics,
+) -> None:
+    topics.lag = {"a1": 1}
+    assert discover(settings(assign='{"a1":[0,1]}')) == A1
+    with pytest.raises(OptionError, match="a1-2"):
+        discover(settings(assign='{"a1":[0,2]}'))
 
 
 def test_what_is_gone_is_given_up(topics: Topics) -> None:

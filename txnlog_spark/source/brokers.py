@@ -63,9 +63,10 @@ def _assigned(
 ) -> tuple[TopicPartition, ...]:
     assigned = tuple(p for p in selection.assigned if p.topic not in without)
     existing = _flattened(admin.topic_partitions(client, {p.topic for p in assigned}))
-    missing = sorted(set(assigned) - set(existing))
-    if missing:
-        names = ", ".join(map(str, missing))
+    unseen = set(assigned) - set(existing)
+    gone = admin.confirm_missing(client, unseen) if unseen else frozenset()
+    if gone:
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
         raise OptionError("assign", names, "partitions that exist: the topic has fewer")
     return assigned
 
