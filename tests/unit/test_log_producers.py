@@ -241,15 +241,17 @@ def test_an_idle_producer_is_forgotten_unless_a_transaction_is_open():
     assert send(on_disk, 0, 77).error == ErrorCode.NONE
 
 
-def test_a_producer_that_expired_while_the_broker_was_down_is_not_known_after_the_start():
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_producer_that_expired_while_the_broker_was_down_is_not_known_after_the_start(is_clean):
     on_disk = LogOnDisk(LogConfig(producer_id_expiration_ms=1000))
     send(on_disk, 0, 0)
     on_disk.append(build_batch("x", producer=(8, 0, 0), transactional=True))
-    effects = on_disk.effects()
-    on_disk.log.close(effects)
-    on_disk.carry_out(effects)
+    if is_clean:
+        effects = on_disk.effects()
+        on_disk.log.close(effects)
+        on_disk.carry_out(effects)
     on_disk.now_ms += 1000
-    on_disk.load(clean=True)
+    on_disk.load(clean=is_clean)
     assert [p.producer_id for p in on_disk.log.producers()] == [8]
     assert send(on_disk, 0, 77).error == ErrorCode.NONE
 

@@ -167,6 +167,9 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
     if found is None and (start_offset > 0 or loading.may_skip_offsets):
         _take_later_snapshot(loading, snapshot_offsets, end_offset)
     loading.producers.on_high_watermark(end_offset)
+    # What expired while the broker was down: nothing is known of it, as of any other.
+    expiration_ms = loading.folder.config.producer_id_expiration_ms
+    loading.producers.remove_expired(loading.effects.now_ms, expiration_ms)
     kept = {recovery_point, *(segment.base_offset for segment in segments)}
     return _prune_snapshots(loading, snapshot_offsets, kept, end_offset)
 
@@ -200,9 +203,6 @@ def _load_snapshot(
             loading.effects.storage.append(Delete(loading.path(snapshot_name(offset))))
             continue
         loading.producers = ProducerStates(entries)
-        # What expired while the broker was down: nothing is known of it, as of any other.
-        expiration_ms = loading.folder.config.producer_id_expiration_ms
-        loading.producers.remove_expired(loading.effects.now_ms, expiration_ms)
         return offset
     return None
 
