@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_bytes_moved",
         "_closing",
         "_decoder",
+        "_ended",
         "_in_flight",
         "_outgoing",
         "_owner",
@@ -97,6 +98,8 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._reading = True
         self._closing = False
+        self._ended = False
+        """The peer has sent its last byte."""
         self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 
@@ -156,6 +159,15 @@ class Connection(asyncio.Protocol):
         self._decoder.append(data)
         self.go_on()
 
+    def eof_received(self) -> bool:
+        """The peer sends no more, and may be gone: whether the connection stays open for now.
+
+        What it sent before is carried out, as in Kafka: a producer without acks may leave while
+        its last batches wait here. A long poll with nothing behind it is forgotten at once.
+        """
+        self._ended = True
+        return self._has_work
+
     def pause_writing(self) -> None:
         """The peer reads too slowly: hand over nothing more, and read nothing more."""
         self._writable = False
@@ -196,10 +208,20 @@ class Connection(asyncio.Protocol):
             self._take_request(self._transport)
         self._owner.request_memory.account(self)
         self.regulate()
+        if self._ended and not self._has_work:
+            self._transport.close()
+
+    @property
+    def _has_work(self) -> bool:
+        """There is something to do without the peer sending more."""
+        if self._response is not None or self._outgoing is not None:
+            return True
+        may_go_on = self._in_flight is not None or not self._writable
+        return may_go_on and self._decoder.buffered_bytes > 0
 
     def regulate(self) -> None:
         """Read from the socket, or stop reading from it."""
-        if self._closing or self._transport is None:
+        if self._closing or self._ended or self._transport is None:
             return
         wanted = not self.memory_waits and (
             self.is_idle or self._decoder.buffered_bytes < READ_AHEAD_BYTES

@@ -7,9 +7,11 @@ import struct
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from support.librdkafka import create_topic, produce_values, read_topic
+from support.probe import wait_for
 from support.raw import Connection, RawProducer, message_class
 
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import (  # fmt: skip
     MarkerType,
@@ -133,6 +135,25 @@ def test_unknown_topics_and_partitions_are_refused(place, unique):
     assert producer.produce_bytes(unique("nowhere"), 0, batch) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert producer.produce_bytes(topic, 1, batch) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert producer.produce_bytes(topic, -1, batch) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_what_was_sent_without_acks_before_the_producer_left_is_appended(place, broker):
+    bootstrap, topic, _ = place
+    cls = message_class(ApiKey.PRODUCE)
+    frames = []
+    for number in range(300):
+        records = bytes(plain(str(number)))
+        partition = cls.TopicProduceData.PartitionProduceData(index=0, records=records)
+        data = [cls.TopicProduceData(name=topic, partition_data=[partition])]
+        message = cls(transactional_id=None, acks=0, timeout_ms=10_000, topic_data=data)
+        frames.append(encode_request(message, 9, number, "raw"))
+    with Connection(broker.port) as connection:
+        connection.send_bytes(b"".join(frames))
+    wait_for(
+        lambda: [each.value for each in read_topic(bootstrap, topic)],
+        [str(number).encode() for number in range(300)],
+        timeout_s=10,
+    )
 
 
 def test_acks_other_than_0_1_and_all_are_refused(place):

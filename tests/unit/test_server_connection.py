@@ -162,6 +162,35 @@ def test_a_request_without_answer_makes_way_for_the_next(connection, owner, tran
     assert transport.written == [b"answer 2"]
 
 
+def test_what_was_sent_before_the_peer_left_is_carried_out(connection, owner, transport):
+    connection.data_received(frame(1) + frame(2) + frame(3) + frame(4)[:-1])
+    assert connection.eof_received()
+    connection.deliver(NoResponse(3, 1))
+    connection.deliver(NoResponse(3, 2))
+    assert (correlation_ids(owner), transport.closed) == ([1, 2, 3], False)
+    connection.deliver(NoResponse(3, 3))
+    assert (correlation_ids(owner), transport.closed) == ([1, 2, 3], True)
+
+
+def test_a_peer_that_sends_no_more_gets_the_rest_of_its_answer(connection, transport, monkeypatch):
+    connection.data_received(frame(1))
+    monkeypatch.setattr(transport, "write", lambda data: connection.pause_writing())
+    connection.deliver(answer(1, 2 * PIECE_BYTES))
+    assert connection.eof_received()
+    monkeypatch.undo()
+    connection.resume_writing()
+    assert [len(data) for data in transport.written] == [PIECE_BYTES]
+    assert transport.closed
+
+
+def test_who_sends_no_more_and_waits_for_a_long_poll_or_for_nothing_is_closed(owner):
+    for data in (b"", frame(1), frame(1)[:-1]):
+        connection = Connection(owner, 3)
+        connection.connection_made(Transport())
+        connection.data_received(data)
+        assert not connection.eof_received()
+
+
 def test_an_answer_that_nobody_waits_for_is_not_sent(connection, transport):
     connection.data_received(frame(1))
     connection.deliver(answer(7))
