@@ -154,6 +154,7 @@ FILE_DUMPERS: dict[str, Dumper] = {
     ".timeindex": _dump_time_index,
     ".txnindex": _dump_transaction_index,
     ".snapshot": _dump_snapshot,
+    ".crc": _dump_text,
     "leader-epoch-checkpoint": _dump_leader_epochs,
     "recovery-point-offset-checkpoint": _dump_offsets,
     "replication-offset-checkpoint": _dump_offsets,

@@ -232,6 +232,13 @@ def test_paths_that_are_missing_or_no_file_of_a_broker_are_refused(tmp_path, cap
     assert "Dumping" in out
 
 
+def test_the_checksum_beside_a_checkpoint_is_told_as_it_is(tmp_path, capsys):
+    path = tmp_path / "log-start-offset-checkpoint.crc"
+    path.write_text("00000000 1234abcd 5678abcd\n")
+    assert main(["dump", str(tmp_path)]) == 0
+    assert "  line: text=00000000 1234abcd 5678abcd" in capsys.readouterr().out
+
+
 def test_a_folder_without_any_file_of_a_broker_is_refused(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("hello")
     assert main(["dump", str(tmp_path)]) == 1
