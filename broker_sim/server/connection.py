@@ -45,14 +45,18 @@ class Owner(Protocol):
     frame_bytes_max: int
     request_memory: RequestMemory
 
+    @property
+    def round_is_full(self) -> bool:
+        """The next round has enough requests: others are decoded when it is done."""
+
     def opened(self, connection: Connection) -> None:
         """A connection was accepted."""
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
 
-    def submit(self, request: Request | Disconnected) -> None:
-        """Hand an input to the core, in the order of the calls."""
+    def submit(self, request: Request | Disconnected, size_bytes: int = 0) -> None:
+        """Hand an input, of so many bytes, to the core, in the order of the calls."""
 
     def outgoing(self, response: Respond) -> Outgoing:
         """The answer, to be encoded piece by piece."""
@@ -75,6 +79,7 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_response",
         "_transport",
+        "_waits_turn",
         "_writable",
         "connection_id",
         "memory_held_bytes",
@@ -100,6 +105,8 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._ended = False
         """The peer has sent its last byte."""
+        self._waits_turn = False
+        """What arrived is looked at after the next round."""
         self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 
@@ -216,7 +223,7 @@ class Connection(asyncio.Protocol):
         """There is something to do without the peer sending more."""
         if self._response is not None or self._outgoing is not None:
             return True
-        may_go_on = self._in_flight is not None or not self._writable
+        may_go_on = self._in_flight is not None or self._waits_turn or not self._writable
         return may_go_on and self._decoder.buffered_bytes > 0
 
     def regulate(self) -> None:
@@ -304,7 +311,12 @@ class Connection(asyncio.Protocol):
         return piece
 
     def _take_request(self, transport: asyncio.Transport) -> None:
+        self._waits_turn = False
         while self._writable and not self._closing and self.is_idle:
+            if self._decoder.buffered_bytes and self._owner.round_is_full:
+                self._waits_turn = True
+                self._owner.call_soon(self)
+                return
             try:
                 frame = self._decoder.pop()
                 if frame is None:
@@ -337,7 +349,8 @@ class Connection(asyncio.Protocol):
                 client_id=header.client_id,
                 client_host=self.peer,
                 message=message,
-            )
+            ),
+            len(frame),
         )
 
 

@@ -55,6 +55,9 @@ from broker_sim.server.system import StorageFull
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 ROUNDS_IN_A_ROW = 16
+ROUND_BYTES_MAX = 4 * 1024 * 1024
+"""Of the requests of one round. A decoded one may be thirty times its bytes: what many connections
+send at once is decoded round by round, and nobody waits for all of it."""
 CHECK_SECONDS_MAX = 5.0
 """How often connections are looked at for having stood still."""
 
@@ -117,6 +120,8 @@ class BrokerHost:
         self._space = space
         self._told_low = False
         self._inputs: deque[Input] = deque()
+        self._round_bytes = 0
+        """Of the requests in `_inputs`, as they came."""
         self._round_scheduled = False
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._fired: set[TimerKey] = set()
@@ -136,7 +141,7 @@ class BrokerHost:
 
     def stop(self) -> None:
         """A clean stop: answers that wait are dropped, files flushed and closed."""
-        self._inputs.clear()
+        self._drop_inputs()
         self._cancel_timers()
         if self._broker is not None:
             self._carry_out(self._step(self._broker, Stop()))
@@ -161,8 +166,14 @@ class BrokerHost:
         if self._connections.remove(connection):
             self.submit(Disconnected(connection.connection_id))
 
-    def submit(self, request: Request | Disconnected | TimerFired) -> None:
-        """Take part in the next round."""
+    @property
+    def round_is_full(self) -> bool:
+        """The next round has enough requests."""
+        return self._round_bytes > ROUND_BYTES_MAX
+
+    def submit(self, request: Request | Disconnected | TimerFired, size_bytes: int = 0) -> None:
+        """Take part in the next round; a request was so many bytes long."""
+        self._round_bytes += size_bytes
         self._inputs.append(request)
         self._schedule_round()
 
@@ -175,6 +186,10 @@ class BrokerHost:
         self._loop.call_soon(connection.go_on)
 
     # ------------------------------------------------------------------ rounds
+
+    def _drop_inputs(self) -> None:
+        self._inputs.clear()
+        self._round_bytes = 0
 
     def _schedule_round(self) -> None:
         if not self._round_scheduled:
@@ -195,6 +210,7 @@ class BrokerHost:
 
     def _one_round(self) -> None:
         inputs, self._inputs = self._inputs, deque()
+        self._round_bytes = 0
         answers: list[_Answer] = []
         try:
             if self._broker is None:
@@ -270,7 +286,7 @@ class BrokerHost:
         """A write found no room: nothing of this round was answered, and memory is ahead."""
         _log.error("no room: %s; starting anew from disk, with writes refused", full)
         self._broker = None
-        self._inputs.clear()
+        self._drop_inputs()
         self._cancel_timers()
         for connection in self._connections:
             if connection.awaits_answer:

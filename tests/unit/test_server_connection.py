@@ -75,6 +75,7 @@ class Owner:
     """A host that only remembers."""
 
     frame_bytes_max = 1_000_000
+    round_is_full = False
 
     def __init__(self) -> None:
         self.request_memory = RequestMemory(200_000)
@@ -88,7 +89,7 @@ class Owner:
     def closed(self, connection: Connection) -> None:
         self.gone.append(connection)
 
-    def submit(self, request) -> None:
+    def submit(self, request, size_bytes=0) -> None:
         self.submitted.append(request)
 
     def outgoing(self, response: Respond) -> Answer:
@@ -189,6 +190,18 @@ def test_who_sends_no_more_and_waits_for_a_long_poll_or_for_nothing_is_closed(ow
         connection.connection_made(Transport())
         connection.data_received(data)
         assert not connection.eof_received()
+
+
+def test_a_request_is_decoded_after_the_round_when_that_is_full(connection, owner):
+    owner.round_is_full = True
+    connection.data_received(frame(1) + frame(2))
+    assert (owner.submitted, owner.later) == ([], [connection])
+    assert connection.eof_received()
+    owner.later.pop().go_on()
+    assert (owner.submitted, owner.later) == ([], [connection])
+    owner.round_is_full = False
+    owner.later.pop().go_on()
+    assert (correlation_ids(owner), owner.later) == ([1], [])
 
 
 def test_an_answer_that_nobody_waits_for_is_not_sent(connection, transport):

@@ -113,6 +113,28 @@ def test_an_answer_that_waits_for_its_reader_while_the_file_is_swapped_is_not_se
         assert (records_of(frame), closed) == (OLD, False)
 
 
+def test_requests_that_come_at_once_are_decoded_round_by_round(tmp_path, monkeypatch):
+    """As many as fit into a round; the others wait as bytes, and all are answered."""
+    request = encode_request(fetch_request("orders"), 11, 1, "c")
+    monkeypatch.setattr("broker_sim.server.host.ROUND_BYTES_MAX", 2 * len(request))
+
+    async def scenario() -> tuple[int, list[bool]]:
+        host, first = await connected(tmp_path)
+        transports = [first]
+        for _ in range(9):
+            transport = _Transport()
+            transport.connection = host.accept()
+            transport.connection.connection_made(transport)
+            transport.connection.data_received(request)
+            transports.append(transport)
+        decoded = len(host._inputs)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return decoded, [transport.frames.pop() is not None for transport in transports]
+
+    assert asyncio.run(scenario()) == (3, [True] * 10)
+
+
 def held(host: BrokerHost) -> dict[str, int]:
     """What the host and the core keep for connections."""
     gc.collect()
@@ -124,6 +146,7 @@ def held(host: BrokerHost) -> dict[str, int]:
         "bytes of requests": host.request_memory.held_bytes,
         "waiting for memory": len(host.request_memory._waiting),
         "waiting inputs": len(host._inputs),
+        "bytes of waiting inputs": host._round_bytes,
     }
 
 
