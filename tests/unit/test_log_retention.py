@@ -100,6 +100,18 @@ def test_retention_stops_at_the_first_young_segment_and_at_the_high_watermark():
     assert retain(held) == 2
 
 
+def test_a_segment_without_timestamps_goes_with_the_next_that_has_some():
+    """Kafka takes the age of its file, of which nothing is known here."""
+    on_disk = LogOnDisk(LogConfig(segment_bytes=BATCH, retention_ms=1000))
+    for stamp in (-1, -1, NOW_MS - 2000, -1, NOW_MS, -1):
+        on_disk.append(build_batch("value", timestamp=stamp))
+    assert retain(on_disk) == 3
+    on_disk.now_ms += 1001
+    assert retain(on_disk) == 2
+    on_disk.now_ms += 1001
+    assert retain(on_disk) == 0
+
+
 def test_no_retention_without_limits_or_without_the_policy():
     for config in (
         LogConfig(segment_bytes=BATCH, retention_ms=-1),

@@ -21,11 +21,11 @@ def due_count(
         return 0
     over_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     count = 0
-    for segment in segments:
+    for at, segment in enumerate(segments):
         if segment.size_bytes == 0 or segment.next_offset > high_watermark:
             break
         by_size = config.retention_bytes >= 0 and over_bytes >= segment.size_bytes
-        if not by_size and not _is_expired(segment, config, now_ms):
+        if not by_size and not _is_expired(segments[at:], config, now_ms):
             break
         over_bytes -= segment.size_bytes
         count += 1
@@ -42,7 +42,11 @@ def remove_segments(segments: Sequence[Segment], effects: Effects) -> None:
         effects.storage.extend(Delete(segment.path(suffix)) for suffix in SUFFIXES)
 
 
-def _is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    if config.retention_ms < 0 or segment.max_timestamp < 0:
-        return False
-    return now_ms - segment.max_timestamp > config.retention_ms
+def _is_expired(segments: Sequence[Segment], config: LogConfig, now_ms: int) -> bool:
+    """Whether the first of them is too old; without timestamps it is as old as the next with any.
+
+    Else one record without a timestamp would keep all that comes after it.
+    """
+    stamps = (s.max_timestamp for s in segments if s.max_timestamp >= 0)
+    newest = next(stamps, None)
+    return config.retention_ms >= 0 and newest is not None and now_ms - newest > config.retention_ms
