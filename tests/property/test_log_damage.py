@@ -245,6 +245,46 @@ def test_every_batch_lost_below_the_recovery_point_is_noticed():
         check_prefix(damaged, truth, at)
 
 
+@ends
+@pytest.mark.parametrize("how", ["empty", "gone"])
+def test_a_lost_segment_does_not_turn_aborted_records_into_committed_ones(how, clean):
+    """The marker that aborted them is among what is lost, and so is its index entry."""
+    on_disk = LogOnDisk()
+    on_disk.produce("aborted", producer=(8, 0, 0), transactional=True)
+    for kind in ("abort", "commit"):
+        effects = on_disk.effects()
+        on_disk.log.roll(effects)
+        on_disk.carry_out(effects)
+        on_disk.mark(8, 0, kind)
+        on_disk.produce("second", producer=(8, 0, 1 + (kind == "commit")), transactional=True)
+    on_disk.mark(8, 0, "commit")
+    if clean:
+        effects = on_disk.effects()
+        on_disk.log.close(effects)
+        on_disk.carry_out(effects)
+    path = "t-0/00000000000000000001.log"
+    on_disk.disk.apply(Truncate(path, 0) if how == "empty" else Delete(path))
+    for life in range(3):
+        load(on_disk, clean=clean and life == 0)
+        assert consume_until_damage(on_disk, 0, committed=True) == []
+        assert on_disk.consume(3, committed=True) == [(4, "second")]
+        assert on_disk.log.last_stable_offset == on_disk.log.log_end_offset
+        assert [a.first_offset for a in on_disk.read(0, committed=True).aborted] == [0]
+
+
+def test_an_index_that_was_looked_into_while_its_log_is_loaded_is_not_written_twice():
+    on_disk, truth = stopped(clean=True)
+    paths = paths_of(on_disk, ".index")
+    before = [on_disk.disk.read(path, 0, 10**6) for path in paths]
+    assert before[-1]
+    for suffix in (".snapshot", ".timeindex"):
+        on_disk.disk.apply(Delete(paths_of(on_disk, suffix)[-1 if suffix == ".snapshot" else 0]))
+    load(on_disk, clean=True)
+    assert [on_disk.disk.read(path, 0, 10**6) for path in paths] == before
+    assert truth_of(on_disk) == truth
+    check_goes_on(on_disk, truth)
+
+
 def test_a_closed_segment_that_was_cut_says_so_and_the_others_stay_readable():
     for clean in (True, False):
         on_disk, truth = stopped(clean=clean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.log_life import live
+from support.log_life import damage, live
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,11 @@ def test_readers_and_producers_find_what_they_may_whatever_came_together(seeds, 
     for what in ("append", "marker", "step", "roll", "checkpoint", "delete-records", "retention"):
         assert counts[f"crash-{what}"] >= at_least, counts
     assert min(counts["round"], counts["crash-round"], counts["kill"]) >= at_least
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(40), pytest.param(range(100_000, 104_000), marks=pytest.mark.chaos)]
+)
+def test_no_damage_makes_a_compacted_log_serve_what_it_may_not(seeds):
+    for seed in seeds:
+        damage(seed, 30 + seed % 120)

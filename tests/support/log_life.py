@@ -11,12 +11,14 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-from broker_sim.core.effects import Effects, Flush, WriteFile
+from broker_sim.core.effects import Delete, Effects, Flush, Truncate, WriteFile
 from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
+from broker_sim.sim.disk import SimDisk
 from support.compaction import COMPACTED, CompactedLog, Pair, draw, keyed_batch
+from support.damage import BASE_OFFSET_BYTES, batch_at, consume_until_damage, copied, flip
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.records import MarkerType, TransactionMarker, iter_batches
 
 DAY_MS = 24 * 3600 * 1000
 PRODUCERS = (7, 8, 9)
@@ -54,7 +56,7 @@ class LogLife(CompactedLog):
 
     # ------------------------------------------------------------------ the world around the log
 
-    def _number(self, name: str) -> int | None:
+    def number(self, name: str) -> int | None:
         data = self.disk.read(name, 0, 100)
         return int(data) if data else None
 
@@ -83,12 +85,12 @@ class LogLife(CompactedLog):
         assert self.log.log_end_offset == (self.events[-1].end if self.events else 0)
 
     def _load(self, effects: Effects) -> None:
-        cleaned = self._number(CLEANED)
+        cleaned = self.number(CLEANED)
         self.load(
             clean=False,
-            recovery_point=self._number(RECOVERY_POINT) or 0,
+            recovery_point=self.number(RECOVERY_POINT) or 0,
             effects=effects,
-            log_start_offset=self._number(LOG_START) or 0,
+            log_start_offset=self.number(LOG_START) or 0,
             was_cleaned=cleaned is not None,
         )
 
@@ -181,7 +183,7 @@ class LogLife(CompactedLog):
         if self.round is None:
             if not self.log.config.compacts:
                 return
-            plan = self.log.find_cleanable(self._number(CLEANED), self.now_ms)
+            plan = self.log.find_cleanable(self.number(CLEANED), self.now_ms)
             if not plan.is_due(self.log.config):
                 return
             self._write(CLEANED, plan.first_dirty_offset, effects)
@@ -303,8 +305,8 @@ class LogLife(CompactedLog):
     def check(self) -> None:
         """Readers of both isolation levels see what the list says, but for what may be gone."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
-        assert start >= (self._number(LOG_START) or 0)
-        committed, opened, everything = self._expected()
+        assert start >= (self.number(LOG_START) or 0)
+        committed, opened, everything = self.expected()
         stable = max(start, min(opened, default=end))
         assert self.log.last_stable_offset == stable
         seen = self.consume_pairs(start)
@@ -317,7 +319,7 @@ class LogLife(CompactedLog):
         assert {at: everything.get(at) for at in raw} == raw
         assert set(seen) <= set(raw)
 
-    def _expected(self) -> tuple[dict[int, Pair], list[int], dict[int, Pair]]:
+    def expected(self) -> tuple[dict[int, Pair], list[int], dict[int, Pair]]:
         committed: dict[int, Pair] = {}
         everything: dict[int, Pair] = {}
         opened: dict[int, list[Event]] = {}
@@ -349,3 +351,47 @@ def live(seed: int, count: int) -> dict[str, int]:
     log.check()
     log.kill()
     return log.counts
+
+
+def damage(seed: int, count: int) -> None:
+    """The same, then files of the log are lost, cut or changed: nothing false is served."""
+    log, rng = LogLife(seed), random.Random(seed + 1)
+    for _ in range(count):
+        log.act()
+    clean = rng.random() < 0.5
+    if clean:
+        effects = log.effects()
+        log.log.close(effects)
+        log.carry_out(effects)
+    committed, _, everything = log.expected()
+    start = log.log.log_start_offset
+    for _ in range(4):
+        damaged = copied(log)
+        for _ in range(rng.choice((1, 1, 2))):
+            _damage_file(damaged.disk, rng)
+        recovery_point = log.number(RECOVERY_POINT) or 0
+        damaged.load(clean=clean, recovery_point=recovery_point, was_cleaned=True)
+        for is_committed, allowed in ((True, committed), (False, everything)):
+            for at in range(start, damaged.log.log_end_offset, 5):
+                for offset, value in consume_until_damage(damaged, at, committed=is_committed):
+                    assert value == (allowed.get(offset, ("", "never"))[1] or ""), (seed, offset)
+        data = keyed_batch([("after", "all")], timestamp=log.now_ms)
+        assert damaged.append(data).error is ErrorCode.NONE
+        damaged.load(clean=False, recovery_point=0, was_cleaned=True)
+
+
+def _damage_file(disk: SimDisk, rng: random.Random) -> None:
+    path = f"t-0/{rng.choice([n for n in disk.list('t-0') if n != 'partition.metadata'])}"
+    size_bytes = disk.size_bytes(path) or 0
+    kind = rng.randrange(5)
+    if kind == 0:
+        disk.apply(Delete(path))
+    elif kind == 1:
+        disk.apply(Truncate(path, rng.choice((0, rng.randint(0, size_bytes)))))
+    elif size_bytes:
+        data = disk.read(path, 0, size_bytes)
+        bit = rng.randrange(8 * size_bytes)
+        starts = [at for _, at in iter_batches(data)] if path.endswith(".log") else []
+        if not starts or bit // 8 - batch_at(data, bit // 8) not in BASE_OFFSET_BYTES:
+            # Those lie outside the CRC: below the recovery point nobody looks, as in Kafka.
+            flip(disk, path, bit)

@@ -47,6 +47,8 @@ class IndexBytes:
         self._read_stored: Callable[[], bytes] | None = None
         self._stored_count = 0
         self._stored_crc = 0
+        self._stored_bytes = 0
+        """Of what is in memory, this much was in the file at start."""
 
     @property
     def size_bytes(self) -> int:
@@ -84,8 +86,8 @@ class IndexBytes:
         return bytes(self._data)
 
     def tail(self) -> bytes:
-        """What was appended to the part that the file held at start, while that is not loaded."""
-        return bytes(self._data)
+        """What was appended to the part that the file held at start."""
+        return bytes(self._data[self._stored_bytes :])
 
     def entry(self, at: int) -> tuple[int, ...]:
         """The fields of one entry. Only when it is loaded."""
@@ -100,6 +102,7 @@ class IndexBytes:
 
     def _replace_stored(self, data: bytes) -> None:
         self._data[:0] = data
+        self._stored_bytes = len(data)
         self._read_stored = None
         self.count = len(self._data) // self.layout.size
         self.crc = crc32c(self._data)

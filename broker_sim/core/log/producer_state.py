@@ -14,12 +14,17 @@ Sources: Kafka's `ProducerStateManager`, `ProducerStateEntry`, `ProducerAppendIn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_sim.core.effects import check
-from broker_sim.core.log.values import AppendOrigin, ProducerStateView, Rejection
+from broker_sim.core.log.values import (
+    AbortedTransaction,
+    AppendOrigin,
+    ProducerStateView,
+    Rejection,
+)
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
     NO_PRODUCER_EPOCH,
@@ -275,6 +280,19 @@ class ProducerStates:
         owner = self._ongoing.pop(completed.first_offset, None)
         check(owner == completed.producer_id, "ended a transaction that is not open", txn=completed)
         self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def end_open(self, last_offset: int) -> Iterator[AbortedTransaction]:
+        """Batches up to the offset are lost, perhaps markers: all undecided transactions end here.
+
+        As aborted, for else a later marker of its producer would decide it: aborted records would
+        be read as committed.
+        """
+        for first_offset, producer_id in list(self._ongoing.items()):
+            self.entries[producer_id].current_txn_first_offset = None
+            completed = CompletedTransaction(producer_id, first_offset, last_offset, aborted=True)
+            stable = self.last_stable_offset_after(completed)
+            yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
+            self.complete(completed)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget the decided transactions whose marker is replicated."""

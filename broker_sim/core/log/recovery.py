@@ -115,9 +115,11 @@ def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -
 def _recovery_point(loading: Loading) -> int:
     """The end of what is trusted without a gap."""
     recovery_point = 0
-    for segment in loading.segments:
+    bases = [segment.base_offset for segment in loading.segments[1:]]
+    for segment, next_base in zip(loading.segments, [*bases, None], strict=True):
         recovery_point = segment.next_offset
-        if segment.size_bytes < loading.stored_bytes(segment):
+        ends_early = next_base is not None and recovery_point < next_base
+        if ends_early or segment.size_bytes < loading.stored_bytes(segment):
             break
     return recovery_point
 
@@ -162,7 +164,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
         if next_base is None or not is_whole:
             _recover(loading, segment, next_base)
         else:
-            segment.damaged = _ends_early(loading, segment, next_base)
+            _check_end(loading, segment, next_base)
     end_offset = segments[-1].next_offset
     if found is None and (start_offset > 0 or loading.may_skip_offsets):
         _take_later_snapshot(loading, snapshot_offsets, end_offset)
@@ -178,13 +180,22 @@ def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offs
     """What compaction and retention have taken is told by no batch, only by a snapshot (as Kafka).
 
     Above the recovery point there may be one: what it tells of was flushed before it was written.
+    A transaction that the batches leave open stays so: its marker may be among what is damaged.
     """
+    replayed = loading.producers
     start_offset = loading.segments[0].base_offset
     newest = _load_snapshot(loading, snapshot_offsets, start_offset, end_offset)
-    if newest is not None:
-        for segment in loading.segments:
-            if segment.next_offset > newest:
-                _replay_stored(loading, segment, newest, segment.size_bytes)
+    if newest is None:
+        return
+    for segment in loading.segments:
+        if segment.next_offset > newest:
+            _replay_stored(loading, segment, newest, segment.size_bytes)
+    entries = loading.producers.entries
+    for producer_id, entry in replayed.entries.items():
+        if entry.current_txn_first_offset is not None:
+            known = entries.setdefault(producer_id, entry)
+            known.current_txn_first_offset = entry.current_txn_first_offset
+    loading.producers = ProducerStates(entries.values())
 
 
 def _load_snapshot(
@@ -299,9 +310,20 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
         segment.damaged = segment.size_bytes < stored_bytes or _ends_early(
             loading, segment, next_base
         )
+        if segment.damaged:
+            _end_transactions(loading, segment, next_base)
     if next_base is not None or loading.trust.clean_shutdown:
         segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
+    _store_indexes(loading, segment, trusted)
+
+
+def _store_indexes(loading: Loading, segment: Segment, trusted: Sequence[int]) -> None:
+    """Make the files of the indexes hold what they should, from the `trusted` bytes of each on."""
+    unsaved = segment.unsaved
+    segment.save_indexes(loading.effects)
     for (suffix, index), trusted_bytes in zip(segment.indexes(), trusted, strict=True):
+        if suffix in unsaved:
+            continue
         if index.count == 0 and suffix == TRANSACTION_INDEX_SUFFIX:
             if loading.storage.size_bytes(segment.path(suffix)) is not None:
                 loading.effects.storage.append(Delete(segment.path(suffix)))
@@ -321,12 +343,34 @@ def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: 
         loading.effects.storage.append(Truncate(segment.path(), kept))
 
 
+def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
+    """Of a segment that is trusted as a whole: are those that followed it still there?"""
+    segment.damaged = _ends_early(loading, segment, next_base)
+    if segment.damaged:
+        index = segment.transaction_index
+        trusted_bytes = index.size_bytes
+        _end_transactions(loading, segment, next_base)
+        if index.size_bytes > trusted_bytes:
+            loading.recovered.append(segment)
+            _store(loading, segment.path(TRANSACTION_INDEX_SUFFIX), trusted_bytes, index.tail())
+
+
+def _end_transactions(loading: Loading, segment: Segment, next_base: int) -> None:
+    """What is open at the end of a damaged segment ends there; noted once, when that is found."""
+    state = loading.states.get(segment.base_offset)
+    index = segment.transaction_index
+    is_noted = state is not None and state.damaged and index.count >= state.aborted_count
+    for lost in loading.producers.end_open(next_base - 1):
+        if not is_noted:
+            index.append(lost)
+
+
 def _ends_early(loading: Loading, segment: Segment, next_base: int) -> bool:
-    """Whether batches are missing at the end: only compaction may leave a gap there."""
+    """Whether batches are missing at the end. Compaction leaves no gap there (see `Cleaning`)."""
     state = loading.states.get(segment.base_offset)
     if state is not None and (state.damaged or segment.next_offset < state.next_offset):
         return True
-    return segment.next_offset < next_base and not loading.may_skip_offsets
+    return segment.next_offset < next_base
 
 
 def _store(loading: Loading, path: str, position: int, tail: bytes) -> None:

@@ -138,6 +138,11 @@ class Segment:
         if data:
             effects.storage.append(Append(self.path(TIME_INDEX_SUFFIX), position, data))
 
+    @property
+    def unsaved(self) -> frozenset[str]:
+        """Suffixes of the index files that were found damaged and are not yet written again."""
+        return frozenset(self._unsaved)
+
     def save_indexes(self, effects: Effects) -> bool:
         """Write again the index files that were found damaged; False when there are none."""
         if not self._unsaved:
