@@ -270,6 +270,14 @@ def test_a_lost_segment_does_not_turn_aborted_records_into_committed_ones(how, c
         assert on_disk.consume(3, committed=True) == [(4, "second")]
         assert on_disk.log.last_stable_offset == on_disk.log.log_end_offset
         assert [a.first_offset for a in on_disk.read(0, committed=True).aborted] == [0]
+    effects = on_disk.effects()
+    on_disk.log.close(effects)
+    on_disk.carry_out(effects)
+    for path in paths_of(on_disk, ".txnindex"):
+        flip(on_disk.disk, path, 70)
+    load(on_disk, clean=True)
+    assert consume_until_damage(on_disk, 0, committed=True) == []
+    assert [a.first_offset for a in on_disk.read(0, committed=True).aborted] == [0]
 
 
 def test_an_index_that_was_looked_into_while_its_log_is_loaded_is_not_written_twice():

@@ -166,7 +166,8 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
         else:
             _check_end(loading, segment, next_base)
     end_offset = segments[-1].next_offset
-    if found is None and (start_offset > 0 or loading.may_skip_offsets):
+    is_short = start_offset > 0 or loading.may_skip_offsets
+    if found is None and is_short and not any(segment.damaged for segment in segments):
         _take_later_snapshot(loading, snapshot_offsets, end_offset)
     loading.producers.on_high_watermark(end_offset)
     # What expired while the broker was down: nothing is known of it, as of any other.
@@ -410,13 +411,17 @@ def rebuild_aborted(
     start_offset = segments[0].base_offset
     found = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
     replay_from = start_offset if found is None else found
-    for segment in segments:
-        if segment is damaged:
-            break
-        if segment.next_offset > replay_from:
-            for _ in _replay_file(loading, segment, replay_from, segment.size_bytes):
-                pass
     index = TransactionIndex()
-    for aborted in _replay_file(loading, damaged, replay_from, damaged.trusted_bytes):
-        index.append(aborted)
+    next_bases = [segment.base_offset for segment in segments[1:]]
+    for segment, next_base in zip(segments, [*next_bases, None], strict=True):
+        is_wanted = segment is damaged
+        if is_wanted or (next_base is not None and next_base > replay_from):
+            end = segment.trusted_bytes if is_wanted else segment.size_bytes
+            found_here = list(_replay_file(loading, segment, replay_from, end))
+            if segment.damaged and next_base is not None:
+                found_here += loading.producers.end_open(next_base - 1)
+            if is_wanted:
+                for aborted in found_here:
+                    index.append(aborted)
+                break
     return index
