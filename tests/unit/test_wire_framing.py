@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import uuid
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from txnlog_spark.wire.framing import (
     encode_response,
     response_correlation_id,
 )
-from txnlog_spark.wire.messages import APIS, ApiKey, api_of
+from txnlog_spark.wire.messages import APIS, ApiKey, api_of, build
 from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX
 
 EVERY_VERSION = [
@@ -115,6 +116,23 @@ def test_a_mutated_request_is_decoded_or_refused_and_nothing_else(data):
         frame[at] = data.draw(st.integers(0, 255))
     with contextlib.suppress(MalformedFrame, UnsupportedVersion):
         decode_request(bytes(frame))
+
+
+def test_a_struct_that_is_built_is_encoded_as_one_that_its_class_made():
+    answer = APIS[ApiKey.PRODUCE].response
+    topic = answer.TopicProduceResponse
+    values = {"index": 3, "error_code": 7, "base_offset": 9, "log_append_time_ms": -1,
+              "log_start_offset": 2, "record_errors": [], "error_message": "no"}  # fmt: skip
+    for version in range(3, 14):
+        frames = []
+        for make in (build, lambda cls, **fields: cls(**fields)):
+            partition = make(topic.PartitionProduceResponse, **values)
+            member = make(
+                topic, name="t", topic_id=uuid.UUID(int=5), partition_responses=[partition]
+            )
+            message = answer(responses=[member], throttle_time_ms=0)
+            frames.append(encode_response(ApiKey.PRODUCE, version, 1, message))
+        assert frames[0] == frames[1]
 
 
 def test_every_request_class_leads_back_to_its_api():

@@ -23,7 +23,7 @@ from broker_sim.core.metadata import INTERNAL_TOPICS
 from broker_sim.core.partitions import NO_ROOM, TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, ApiKey, Message, build
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     MAGIC,
@@ -126,7 +126,8 @@ def _answer(
     by_id = request.api_version >= TOPIC_ID_VERSION
     ids = {_name(state, request, t): t.topic_id for t in request.message.topic_data if by_id}
     responses = [
-        _TopicResponse(
+        build(
+            _TopicResponse,
             name="" if by_id else name,
             topic_id=ids.get(name, ZERO_ID),
             partition_responses=members,
@@ -151,7 +152,8 @@ def _answer_without_acks(
 
 def _partition_response(index: int, result: AppendResult) -> Any:
     if result.error is ErrorCode.NONE:
-        return _PartitionResponse(
+        return build(
+            _PartitionResponse,
             index=index,
             error_code=0,
             base_offset=result.base_offset,

@@ -89,7 +89,9 @@ class LocalLog:
         active, config = self.active, self.config
         if active.size_bytes == 0:
             return False
-        newest = max(header.max_timestamp for header in headers)
+        newest = headers[0].max_timestamp
+        if len(headers) > 1:
+            newest = max(header.max_timestamp for header in headers)
         oldest = active.first_timestamp
         aged = oldest is not None and oldest >= 0 and newest - oldest > config.segment_ms_max
         index_bytes_max = config.segment_index_bytes - OffsetIndex.layout.size
@@ -122,6 +124,8 @@ class LocalLog:
         self.snapshots.add(self.end_offset)
 
     def _assign_epochs(self, headers: Sequence[BatchHeader], effects: Effects) -> None:
+        if headers[-1].leader_epoch == self.epochs.latest:
+            return  # epochs never fall within an append
         assigned = [self.epochs.assign(h.leader_epoch, h.base_offset) for h in headers]
         if any(assigned):
             self._write_epochs(effects)
