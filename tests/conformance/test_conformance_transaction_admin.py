@@ -87,6 +87,27 @@ def test_a_marker_of_version_2_needs_a_higher_epoch_unless_nothing_is_open(place
     assert producer.init() == "NONE"
 
 
+@pytest.mark.parametrize(("identity", "version"), [((-1, 0), None), ((7, -1), None), ((7, 0), -1)])
+def test_a_marker_that_says_not_whose_it_is_or_by_which_rule_is_not_written(
+    place, identity, version
+):
+    connection, topic, _ = place
+    at, end = (topic, 0), RawProducer(connection)
+    assert write_marker(
+        connection, identity, at, coordinator_epoch=0, transaction_version=version
+    ) == ("UNKNOWN_SERVER_ERROR")
+    assert (end.init(), end.produce(topic, 0, "first")) == ("NONE", "NONE")
+    assert end.last_offset == 0
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+def test_a_client_cannot_add_a_partition_of_a_coordinator_to_its_transaction(place, topic):
+    _, _, make = place
+    producer = make()
+    assert producer.add_partitions(topic, 0) == "TOPIC_AUTHORIZATION_FAILED"
+    assert producer.end(commit=True) == "INVALID_TXN_STATE"
+
+
 def test_transactions_are_listed_by_state_producer_duration_and_pattern(place, unique):
     connection, topic, make = place
     names = {word: unique(f"list-{word}") for word in ("empty", "open", "done")}

@@ -119,6 +119,16 @@ def test_a_marker_that_says_not_whose_it_is_or_by_which_rule_is_not_written(fiel
     assert broker.fetch("data").high_watermark == 0
 
 
+def test_an_old_epoch_is_told_before_a_missing_transaction_version():
+    broker, producer = started()
+    assert producer.produce("data", 0, "a", version=12) == "NONE"
+    assert producer.end(commit=True, version=5) == "NONE"
+    fields = {"producer_id": producer.producer_id, "transaction_version": -1}
+    assert write_markers(broker, 0, producer_epoch=0, **fields) == [
+        (producer.producer_id, [(0, E.INVALID_PRODUCER_EPOCH)])
+    ]
+
+
 def test_a_marker_for_no_partition_is_not_answered():
     broker, _ = started()
     assert write_markers(broker) == []

@@ -9,19 +9,15 @@ from broker_sim.core.partitions import TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    MarkerType,
-    TransactionMarker,
-)
+from txnlog_spark.wire.records import MarkerType, TransactionMarker
 
 _Response = APIS[ApiKey.WRITE_TXN_MARKERS].response
 _MarkerResult = _Response.WritableTxnMarkerResult
 _TopicResult = _MarkerResult.WritableTxnMarkerTopicResult
 _PartitionResult = _TopicResult.WritableTxnMarkerPartitionResult
 
-NO_TRANSACTION_VERSION = -1
+NO_PRODUCER = -1
+"""No id, or no epoch."""
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -66,10 +62,8 @@ def _append(
 
     A marker of no producer or no epoch cannot be written, and Kafka has no better word for it.
     """
-    missing = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_TRANSACTION_VERSION)
     is_known = state.partitions.get(topic, partition) is not None
-    asked = (entry.producer_id, entry.producer_epoch, entry.transaction_version)
-    if is_known and any(value == none for value, none in zip(asked, missing, strict=True)):
+    if is_known and NO_PRODUCER in (entry.producer_id, entry.producer_epoch):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     marker = TransactionMarker(
         entry.producer_id,

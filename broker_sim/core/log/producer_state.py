@@ -40,6 +40,7 @@ from txnlog_spark.wire.records import (
 BATCHES_RETAINED = 5
 NO_COORDINATOR_EPOCH = -1
 PRODUCER_EPOCH_MAX = 32767
+NO_TRANSACTION_VERSION = -1
 
 
 class BatchMetadata(NamedTuple):
@@ -196,6 +197,9 @@ def check_marker(
     rejection = check_producer_epoch(entry, marker.producer_epoch)
     if rejection is not None:
         return rejection
+    if transaction_version == NO_TRANSACTION_VERSION:
+        text = f"a marker of producer {marker.producer_id} says no transaction version"
+        return Rejection(ErrorCode.UNKNOWN_SERVER_ERROR, text)
     is_open = entry.current_txn_first_offset is not None
     # The last epoch cannot rise any more: it may end what it began, or nothing ever would.
     must_rise = marker.producer_epoch == entry.producer_epoch < PRODUCER_EPOCH_MAX
