@@ -25,7 +25,7 @@ def due_count(
         if segment.size_bytes == 0 or segment.next_offset > high_watermark:
             break
         by_size = config.retention_bytes >= 0 and over_bytes >= segment.size_bytes
-        if not by_size and not _is_expired(segments[at:], config, now_ms):
+        if not by_size and not _is_expired(segments, at, config, now_ms):
             break
         over_bytes -= segment.size_bytes
         count += 1
@@ -42,11 +42,11 @@ def remove_segments(segments: Sequence[Segment], effects: Effects) -> None:
         effects.storage.extend(Delete(segment.path(suffix)) for suffix in SUFFIXES)
 
 
-def _is_expired(segments: Sequence[Segment], config: LogConfig, now_ms: int) -> bool:
-    """Whether the first of them is too old; without timestamps it is as old as the next with any.
+def _is_expired(segments: Sequence[Segment], at: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether that one is too old; without timestamps it is as old as the next with any.
 
     Else one record without a timestamp would keep all that comes after it.
     """
-    stamps = (s.max_timestamp for s in segments if s.max_timestamp >= 0)
-    newest = next(stamps, None)
+    stamps = (segments[later].max_timestamp for later in range(at, len(segments)))
+    newest = next((stamp for stamp in stamps if stamp >= 0), None)
     return config.retention_ms >= 0 and newest is not None and now_ms - newest > config.retention_ms
