@@ -19,9 +19,10 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from kafka.admin import KafkaAdminClient
-
+from support.coordinators_ready import coordinators_ready
+from support.hanging import list_transactions
 from support.probe import free_ports, live_brokers, wait_until
+from support.raw import Connection
 
 VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
@@ -157,6 +158,8 @@ class ApacheKafka:
         folder.mkdir(parents=True, exist_ok=True)
         self._properties = folder / "server.properties"
         settings = self._settings() | SMALL_BROKER | (config or {})
+        self._group_partitions = int(settings["offsets.topic.num.partitions"])
+        self._transaction_partitions = int(settings["transaction.state.log.num.partitions"])
         # The first check of retention comes after a delay of its own.
         settings["log.initial.task.delay.ms"] = settings["log.retention.check.interval.ms"]
         lines = (f"{key}={value}\n" for key, value in settings.items())
@@ -199,7 +202,7 @@ class ApacheKafka:
         self.stop()
 
     def start(self) -> None:
-        """Start on the data directory; return when the broker serves clients."""
+        """Start on the data directory; return when it serves clients, its coordinators too."""
         command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka"]
         environment = os.environ | {"KAFKA_HEAP_OPTS": ""}
         with (self.folder / "broker.log").open("ab") as log:
@@ -212,6 +215,14 @@ class ApacheKafka:
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
             )
         wait_until(self._is_up, "Apache Kafka to serve clients", timeout_s=START_TIMEOUT_S)
+        wait_until(self._is_ready, "Apache Kafka's coordinators", timeout_s=START_TIMEOUT_S)
+
+    def _is_ready(self) -> bool:
+        return coordinators_ready(
+            self.port,
+            group_partitions=self._group_partitions,
+            transaction_partitions=self._transaction_partitions,
+        )
 
     def _is_up(self) -> bool:
         process = self._process
@@ -232,12 +243,10 @@ class ApacheKafka:
         self._end(signal.SIGKILL)
 
     def _nothing_prepared(self) -> bool:
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
-        try:
-            listed = admin.list_transactions(state_filters=["PrepareCommit", "PrepareAbort"])
-        finally:
-            admin.close()
-        return not any(listed.values())
+        states = ["PrepareCommit", "PrepareAbort"]
+        with Connection(self.port) as connection:
+            # Only a whole list tells: nothing is listed while a partition of it is loading.
+            return list_transactions(connection, state_filters=states) == ("NONE", [])
 
     def restart(self) -> None:
         """SIGKILL if it runs, then start on the same port."""
