@@ -6,13 +6,15 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
 from support.sim_broker import SimBroker
 
 # No test asserts a wall time: a machine that others use as well would fail it.
-settings.register_profile("no-wall-time", deadline=None)
+settings.register_profile(
+    "no-wall-time", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.load_profile("no-wall-time")
 
 BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}

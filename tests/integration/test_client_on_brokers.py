@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from support.commit_plans import build_plan, record_batch, staged
 from support.probe import wait_for, wait_until
+from support.raw import Connection
+from support.raw_admin import wait_until_gone
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
@@ -322,14 +324,14 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
     with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
         client.run(with_steps(operation, outlive))
     assert not isinstance(caught.value, CommitStateUnknown)
-    assert not admin.commit_micro_batch(client, None, plan).skipped
+    assert not admin.commit_micro_batch(client, None, plan_for(names)).skipped
     wait_for(lambda: seen(client, names), expected(0))
 
 
 # ------------------------------------------------------------------ administration
 
 
-def test_topics_offsets_and_groups_are_administered(client, names):
+def test_topics_offsets_and_groups_are_administered(broker, client, names):
     make_topics(client, names)
     out = names["out"]
     assert admin.topic_partitions(client, [out]) == {out: (0, 1)}
@@ -344,6 +346,8 @@ def test_topics_offsets_and_groups_are_administered(client, names):
     assert admin.committed_offsets(client, names["g"]) == {}
     admin.delete_group(client, names["g"], missing_ok=True)
     admin.delete_topic(client, out)
+    with Connection(broker.port) as connection:
+        wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
         admin.topic_partitions(client, [out])
     admin.delete_topic(client, out, missing_ok=True)

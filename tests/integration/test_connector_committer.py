@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoint_query import Query
+from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
@@ -51,6 +52,7 @@ def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
     query.commit(0, [])
     query.log(1, 20)
     commit_streaming(query.settings, [], 1)
+    wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
     query.commit(2, ["a"])
@@ -129,6 +131,7 @@ def test_two_queries_with_one_transactional_id_fence_each_other(
 
 def test_expired_progress_stops_the_query_and_says_so(query: Query) -> None:
     query.commit(0, ["a"])
+    wait_until_marked(query.bootstrap)
     admin.delete_group(client_for(query.settings.connection), query.progress_group)
     with pytest.raises(ProgressMissing, match="expired") as caught:
         query.commit(1, ["b"], run="run-2")
@@ -142,6 +145,7 @@ def test_progress_must_exist_even_before_the_first_batch_was_committed(query: Qu
     Path(message.path or "").unlink()
     with pytest.raises(StagedBatchesInvalid):
         commit_streaming(query.settings, [message], 0)
+    wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     progress = admin.fetch_progress(client, query.progress_group, query.query_id)
     assert progress is not None

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from support.checkpoint_query import Query
 from support.librdkafka import create_topic, read_topic
+from support.prepared import wait_until_marked
 from support.probe import wait_until
+from support.raw import Connection
+from support.raw_admin import wait_until_gone
 
 from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
@@ -52,7 +55,7 @@ class Fan(Query):
         client = client_for(self.settings.connection)
         recorded = read_identity(self.checkpoint)
         assert recorded is not None
-        admin.delete_topic(client, topic)
+        delete(self, topic)
 
         def forgotten() -> bool:
             committed = admin.committed_offsets(client, recorded.progress_group_id)
@@ -64,6 +67,14 @@ class Fan(Query):
     def kept(self) -> list[bytes | None]:
         """What is in `keep`."""
         return [record.value for record in read_topic(self.bootstrap, self.keep)]
+
+
+def delete(query: Query, topic: str) -> None:
+    """Delete a topic on which nothing is under way; return when the broker has heard of it."""
+    wait_until_marked(query.bootstrap)
+    admin.delete_topic(client_for(query.settings.connection), topic)
+    with Connection(int(query.bootstrap.rpartition(":")[2])) as connection:
+        wait_until_gone(connection, topic)
 
 
 @pytest.fixture
@@ -131,7 +142,7 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
     client = client_for(query.settings.connection)
     source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}})
     (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{source}")
-    admin.delete_topic(client, gone)
+    delete(query, gone)
     with caplog.at_level(logging.WARNING):
         commit_streaming(query.settings, [query.stage(1, ["b"], "run-1")], 1)
     assert f"{gone}-0" in caplog.text

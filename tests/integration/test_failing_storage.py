@@ -344,17 +344,21 @@ def test_a_disk_that_stays_full_says_no_and_goes_on_when_there_is_room(tmp_path,
 
     async def scenario() -> None:
         full_until = [10**9]
+        refused: list[int] = []
 
         def fault(number: int, call: str) -> OSError | None:
-            return no_room() if call in ROOM and first <= number < full_until[0] else None
+            if call not in ROOM or not first <= number < full_until[0]:
+                return None
+            refused.append(number)
+            return no_room()
 
         system = FailingSystem(fault)
         client = Client()
         client.broker = HostOnFiles(tmp_path, system)
         working = asyncio.ensure_future(workload(client))
-        for _ in range(300):
+        while len(refused) < 10:
+            assert not working.done()
             await asyncio.sleep(0)
-        assert not working.done()
         told = (set(client.told.committed), set(client.told.plain))
         for _ in range(100):
             await asyncio.sleep(0.0001)

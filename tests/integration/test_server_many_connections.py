@@ -267,7 +267,7 @@ def test_a_flood_of_pipelined_requests_does_not_keep_others_waiting(start):
 
 def test_a_peer_that_is_silent_or_never_reads_is_closed_after_a_while(start):
     """Half open: no FIN ever comes. What was parked or waiting for it is let go, too."""
-    broker = start(connections_max_idle_ms="1000")
+    broker = start(connections_max_idle_ms="2000")
     fill(broker, "large", 20, 900_000)
     pid = pid_of(broker)
     files_before = open_descriptors(pid)
@@ -280,8 +280,8 @@ def test_a_peer_that_is_silent_or_never_reads_is_closed_after_a_while(start):
         sock = socket.create_connection(("127.0.0.1", broker.port))
         sock.sendall(data)
         silent.append(sock)
+    # The last in the row: once it is answered all of them have been accepted.
     with Connection(broker.port) as normal:
-        wait_until(lambda: open_descriptors(pid) >= files_before + 4, "all to be accepted")
 
         def only_the_normal_one_is_left() -> bool:
             normal.ask(versions_request(), 3)

@@ -20,16 +20,15 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from support.coordinators_ready import coordinators_ready
-from support.hanging import list_transactions
+from support.prepared import nothing_prepared
 from support.probe import free_ports, live_brokers, wait_until
-from support.raw import Connection
 
 VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAVEN_TIMEOUT_S = 600
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -188,7 +187,7 @@ class ApacheKafka:
         arguments += ["--feature", f"transaction.version={transaction_version}"]
         command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.tools.StorageTool"]
         try:
-            done = _run(command + arguments, timeout_s=60)
+            done = _run(command + arguments, timeout_s=START_TIMEOUT_S)
         except FileNotFoundError:
             raise Unavailable("Apache Kafka is not here: `java` is not installed") from None
         if done.returncode != 0:
@@ -239,14 +238,8 @@ class ApacheKafka:
         with 4.3.1), so that read_committed stays blocked for ever.
         """
         if self.alive:
-            wait_until(self._nothing_prepared, "prepared transactions to complete")
+            wait_until(lambda: nothing_prepared(self.port), "prepared transactions to complete")
         self._end(signal.SIGKILL)
-
-    def _nothing_prepared(self) -> bool:
-        states = ["PrepareCommit", "PrepareAbort"]
-        with Connection(self.port) as connection:
-            # Only a whole list tells: nothing is listed while a partition of it is loading.
-            return list_transactions(connection, state_filters=states) == ("NONE", [])
 
     def restart(self) -> None:
         """SIGKILL if it runs, then start on the same port."""

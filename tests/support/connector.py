@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from support.librdkafka import create_topic, produce_values, read_topic, values_of
+from support.prepared import wait_until_marked
 
 QUERY_SECONDS_MAX = 120
 PARTITIONS = 3
@@ -103,7 +104,8 @@ class Pipe:
         return error_of(lambda: self.copy(**how))
 
     def read(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A batch read, of the input unless `topic` is given."""
+        """A batch read, of the input unless `topic` is given, after what was committed so far."""
+        wait_until_marked(self.bootstrap)
         defaults = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic or self.input}
         return self.spark.read.format("txnlog").options(**_given(defaults | options)).load()
 

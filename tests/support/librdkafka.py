@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.prepared import wait_until_marked
 from support.raw import Connection
 from support.raw_admin import wait_until_served
 
@@ -87,7 +88,12 @@ def produce_values(
 def read_topic(
     bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
 ) -> list[Seen]:
-    """Every record from the earliest offset to the end that this isolation level has now."""
+    """Every record from the earliest offset to the end that this isolation level has now.
+
+    Under read_committed that is what has been committed, not only what has its markers already.
+    """
+    if isolation == "read_committed":
+        wait_until_marked(bootstrap)
     made = consumer(
         bootstrap,
         f"reader-{topic}",
@@ -136,6 +142,7 @@ def poll_count(subscriber: Consumer, count: int) -> list:
 
 def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
     """A group's committed offset by partition; those without one are left out."""
+    wait_until_marked(bootstrap)
     made = consumer(bootstrap, group)
     try:
         asked = [TopicPartition(topic, number) for number in range(partitions)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import random
 import socket
 import struct
 import threading
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 
 PAUSE_S = 0.05
+PORT_MIN, PORT_END = 15_000, 32_000
+_random = random.SystemRandom()
 METADATA_V1_ALL_TOPICS = struct.pack(">hhihi", 3, 1, 1, -1, -1)
 """api key 3, version 1, correlation id 1, null client id, null topic array."""
 
@@ -42,12 +44,27 @@ def wait_for(read: Callable[[], object], expected: object, *, timeout_s: float =
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nothing listens on, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports of the loopback interface that nothing listens on, all different.
+
+    From below the range that the system takes the ports of connections and of "any port" from:
+    there somebody else would now and then get one between this call and its use, or while a killed
+    broker is down, and a client that goes on connecting to itself would be one of them.
+    """
+    chosen: list[int] = []
+    while len(chosen) < count:
+        port = _random.randrange(PORT_MIN, PORT_END)
+        if port not in chosen and _is_free(port):
+            chosen.append(port)
+    return chosen
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def read_exactly(sock: socket.socket, count: int) -> bytes:

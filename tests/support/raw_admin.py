@@ -87,6 +87,21 @@ def lookup_error(connection: Connection, name: str, partition: int) -> str:
     return error_name(connection.ask(request, 7).topics[0].partitions[0].error_code)
 
 
+def wait_until_gone(connection: Connection, name: str) -> None:
+    """Return when the broker does not know this topic any more.
+
+    DeleteTopics is answered when the controller has decided it, a moment before the broker heard.
+    """
+    cls = message_class(ApiKey.METADATA)
+    request = cls(topics=[cls.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+    def told() -> str:
+        (topic,) = connection.ask(request, 9).topics
+        return error_name(topic.error_code)
+
+    wait_for(told, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
 def leaders(connection: Connection, name: str) -> int:
     """How many partitions of the topic have a leader, as far as the broker knows."""
     cls = message_class(ApiKey.METADATA)

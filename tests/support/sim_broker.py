@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker_sim import LocalCluster
+from support.probe import free_ports
 
 SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",
@@ -37,6 +38,8 @@ class SimBroker:
         if transaction_version != 2:
             settings["transaction.version"] = str(transaction_version)
         self._cluster = LocalCluster(folder, config=settings)
+        # One that nobody else is given while the broker is down.
+        (self._cluster._ports[0],) = free_ports(1)
         self.data_dir = self._cluster.broker_dir(0)
 
     def __enter__(self) -> SimBroker:

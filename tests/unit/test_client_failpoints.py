@@ -105,7 +105,9 @@ from pathlib import Path
 Path("/proc/self/comm").write_text("java")
 others = [subprocess.Popen([{python!r}, "-c", "import time; time.sleep(60)"]),
           subprocess.Popen([{python!r}, {child!r}])]
-Path({pids!r}).write_text(" ".join(str(p.pid) for p in others))
+written = Path({pids!r} + ".new")
+written.write_text(" ".join(str(p.pid) for p in others))
+written.rename({pids!r})
 time.sleep(60)
 """
 
@@ -137,7 +139,8 @@ def driver(tmp_path):
         }
         jvm = subprocess.Popen([sys.executable, "-c", jvm_code], env=environment)
         running.append(jvm)
-        wait_until(Path(paths["ready"]).exists, "the child")
+        for name in ("pids", "ready"):
+            wait_until(Path(paths[name]).exists, f"{name} of the driver's children")
         pids = [jvm.pid, *map(int, Path(paths["pids"]).read_text().split())]
         Path(paths["go"]).touch()
         return pids, Path(paths["survived"])

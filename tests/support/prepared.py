@@ -1,0 +1,29 @@
+"""Waits until what is decided is also done: EndTxn is answered before the markers are written.
+
+Until its markers are there a read_committed reader ends before a committed transaction, and its
+offsets are pending: on Apache Kafka for some milliseconds, or for as long as a busy machine takes.
+"""
+
+from __future__ import annotations
+
+from support.hanging import list_transactions
+from support.probe import wait_until
+from support.raw import Connection
+
+PREPARED = ("PrepareCommit", "PrepareAbort")
+
+
+def wait_until_marked(bootstrap: str) -> None:
+    """Return when every transaction that was decided on this broker has all its markers."""
+    port = int(bootstrap.rpartition(":")[2])
+    wait_until(lambda: nothing_prepared(port), "the markers of what was committed or aborted")
+
+
+def nothing_prepared(port: int) -> bool:
+    """Whether no transaction waits for markers; False as well when the broker cannot tell."""
+    try:
+        with Connection(port) as connection:
+            # Only a whole list tells: nothing is listed while a partition of it is loading.
+            return list_transactions(connection, state_filters=[*PREPARED]) == ("NONE", [])
+    except (OSError, EOFError):
+        return False
