@@ -110,13 +110,13 @@ def truth_of(on_disk: LogOnDisk, *, fully: bool = False) -> Truth:
 
 
 def consume_until_damage(
-    on_disk: LogOnDisk, start: int, *, committed: bool
+    on_disk: LogOnDisk, start: int, *, committed: bool, max_bytes: int = 400
 ) -> list[tuple[int, str]]:
     """What a client gets until it is told of damage, by the broker or by a batch's own CRC."""
     found: list[tuple[int, str]] = []
     position = start
     while True:
-        read = on_disk.read(position, committed=committed, max_bytes=400)
+        read = on_disk.read(position, committed=committed, max_bytes=max_bytes)
         if read.error is not ErrorCode.NONE:
             assert read.error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_RANGE)
             return found

@@ -64,6 +64,8 @@ class Segment:
         self._bytes_since_entry = 0
         self._dense_start = 0
         self._dense_start_offset = base_offset
+        self._in_order = (-1, -1)
+        """Where a run of batches begins and ends whose offsets were seen to rise."""
         self._ends = array("q")
         self._last_offsets = array("q")
         self._timestamps = array("q")
@@ -321,16 +323,28 @@ class Segment:
                 pass
 
     def _slice_end_sparse(self, start: int, limit: int, storage: Storage | None) -> tuple[int, int]:
+        """As `slice_end`. Every batch that a read gets was walked over once in this life."""
         self._load_hints(storage)
+        begin = walked = start
+        first, last = self._in_order
+        if first <= start <= last:
+            entry = self.offset_index.floor_position(limit)
+            begin = walked = max(start, min(last, self._checked(entry, storage)))
         end, next_offset = start, self.base_offset
-        entry = self.offset_index.floor_position(limit)
-        begin = max(start, self._checked(entry, storage))
-        for header, position in self._walk(begin, storage):
-            if position + header.size_bytes > limit:
-                return (end, next_offset) if position == end else (position, header.base_offset)
-            # A batch that lies may not hide what the ones before it have: who was aborted there.
-            next_offset = max(next_offset, header.next_offset)
-            end = position + header.size_bytes
+        try:
+            for header, position in self._walk(begin, storage):
+                walked = position
+                if position + header.size_bytes > limit:
+                    if position > end:
+                        end, next_offset = position, header.base_offset
+                    break
+                # A batch that lies may not hide what the ones before it have: who was aborted.
+                next_offset = max(next_offset, header.next_offset)
+                end = position + header.size_bytes
+        except CorruptBatch:
+            if end == start:
+                raise
+        self._in_order = (first, max(last, walked)) if first <= begin <= last else (begin, walked)
         return end, next_offset
 
     def _checked(self, entry: tuple[int, int] | None, storage: Storage | None) -> int:
@@ -345,14 +359,31 @@ class Segment:
         return position if header.last_offset == last_offset else 0
 
     def _walk(self, start: int, storage: Storage | None) -> Iterator[tuple[BatchHeader, int]]:
+        """Headers of the sparse part from `start` on, whose offsets rise. Raises CorruptBatch.
+
+        Base offsets lie outside the CRC: one that was changed on disk shows by the batch behind it
+        or before it. So a batch with a gap before it is given only when the next one follows it.
+        """
         if storage is None:
             raise CorruptBatch(f"{self.path()} cannot be read here")
-        end_offset = self._dense_start_offset
-        for header, position in scan_headers(storage, self.path(), start, self._dense_start):
-            if header.base_offset < self.base_offset or header.last_offset >= end_offset:
-                raise CorruptBatch(
-                    f"{self.path()}: the batch at position {position} has offsets from "
-                    f"{header.base_offset} to {header.last_offset}, outside of "
-                    f"[{self.base_offset}, {end_offset})"
-                )
-            yield header, position
+        waiting: tuple[BatchHeader, int] | None = None
+        wanted, is_doubtful = self.base_offset, False
+        try:
+            for header, position in scan_headers(storage, self.path(), start, self._dense_start):
+                if header.base_offset < wanted or header.last_offset >= self._dense_start_offset:
+                    waiting = None if is_doubtful else waiting
+                    raise CorruptBatch(
+                        f"{self.path()}: the batch at position {position} has offsets from "
+                        f"{header.base_offset} to {header.last_offset}, outside of "
+                        f"[{wanted}, {self._dense_start_offset})"
+                    )
+                if waiting is not None:
+                    yield waiting
+                is_doubtful = header.base_offset > wanted
+                waiting, wanted = (header, position), header.next_offset
+        except CorruptBatch:
+            if waiting is not None:
+                yield waiting
+            raise
+        if waiting is not None:
+            yield waiting
