@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from support.librdkafka import Seen
+from support.prepared import wait_until_marked
 from support.probe import PAUSE_S, NotReady
 
 TIMEOUT_S = 30.0
@@ -84,7 +85,12 @@ async def produce_values(bootstrap: str, topic: str, values, **settings) -> None
 async def read_topic(
     bootstrap: str, topic: str, *, isolation: str = "read_committed", start: int = 0, **settings
 ) -> list[Seen]:
-    """Every record from an offset to the end that this isolation level has now."""
+    """Every record from an offset to the end that this isolation level has now.
+
+    Under read_committed that is what has been committed, not only what has its markers already.
+    """
+    if isolation == "read_committed":
+        wait_until_marked(bootstrap)
     made = consumer(bootstrap, None, topic, isolation_level=isolation, **settings)
     async with started(made) as reader:
         await until(lambda: bool(reader.assignment()), f"the partitions of {topic}")

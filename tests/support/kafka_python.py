@@ -6,6 +6,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from support.librdkafka import Seen
+from support.prepared import wait_until_marked
 from support.probe import wait_until
 
 TIMEOUT_MS = 30_000
@@ -68,7 +69,12 @@ def poll_count(subscriber: KafkaConsumer, count: int) -> list:
 def read_topic(
     bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
 ) -> list[Seen]:
-    """Every record from the earliest offset to the end that this isolation level has now."""
+    """Every record from the earliest offset to the end that this isolation level has now.
+
+    Under read_committed that is what has been committed, not only what has its markers already.
+    """
+    if isolation == "read_committed":
+        wait_until_marked(bootstrap)
     reader = consumer(bootstrap, None, isolation_level=isolation, **settings)
     try:
         places = [TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)]
