@@ -98,7 +98,9 @@ def test_find_coordinator_answers_this_broker_for_groups_and_transactions():
     assert broker.ask(message, 6).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def list_offsets(broker, timestamp: int, *, committed: bool = False, epoch: int = -1):
+def list_offsets(
+    broker, timestamp: int, *, committed: bool = False, epoch: int = -1, version: int = 9
+):
     message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed))
     partition = struct(
         message,
@@ -108,7 +110,7 @@ def list_offsets(broker, timestamp: int, *, committed: bool = False, epoch: int 
         timestamp=timestamp,
     )
     message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=[partition])]
-    return broker.ask(message, 9).topics[0].partitions[0]
+    return broker.ask(message, version).topics[0].partitions[0]
 
 
 def test_a_partition_asked_for_twice_in_list_offsets_is_refused():
@@ -143,12 +145,22 @@ def test_list_offsets_knows_the_special_timestamps():
     assert list_offsets(broker, broker.now_ms + 1).offset == -1
 
 
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 7), (-4, 8), (-5, 9)])
+def test_special_timestamps_have_versions_from_which_on_they_are_known(timestamp, version):
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert list_offsets(broker, timestamp, version=version).error_code == 0
+    before = list_offsets(broker, timestamp, version=version - 1)
+    assert (before.error_code, before.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
 def test_a_stale_or_future_leader_epoch_is_refused():
     broker = BrokerOnDisk()
     broker.create_topic("orders")
     broker.kill()
     assert list_offsets(broker, -1, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert list_offsets(broker, -1, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert list_offsets(broker, -1, epoch=-2).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert list_offsets(broker, -1, epoch=1).error_code == 0
     assert broker.fetch("orders", leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
 

@@ -294,3 +294,25 @@ def test_internal_topics_keep_their_partition_count_when_the_configuration_chang
     assert changed.broker.state.image.partition_count("__consumer_offsets") == 2
     topic_id = changed.broker.state.image.topics["__consumer_offsets"].topic_id
     assert isinstance(topic_id, uuid.UUID)
+
+
+def test_everybody_is_told_to_be_allowed_everything_when_asked():
+    """As without an authorizer in Kafka, for the names of topics that are not there too."""
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    asked = {
+        "topics": [*wanted("orders"), *wanted("none")],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    }
+    answer = metadata(broker, 10, **asked)
+    topic_operations = {3, 4, 5, 6, 7, 8, 10, 11}
+    assert [set(t.authorized_operations) for t in answer.topics] == [topic_operations] * 2
+    assert set(answer.authorized_operations) == {5, 7, 8, 9, 10, 11, 12}
+    answer = metadata(broker, 10, topics=wanted("orders"))
+    assert (answer.topics[0].authorized_operations, answer.authorized_operations) == (None, None)
+    message = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=9)
+    message.topics = [struct(message, "TopicRequest", name="orders")]
+    described = broker.ask(message, 0).topics[0].topic_authorized_operations
+    assert described == sum(1 << operation for operation in topic_operations)

@@ -83,8 +83,10 @@ def refusals() -> dict[str, tuple[bytes | None, ErrorCode]]:
         "no records": (None, ErrorCode.INVALID_RECORD),
         "empty": (b"", ErrorCode.INVALID_RECORD),
         "old magic": (good[:16] + b"\x01" + good[17:], ErrorCode.INVALID_RECORD),
-        "header only in part": (good[:40], ErrorCode.CORRUPT_MESSAGE),
-        "cut": (good[:-1], ErrorCode.CORRUPT_MESSAGE),
+        "future magic": (good[:16] + b"\x03" + good[17:], ErrorCode.CORRUPT_MESSAGE),
+        "header only in part": (good[:40], ErrorCode.INVALID_RECORD),
+        "cut before the magic": (good[:16], ErrorCode.INVALID_RECORD),
+        "cut": (good[:-1], ErrorCode.INVALID_RECORD),
         "bit flipped": (flipped, ErrorCode.CORRUPT_MESSAGE),
         "two batches": (good + good, ErrorCode.INVALID_RECORD),
         "control": (control, ErrorCode.INVALID_RECORD),
@@ -102,6 +104,19 @@ def test_a_wrong_batch_is_refused_and_the_next_one_gets_its_offset(broker, name)
     assert results[0].error_code == error
     assert results[0].base_offset == -1
     assert broker.produce("orders", "next").base_offset == 0
+
+
+def test_a_refused_sequence_is_answered_with_the_log_start_and_a_duplicate_with_its_time(broker):
+    def ask(sequence: int, data: bytes | None = None):
+        data = data or batch("a", producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return broker.produce_bytes({("orders", 0): data})[0]
+
+    assert (ask(0).error_code, ask(0).log_append_time_ms) == (ErrorCode.NONE, 1)
+    refused = ask(5)
+    assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused.log_start_offset == 0
+    flipped = batch("a")[:-1] + b"?"
+    assert ask(0, flipped).log_start_offset == -1
 
 
 def test_a_marker_of_a_client_joins_its_transaction_and_keeps_the_rest_of_it_out(broker):
@@ -125,7 +140,7 @@ def test_one_refused_partition_does_not_stop_the_others(broker):
         {("orders", 0): batch("a")[:-1], ("orders", 1): batch("b"), ("no-such", 0): batch("c")}
     )
     assert [r.error_code for r in results] == [
-        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
@@ -397,8 +412,10 @@ def test_the_byte_limit_holds_but_the_first_batch_always_comes(broker):
 def test_sessions_are_not_kept_and_a_stale_one_is_refused(broker):
     answer = broker.ask(fetch_request("orders", session_epoch=0, max_wait_ms=0), 12)
     assert (answer.session_id, answer.error_code) == (0, 0)
-    answer = broker.ask(fetch_request("orders", session_id=5, session_epoch=3), 12)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for session_id in (5, 0):
+        message = fetch_request("orders", session_id=session_id, session_epoch=3)
+        answer = broker.ask(message, 12)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_log_append_time_is_told_to_the_producer(broker):

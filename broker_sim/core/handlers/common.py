@@ -17,6 +17,9 @@ Handler = Callable[[BrokerState, Request, Effects], Message | None]
 
 ZERO_ID = uuid.UUID(int=0)
 
+TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
+"""What Kafka's ACLs know of topics (`AclEntry`): without an authorizer everybody may do it all."""
+
 
 def find_topic(
     state: BrokerState, name: str | None, topic_id: uuid.UUID | None
@@ -42,7 +45,7 @@ def find_log(
 
 def check_leader_epoch(log: PartitionLog, requested: int) -> ErrorCode:
     """What a client's idea of the leader epoch is worth; -1 means it has none (KIP-320)."""
-    if requested < 0 or requested == log.leader_epoch:
+    if requested in (-1, log.leader_epoch):
         return ErrorCode.NONE
     if requested < log.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH

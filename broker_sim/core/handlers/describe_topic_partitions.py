@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import ZERO_ID
+from broker_sim.core.handlers.common import TOPIC_OPERATIONS, ZERO_ID
 from broker_sim.core.metadata import Topic
 from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
@@ -17,6 +17,7 @@ _Topic = _Response.DescribeTopicPartitionsResponseTopic
 
 LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
+_OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
@@ -75,6 +76,7 @@ def _error(name: str, error: ErrorCode) -> Any:
         topic_id=ZERO_ID,
         is_internal=False,
         partitions=[],
+        topic_authorized_operations=_OPERATIONS,
     )
 
 
@@ -99,4 +101,5 @@ def _topic(state: BrokerState, topic: Topic, start: int, end: int) -> Any:
             )
             for partition in range(start, end)
         ],
+        topic_authorized_operations=_OPERATIONS,
     )

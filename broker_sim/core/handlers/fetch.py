@@ -44,7 +44,7 @@ class _Result:
 def handle(state: BrokerState, request: Request, effects: Effects) -> None:
     """Answer now, or park until bytes or the deadline come."""
     message = request.message
-    if message.session_id != 0 and message.session_epoch > SESSION_EPOCH_INITIAL:
+    if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
         return
     message.topics = _each_once(message.topics)

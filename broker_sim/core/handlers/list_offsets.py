@@ -25,6 +25,8 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""From which version on the special timestamps may be asked for."""
 NOTHING = (-1, -1)
 
 
@@ -33,6 +35,7 @@ class _Lookup:
     """What all partitions of a request share."""
 
     state: BrokerState
+    version: int
     committed: bool
     budget: ReadBudget
 
@@ -44,7 +47,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     counts = Counter(
         (t.name, entry.partition_index) for t in message.topics for entry in t.partitions
     )
-    lookup = _Lookup(state, committed, ReadBudget())
+    lookup = _Lookup(state, request.api_version, committed, ReadBudget())
     topics = []
     for topic in message.topics:
         partitions = [
@@ -58,13 +61,13 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 
 
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
+    if entry.timestamp < LATEST_TIERED or lookup.version < VERSIONS.get(entry.timestamp, 0):
+        return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     log, error = find_log(lookup.state, topic, None, entry.partition_index)
     if log is not None:
         error = check_leader_epoch(log, entry.current_leader_epoch)
     if log is None or error is not ErrorCode.NONE:
         return _answer(entry.partition_index, error, NOTHING, -1)
-    if entry.timestamp < LATEST_TIERED:
-        return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     try:
         found = _find(lookup, log, entry.timestamp)
     except CorruptBatch as corrupt:

@@ -7,7 +7,8 @@ import uuid
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import ZERO_ID
+from broker_sim.core.handlers.common import TOPIC_OPERATIONS, ZERO_ID
+from broker_sim.core.handlers.describe_cluster import CLUSTER_OPERATIONS
 from broker_sim.core.metadata import Topic
 from broker_sim.core.metadata.topics import PARTITION_COUNT_MAX, TopicRefused, check_topic_name
 from broker_sim.core.state import BrokerState
@@ -38,6 +39,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         if request.api_version < 4 or message.allow_auto_topic_creation:
             _create_missing(state, names, effects)
         topics = [_topic_of_name(state, name) for name in names]
+    if message.include_topic_authorized_operations:
+        for topic in topics:
+            topic.authorized_operations = TOPIC_OPERATIONS if topic.name is not None else None
+    cluster_asked = message.include_cluster_authorized_operations
     return _Response(
         throttle_time_ms=0,
         brokers=[
@@ -48,6 +53,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         cluster_id=state.image.cluster_id,
         controller_id=state.node_id,
         topics=topics,
+        authorized_operations=CLUSTER_OPERATIONS if cluster_asked else None,
         error_code=0,
     )
 

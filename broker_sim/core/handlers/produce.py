@@ -58,6 +58,15 @@ _UNAUTHORIZED = AppendResult(
     "a transactional batch in a request without a transactional id",
 )
 
+_NOT_THE_LOGS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""Refusals of an append that do not tell where the log starts (Kafka's `ReplicaManager`)."""
+
 _MIXED_PRODUCERS = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer"
 )
@@ -168,7 +177,7 @@ def _partition_response(index: int, result: AppendResult) -> Any:
         error_code=int(result.error),
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=-1,
+        log_start_offset=-1 if result.error in _NOT_THE_LOGS else result.log_start_offset,
         record_errors=[
             _RecordError(batch_index=at, batch_index_error_message=result.message)
             for at in result.record_indexes
@@ -237,8 +246,8 @@ def _batch_refused(
     request: Request, records: bytes, header: BatchHeader | None
 ) -> AppendResult | None:
     """Produce 3+ allows exactly one batch in a partition."""
-    if header is None:
-        return _no_header(records)
+    if header is None or header.size_bytes > len(records):
+        return _no_whole_batch(records)
     if request.api_version < ZSTD_VERSION and header.compression == Compression.ZSTD:
         return AppendResult(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_VERSION} of Produce"
@@ -251,12 +260,16 @@ def _batch_refused(
     return None
 
 
-def _no_header(records: bytes) -> AppendResult:
-    if not records:
+def _no_whole_batch(records: bytes) -> AppendResult:
+    """What is cut off does not count, as in Kafka: then there is no batch."""
+    if len(records) <= MAGIC_AT:
         return AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
-    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
-        return AppendResult(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_AT]} is not {MAGIC}")
-    return AppendResult(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes")
+    magic = records[MAGIC_AT]
+    if magic > MAGIC:
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is not known")
+    if magic < MAGIC:
+        return AppendResult(ErrorCode.INVALID_RECORD, f"magic {magic} is not {MAGIC}")
+    return AppendResult(ErrorCode.INVALID_RECORD, f"no whole batch in {len(records)} bytes")
 
 
 # --------------------------------------------------------------------------- transactions

@@ -243,7 +243,7 @@ class PartitionLog(LogView):
             ErrorCode.NONE,
             base_offset=batch.first_offset,
             last_offset=batch.last_offset,
-            log_append_time_ms=batch.timestamp if self.config.is_log_append_time else -1,
+            log_append_time_ms=batch.timestamp,
             log_start_offset=self.log_start_offset,
             duplicate=True,
         )

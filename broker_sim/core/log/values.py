@@ -41,7 +41,8 @@ class AppendResult:
     base_offset: int = -1
     last_offset: int = -1
     log_append_time_ms: int = -1
-    """The broker's time where `message.timestamp.type` is LogAppendTime, else -1."""
+    """The broker's time where `message.timestamp.type` is LogAppendTime, else -1. Of a duplicate
+    the timestamp of the batch that is there, whatever the type."""
     log_start_offset: int = -1
     record_indexes: tuple[int, ...] = ()
     """The records of the batch that are to blame for a refusal, where single ones are."""
