@@ -32,8 +32,13 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
     def broker_of(name: str) -> SimBroker | ApacheKafka:
         check_available(name)
         if name not in running:
-            running[name] = BROKERS[name](tmp_path_factory.mktemp(name))
-            running[name].start()
+            made = BROKERS[name](tmp_path_factory.mktemp(name))
+            try:
+                made.start()
+            except BaseException:
+                made.stop()  # whoever asks next gets a new one
+                raise
+            running[name] = made
         return running[name]
 
     yield broker_of

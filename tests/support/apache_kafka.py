@@ -92,6 +92,11 @@ SMALL_BROKER = {
 }
 
 
+_formatted: dict[int, tuple[str, dict[str, bytes]]] = {}
+"""What kafka.tools.StorageTool once wrote, by transaction version: the cluster id and the files.
+Each run of it takes a second; of the broker's own settings it depends on nothing else."""
+
+
 class Unavailable(RuntimeError):
     """Apache Kafka cannot be had on this machine: no Maven, no network, or no Java."""
 
@@ -183,6 +188,17 @@ class ApacheKafka:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # Kafka takes a leading dash for an option.
         cluster_id = "k" + cluster_id[1:]
+        if transaction_version not in _formatted:
+            self._run_storage_tool(transaction_version, cluster_id)
+            files = {path.name: path.read_bytes() for path in self.data_dir.iterdir()}
+            _formatted[transaction_version] = cluster_id, files
+            return
+        old_id, files = _formatted[transaction_version]
+        self.data_dir.mkdir()
+        for name, data in files.items():
+            (self.data_dir / name).write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
+
+    def _run_storage_tool(self, transaction_version: int, cluster_id: str) -> None:
         arguments = ["format", "-t", cluster_id, "-c", str(self._properties)]
         arguments += ["--feature", f"transaction.version={transaction_version}"]
         command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.tools.StorageTool"]
