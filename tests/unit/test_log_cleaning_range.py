@@ -297,7 +297,9 @@ def test_a_long_rewrite_is_flushed_on_the_way(log, monkeypatch):
 
 @pytest.mark.parametrize("end", ["alive", "clean"])
 def test_a_lookup_by_time_ends_though_offsets_changed_on_disk(log, end):
-    """They lie outside the CRC; two emptied batches send the lookup on to what comes next."""
+    """They lie outside the CRC; two emptied batches send the lookup on to what comes next. What was
+    appended in this life is in memory; else it shows that a batch does not follow the one before.
+    """
     log.put(("x", "1"))
     for producer_id in (7, 8):
         log.put(("a", "1"), ("a", "2"), producer_id=producer_id)
@@ -310,6 +312,9 @@ def test_a_lookup_by_time_ends_though_offsets_changed_on_disk(log, end):
     file.content[at + 7] ^= 2
     if end == "clean":
         log.restart("clean")
+        with pytest.raises(CorruptBatch, match="at position 131 has offsets from 1 to 2"):
+            log.log.offset_for_timestamp(NOW_MS + 1)
+        return
     found = log.log.offset_for_timestamp(NOW_MS + 1)
     assert found is None or found[0] > NOW_MS
 

@@ -363,6 +363,7 @@ class Segment:
 
         Base offsets lie outside the CRC: one that was changed on disk shows by the batch behind it
         or before it. So a batch with a gap before it is given only when the next one follows it.
+        What led to `start` has looked at the batch there.
         """
         if storage is None:
             raise CorruptBatch(f"{self.path()} cannot be read here")
@@ -379,7 +380,8 @@ class Segment:
                     )
                 if waiting is not None:
                     yield waiting
-                is_doubtful = header.base_offset > wanted
+                is_trusted = waiting is None and start > 0
+                is_doubtful = header.base_offset > wanted and not is_trusted
                 waiting, wanted = (header, position), header.next_offset
         except CorruptBatch:
             if waiting is not None:
