@@ -92,7 +92,7 @@ def test_kill_while_an_aborted_transaction_is_in_the_log_keeps_it_hidden(broker,
 
 def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(broker, target):
     bootstrap = broker.bootstrap_servers
-    made = producer(bootstrap, enable_idempotence=True, message_timeout_ms=60000)
+    made = producer(bootstrap, enable_idempotence=True, message_timeout_ms=240_000)
     failures = []
 
     def report(error, _message):
@@ -104,7 +104,7 @@ def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(brok
         made.poll(0)
         if number in (1000, 2000):
             broker.restart()
-    assert made.flush(60) == 0
+    assert made.flush(TIMEOUT_S) == 0
     assert failures == []
     seen = read_topic(bootstrap, target)
     assert [each.value.decode() for each in seen] == [f"{number:05}" for number in range(3000)]
@@ -112,7 +112,8 @@ def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(brok
 
 def test_a_group_member_survives_the_kill_and_reads_each_record(broker, target, unique):
     bootstrap = broker.bootstrap_servers
-    subscriber = consumer(bootstrap, unique("group"))
+    # Its session outlives the restart, or the group would read again what is not committed.
+    subscriber = consumer(bootstrap, unique("group"), session_timeout_ms=120_000)
     subscriber.subscribe([target])
     produce_values(bootstrap, target, [f"{number:02}" for number in range(10)])
     first = poll_count(subscriber, 10)

@@ -204,8 +204,17 @@ def test_a_larger_maximum_takes_effect_on_the_next_record(broker, admin, topic):
         produce_values(bootstrap, topic, [value], partition=0, **settings)
     assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     alter(admin, topic, ("max.message.bytes", "5000000", "SET")).result(TIMEOUT_S)
-    wait_for(lambda: configs_of(admin, topic)["max.message.bytes"].value, "5000000")
-    produce_values(bootstrap, topic, [value], partition=0, **settings)
+
+    def is_taken() -> bool:
+        try:
+            produce_values(bootstrap, topic, [value], partition=0, **settings)
+        except KafkaException as refused:
+            assert refused.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+            return False
+        return True
+
+    # Apache Kafka's broker describes a new value a moment before it obeys it.
+    wait_until(is_taken, "the larger maximum to hold")
     assert values_of(read_topic(bootstrap, topic)) == [value]
 
 

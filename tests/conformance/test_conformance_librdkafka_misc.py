@@ -9,6 +9,7 @@ from support.librdkafka import (
     TIMEOUT_S,
     consumer,
     create_topic,
+    delete_group,
     produce_values,
     producer,
     read_topic,
@@ -157,23 +158,12 @@ def test_topics_and_groups_are_listed_described_and_deleted(broker, unique):
     assert len(member.assignment.topic_partitions) == 5
     subscriber.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     subscriber.close()
-    wait_until(lambda: deleted_group(admin, group), "the group's deletion")
+    delete_group(admin, group)
 
     admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     wait_until(
         lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, "the topic's deletion"
     )
-    assert values_of([]) == []
-
-
-def deleted_group(admin: AdminClient, group: str) -> bool:
-    """Whether DeleteGroups succeeded; a group with a member that just left is not empty yet."""
-    try:
-        admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
-    except KafkaException as error:
-        assert error.args[0].code() == KafkaError.NON_EMPTY_GROUP
-        return False
-    return True
 
 
 def test_an_unknown_topic_is_created_by_the_first_produce_when_the_broker_may(broker, unique):

@@ -9,10 +9,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.prepared import wait_until_marked
+from support.probe import wait_until
 from support.raw import Connection
 from support.raw_admin import wait_until_served
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
+SETTINGS = {
+    # A client is back soon after its broker is: by default it may wait ten seconds more.
+    "reconnect.backoff.max.ms": 500,
+}
+TRANSACTION_TIMEOUT_MS = 600_000
+"""No transaction of a test is over before the test ends it, unless that is what it is about."""
 
 
 @dataclass(frozen=True, order=True)
@@ -40,11 +47,12 @@ def create_topic(
 def producer(bootstrap: str, **settings) -> Producer:
     """A producer; underscores in setting names stand for dots."""
     config = {"bootstrap.servers": bootstrap, "linger.ms": 5}
-    return Producer(config | _dotted(settings))
+    return Producer(SETTINGS | config | _dotted(settings))
 
 
 def transactional(bootstrap: str, transactional_id: str, **settings) -> Producer:
     """A transactional producer that has called `init_transactions`."""
+    settings = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS} | settings
     made = producer(bootstrap, transactional_id=transactional_id, **settings)
     made.init_transactions(TIMEOUT_S)
     return made
@@ -57,9 +65,9 @@ def consumer(bootstrap: str, group: str, **settings) -> Consumer:
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": 10000,
+        "session.timeout.ms": 30000,
     }
-    return Consumer(config | _dotted(settings))
+    return Consumer(SETTINGS | config | _dotted(settings))
 
 
 def _dotted(settings: dict) -> dict:
@@ -138,6 +146,21 @@ def poll_count(subscriber: Consumer, count: int) -> list:
             raise KafkaException(message.error())
         got.append(message)
     return got
+
+
+def delete_group(admin: AdminClient, group: str) -> None:
+    """Delete a group whose last member closed just now: that may not have left it yet."""
+
+    def deleted() -> bool:
+        try:
+            admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
+
+    wait_until(deleted, f"the deletion of {group}")
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 PAUSE_S = 0.05
+TIMEOUT_S = 60.0
 PORT_MIN, PORT_END = 15_000, 32_000
 _random = random.SystemRandom()
 METADATA_V1_ALL_TOPICS = struct.pack(">hhihi", 3, 1, 1, -1, -1)
@@ -25,7 +26,7 @@ def pause(seconds: float = PAUSE_S) -> None:
     threading.Event().wait(seconds)
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = TIMEOUT_S) -> None:
     """Return when `condition()` is true; NotReady naming `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -34,7 +35,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = 3
         pause()
 
 
-def wait_for(read: Callable[[], object], expected: object, *, timeout_s: float = 30.0) -> None:
+def wait_for(read: Callable[[], object], expected: object, *, timeout_s: float = TIMEOUT_S) -> None:
     """Return when `read()` equals `expected`; NotReady showing the last value otherwise."""
     deadline = time.monotonic() + timeout_s
     while (value := read()) != expected:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +19,8 @@ from txnlog_spark.wire.framing import decode_response, encode_request
 from txnlog_spark.wire.messages import APIS, ApiKey, api_of
 from txnlog_spark.wire.records import Record, encode_batch
 
-TIMEOUT_S = 30.0
-RETRIES = 400
+TIMEOUT_S = 60.0
+RETRY_S = 60.0
 PAUSE_S = 0.05
 RETRIABLE = {
     "COORDINATOR_NOT_AVAILABLE",
@@ -28,6 +30,16 @@ RETRIABLE = {
     "NOT_LEADER_OR_FOLLOWER",
     "NOT_ENOUGH_REPLICAS",
 }
+
+
+def attempts(pause_s: float = PAUSE_S) -> Iterator[None]:
+    """Once, and again with pauses until RETRY_S are over: by time, for a count of tries with short
+    pauses is over in a second, which a busy machine may take for the markers of one transaction."""
+    deadline = time.monotonic() + RETRY_S
+    yield
+    while time.monotonic() < deadline:
+        pause(pause_s)
+        yield
 
 
 class Connection:
@@ -84,11 +96,10 @@ class RawProducer:
     pause_s: float = PAUSE_S
 
     def _retry(self, attempt) -> str:
-        for _ in range(RETRIES):
+        for _ in attempts(self.pause_s):
             error = attempt()
             if error not in RETRIABLE or not self.retries:
-                return error
-            pause(self.pause_s)
+                break
         return error
 
     def find_coordinator(self, key: str | None = None, key_type: int = 1) -> str:
@@ -256,12 +267,11 @@ def fetch_offsets(
         groups=[cls.OffsetFetchRequestGroup(group_id=group, topics=None)],
         require_stable=require_stable,
     )
-    for _ in range(RETRIES):
+    for _ in attempts():
         answer = connection.ask(request, 8).groups[0]
         error = error_name(answer.error_code)
         if error not in RETRIABLE:
             break
-        pause()
     offsets = {}
     for topic in answer.topics:
         for place in topic.partitions:

@@ -27,13 +27,13 @@ LOG_PARTITIONS = 4
 @dataclass(frozen=True)
 class Preset:
     """One transactional id. `age_ms` is how long its transaction runs; `partitions` are its own,
-    of an ongoing transaction."""
+    of an ongoing transaction. Its time is not to be over before its test comes."""
 
     transactional_id: str
     epoch: int
     state: TransactionState = TransactionState.EMPTY
     partitions: tuple[tuple[str, int], ...] = ()
-    timeout_ms: int = 60_000
+    timeout_ms: int = 600_000
     age_ms: int = 0
     client_version: int = 2
 

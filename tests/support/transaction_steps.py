@@ -12,8 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from support.probe import pause
-from support.raw import RETRIES, Connection, RawProducer, fetch_offsets, message_class
+from support.raw import Connection, RawProducer, attempts, fetch_offsets, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import decode_marker, decode_records, parse_header
@@ -243,10 +242,9 @@ class Side:
 
     def _settle(self) -> None:
         """Wait for the markers: their time is no rule."""
-        for _ in range(RETRIES):
+        for _ in attempts(PAUSE_S):
             if self._describe().transaction_state not in PREPARED:
                 return
-            pause(PAUSE_S)
         raise AssertionError(f"{self.transactional_id} does not settle")
 
     def _described(self) -> tuple:
