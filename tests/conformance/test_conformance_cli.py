@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.java_tools import DUMP_LOG
-from support.probe import wait_until
+from support.probe import wait_for, wait_until
 from support.raw import Connection, RawProducer
 from support.raw_admin import (
     BROKER,
@@ -254,16 +254,20 @@ def unverified(broker) -> Iterator[None]:
     """Switches the check off that makes hanging transactions impossible (KIP-890)."""
     (option,) = VERIFICATION_OFF
     with Connection(broker.port) as connection:
-        change_configs(connection, (BROKER, "", [(option, SET, "false")]))
         node = str(node_id(connection))
 
-        def is_off() -> bool:
-            _, found = describe_configs(connection, BROKER, node, [option])
-            return found[option].value == "false"
+        def change(*words: int | str | None) -> None:
+            assert change_configs(connection, (BROKER, "", [(option, *words)])) == ["NONE"]
 
-        wait_until(is_off, "the broker to obey")
+        def value() -> str:
+            _, found = describe_configs(connection, BROKER, node, [option])
+            return found[option].value
+
+        change(SET, "false")
+        wait_for(value, "false")
         yield
-        change_configs(connection, (BROKER, "", [(option, DELETE, None)]))
+        change(DELETE, None)
+        wait_for(value, "true")
 
 
 @pytest.mark.usefixtures("unverified")

@@ -18,6 +18,8 @@ from support.java_tools import (
 )
 from support.librdkafka import produce_values
 from support.probe import wait_for, wait_until
+from support.raw import Connection
+from support.raw_admin import wait_until_served
 
 pytestmark = pytest.mark.kafka
 
@@ -26,6 +28,21 @@ pytestmark = pytest.mark.kafka
 def topics(java, broker):
     """Runs kafka-topics on the broker."""
     return lambda *words: java.run(TOPICS, "--bootstrap-server", broker.bootstrap_servers, *words)
+
+
+@pytest.fixture
+def create(topics, broker):
+    """Creates a topic with kafka-topics, and waits until the broker, too, has it: the tool's next
+    client asks the broker, which hears of a topic a moment after the tool does."""
+
+    def run(topic: str, *words: str, partitions: int = 1) -> Done:
+        done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
+        assert done.code == 0, done
+        with Connection(broker.port) as connection:
+            wait_until_served(connection, topic, partitions)
+        return done
+
+    return run
 
 
 @pytest.fixture
@@ -48,10 +65,10 @@ def broker_id(java, broker) -> str:
     return row["ID"]
 
 
-def test_kafka_topics_creates_lists_and_describes(topics, unique):
+def test_kafka_topics_creates_lists_and_describes(topics, create, unique):
     topic = unique("made")
-    done = topics("--create", "--topic", topic, "--partitions", "3", "--config", "segment.ms=60000")
-    assert (done.code, done.lines) == (0, [f"Created topic {topic}."])
+    done = create(topic, "--config", "segment.ms=60000", partitions=3)
+    assert done.lines == [f"Created topic {topic}."]
     assert topic in topics("--list").lines
     header, *partitions = topics("--describe", "--topic", topic).lines
     fields = dict(re.findall(r"(\w+): ?(\S*)", header))
@@ -68,9 +85,11 @@ def test_kafka_topics_creates_lists_and_describes(topics, unique):
         assert topics("--describe", "--topic", topic, problem).lines == []
 
 
-def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(topics, unique):
+def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(
+    topics, create, unique
+):
     topic = unique("twice")
-    assert topics("--create", "--topic", topic).code == 0
+    create(topic)
     again = topics("--create", "--topic", topic)
     assert (again.code, again.errors) == (1, {"TopicExists"})
     assert f"Topic '{topic}' already exists." in again.out
@@ -98,9 +117,9 @@ def test_kafka_topics_refuses_an_illegal_name(topics):
     assert (done.code, done.errors) == (1, {"InvalidTopic"})
 
 
-def test_kafka_topics_adds_partitions_and_never_removes_any(topics, unique):
+def test_kafka_topics_adds_partitions_and_never_removes_any(topics, create, unique):
     topic = unique("grows")
-    topics("--create", "--topic", topic, "--partitions", "2")
+    create(topic, partitions=2)
     assert topics("--alter", "--topic", topic, "--partitions", "5").code == 0
     wait_until(
         lambda: "PartitionCount: 5" in topics("--describe", "--topic", topic).out, "5 partitions"
@@ -113,9 +132,9 @@ def test_kafka_topics_adds_partitions_and_never_removes_any(topics, unique):
     assert topics("--alter", "--topic", absent, "--partitions", "5", "--if-exists").code == 0
 
 
-def test_kafka_topics_deletes(topics, unique):
+def test_kafka_topics_deletes(topics, create, unique):
     topic = unique("goes")
-    topics("--create", "--topic", topic)
+    create(topic)
     assert topics("--delete", "--topic", topic).code == 0
     wait_until(lambda: topic not in topics("--list").lines, "the topic to be gone")
     again = topics("--delete", "--topic", topic)
@@ -124,9 +143,9 @@ def test_kafka_topics_deletes(topics, unique):
     assert topics("--delete", "--topic", topic, "--if-exists").code == 0
 
 
-def test_kafka_configs_sets_and_deletes_topic_configs(topics, configs, unique):
+def test_kafka_configs_sets_and_deletes_topic_configs(create, configs, unique):
     topic = unique("set")
-    topics("--create", "--topic", topic, "--config", "segment.ms=60000")
+    create(topic, "--config", "segment.ms=60000")
     entity = ("--entity-type", "topics", "--entity-name", topic)
     add = "retention.ms=1000,cleanup.policy=[compact,delete]"
     assert configs("--alter", *entity, "--add-config", add).code == 0
@@ -146,9 +165,9 @@ def test_kafka_configs_sets_and_deletes_topic_configs(topics, configs, unique):
     assert every["segment.ms"] == "60000"
 
 
-def test_kafka_configs_says_where_a_value_comes_from(java, broker, topics, configs, unique):
+def test_kafka_configs_says_where_a_value_comes_from(create, configs, unique):
     topic = unique("sources")
-    topics("--create", "--topic", topic, "--config", "cleanup.policy=compact")
+    create(topic, "--config", "cleanup.policy=compact")
     described = configs("--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
     values = dict(re.findall(r"^  ([\w.]+)=.* synonyms=(\{.*\})$", described.out, re.MULTILINE))
     defaults = "DEFAULT_CONFIG:log.cleanup.policy=delete"
@@ -187,10 +206,10 @@ def test_kafka_configs_changes_an_option_of_the_running_broker_and_takes_it_back
     ],
 )
 def test_kafka_configs_refuses_bad_values_and_changes_nothing(
-    topics, configs, unique, setting, error
+    create, configs, unique, setting, error
 ):
     topic = unique("kept")
-    topics("--create", "--topic", topic)
+    create(topic)
     entity = ("--entity-type", "topics", "--entity-name", topic)
     before = configs("--describe", *entity).out
     done = configs("--alter", *entity, "--add-config", f"segment.ms=70000,{setting}")
@@ -204,9 +223,9 @@ def test_kafka_configs_of_an_unknown_topic_are_refused(configs, unique):
     assert (done.code, done.errors) == (1, {"UnknownTopicOrPartition"})
 
 
-def test_a_changed_topic_config_holds_for_the_next_record(java, broker, topics, configs, unique):
+def test_a_changed_topic_config_holds_for_the_next_record(java, broker, create, configs, unique):
     topic = unique("limits")
-    topics("--create", "--topic", topic)
+    create(topic)
     send = (CONSOLE_PRODUCER, "--bootstrap-server", broker.bootstrap_servers, "--topic", topic)
     assert java.ok(*send, stdin="x" * 400 + "\n").errors == set()
     entity = ("--entity-type", "topics", "--entity-name", topic)
@@ -230,9 +249,9 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
     assert values["transactional.id.expiration.ms"] == "604800000"
 
 
-def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, topics, unique):
+def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, unique):
     topic = unique("sized")
-    topics("--create", "--topic", topic, "--partitions", "2")
+    create(topic, partitions=2)
     where = ("--bootstrap-server", broker.bootstrap_servers)
 
     def sizes() -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 
@@ -70,19 +69,13 @@ def hanging(java: JavaHost, broker, broker_id, topic, unique) -> HangingTransact
     # With KIP-890's check no batch gets into a log without its coordinator's knowledge.
     java.ok(CONFIGS, *where, "--add-config", f"{VERIFICATION}=false")
 
-    def planted() -> bool:
-        with contextlib.suppress(AssertionError):
-            made.append(plant_hanging_transaction(broker.port, topic, 0, unique("hanging")))
-        return bool(made)
-
-    made: list[HangingTransaction] = []
     try:
-        wait_until(planted, "the check to be off")
+        planted = plant_hanging_transaction(broker.port, topic, 0, unique("hanging"))
     finally:
         java.ok(CONFIGS, *where, "--delete-config", VERIFICATION)
-    assert made[0].start_offset == 1
+    assert planted.start_offset == 1
     produce_values(broker.bootstrap_servers, topic, ["after"])
-    return made[0]
+    return planted
 
 
 def readable(broker, topic: str) -> list[str]:

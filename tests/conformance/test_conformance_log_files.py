@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
+from support.librdkafka import create_topic
 from support.log_build import NOW_MS, LogOnDisk, build_batch
+from support.prepared import wait_until_marked
 
 from broker_sim.core.effects import WriteFile
 from broker_sim.core.log import LogConfig, PartitionLog, Trust, files
@@ -27,9 +28,7 @@ def kafka(tmp_path) -> Iterator[ApacheKafka]:
     """Apache Kafka with an empty topic that keeps everything."""
     check_available("apache_kafka")
     with ApacheKafka(tmp_path / "kafka") as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        topic = NewTopic(TOPIC, 1, 1, config={"retention.ms": "-1"})
-        admin.create_topics([topic])[TOPIC].result(30)
+        create_topic(running.bootstrap_servers, TOPIC, config={"retention.ms": "-1"})
         yield running
 
 
@@ -50,6 +49,7 @@ def consume(kafka: ApacheKafka, isolation: str) -> list[tuple[int, str]]:
         message = consumer.poll(30)
         assert message is not None, "neither a record nor the end within 30 s"
         if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             break
         found.append((message.offset(), message.value().decode()))
     consumer.close()
@@ -140,6 +140,7 @@ def test_our_log_loads_what_apache_kafka_wrote(kafka, clean):
     late.begin_transaction()
     late.produce(TOPIC, "open", partition=0)
     late.flush(30)
+    wait_until_marked(kafka.bootstrap_servers)
     uncommitted, committed = consume(kafka, "read_uncommitted"), consume(kafka, "read_committed")
     if clean:
         kafka.stop()

@@ -34,6 +34,7 @@ class Worker:
         self.share: list[int] = []
         self.records: list[tuple[int, int]] = []
         self.said: list[str] = []
+        self.errors: list[str] = []
         self._process = subprocess.Popen(
             [sys.executable, group_worker.__file__, client, bootstrap, group, topic],
             stdout=subprocess.PIPE,
@@ -66,7 +67,7 @@ class Worker:
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        self.said.extend(self._process.stderr)
+        self.errors.extend(self._process.stderr)
 
     @property
     def is_alive(self) -> bool:
@@ -103,7 +104,7 @@ class Group:
         worker.end(how)
         self.gone.append(worker)
         if how is signal.SIGTERM:
-            assert worker.said[-1] == "left", worker.said
+            assert worker.said[-1:] == ["left"], (worker.said, worker.errors)
 
     def produce(self, count: int) -> None:
         """So many records, over all partitions in turn."""
@@ -117,7 +118,7 @@ class Group:
 
         def shared() -> bool:
             for each in self.members:
-                assert each.is_alive, (each.client, each.said)
+                assert each.is_alive, (each.client, each.said, each.errors)
             shares = [each.share for each in self.members]
             whole = sorted(number for share in shares for number in share)
             return whole == list(range(PARTITIONS)) and all(shares)

@@ -152,7 +152,6 @@ def test_what_was_sent_without_acks_before_the_producer_left_is_appended(place, 
     wait_for(
         lambda: [each.value for each in read_topic(bootstrap, topic)],
         [str(number).encode() for number in range(300)],
-        timeout_s=10,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pytest
 from support.hanging import active_producers, list_transactions
 from support.librdkafka import create_topic, read_topic, values_of
+from support.prepared import PREPARED
 from support.probe import wait_for
 from support.raw import Connection, RawProducer
 
@@ -56,13 +57,8 @@ def begin(producer: RawProducer, topic: str, partition: int, version: int) -> No
 
 def settle(producer: RawProducer) -> None:
     """Wait for the markers of the end before: EndTxn is answered without them."""
-    connection, name = producer.connection, producer.transactional_id
-
-    def states() -> set[str]:
-        _, listed = list_transactions(connection)
-        return {state for each, state in listed if each == name}
-
-    wait_for(lambda: bool(states() & {"PrepareCommit", "PrepareAbort"}), False)
+    filters = {"state_filters": [*PREPARED], "producer_id_filters": [producer.producer_id]}
+    wait_for(lambda: list_transactions(producer.connection, **filters), ("NONE", []))
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -91,7 +87,8 @@ def test_a_produce_that_comes_after_a_timeout_is_told_of_its_epoch(place, commit
     """B7, KAFKA-19690: recoverable INVALID_PRODUCER_EPOCH, not fatal INVALID_TXN_STATE."""
     connection, topic, make = place
     producer = make()
-    assert producer.init(timeout_ms=400) == "NONE"
+    # Long enough for the first record to be in the log before.
+    assert producer.init(timeout_ms=1000) == "NONE"
     assert producer.produce(topic, 0, "first", version=V2) == "NONE"
     name = producer.transactional_id
 

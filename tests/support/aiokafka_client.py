@@ -14,8 +14,8 @@ from support.librdkafka import Seen
 from support.prepared import wait_until_marked
 from support.probe import PAUSE_S, NotReady
 
-TIMEOUT_S = 30.0
-TEST_TIMEOUT_S = 120.0
+TIMEOUT_S = 60.0
+TEST_TIMEOUT_S = 240.0
 T = TypeVar("T")
 
 

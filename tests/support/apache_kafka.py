@@ -29,6 +29,7 @@ DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAVEN_TIMEOUT_S = 600
 START_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -263,7 +264,7 @@ class ApacheKafka:
         self.start()
 
     def stop(self) -> None:
-        """A clean stop; SIGKILL if that takes more than 30 s."""
+        """A clean stop; SIGKILL if that takes more than STOP_TIMEOUT_S."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -272,7 +273,7 @@ class ApacheKafka:
             return
         process.send_signal(how)
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from support.probe import wait_for
 from support.raw import Connection, RawProducer, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -29,12 +30,15 @@ class HangingTransaction:
 def plant_hanging_transaction(
     port: int, topic: str, partition: int, transactional_id: str
 ) -> HangingTransaction:
-    """Leave one behind on a partition of a broker with VERIFICATION_OFF."""
+    """Leave one behind on a partition of a broker with VERIFICATION_OFF.
+
+    One that switches the check off while it runs describes it as off before it leaves it out.
+    """
     with Connection(port) as connection:
         producer = RawProducer(connection, transactional_id)
         assert producer.find_coordinator() == "NONE"
         assert producer.init() == "NONE"
-        assert producer.produce(topic, partition, "hangs", version=11) == "NONE"
+        wait_for(lambda: producer.produce(topic, partition, "hangs", version=11), "NONE")
         return HangingTransaction(transactional_id, *producer.identity, producer.last_offset)
 
 

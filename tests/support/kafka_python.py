@@ -9,7 +9,10 @@ from support.librdkafka import Seen
 from support.prepared import wait_until_marked
 from support.probe import wait_until
 
-TIMEOUT_MS = 30_000
+# A client is back soon after its broker is: by default it may wait half a minute more.
+SETTINGS = {"reconnect_backoff_max_ms": 500}
+TRANSACTION_TIMEOUT_MS = 600_000
+"""No transaction of a test is over before the test ends it, unless that is what it is about."""
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1) -> str:
@@ -25,7 +28,11 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1) -> str:
 
 def transactional(bootstrap: str, transactional_id: str, **settings) -> KafkaProducer:
     """A transactional producer that has called `init_transactions`."""
-    made = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **settings)
+    made = KafkaProducer(
+        bootstrap_servers=bootstrap,
+        transactional_id=transactional_id,
+        **({"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS} | SETTINGS | settings),
+    )
     made.init_transactions()
     return made
 
@@ -38,7 +45,7 @@ def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> Kaf
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        **settings,
+        **(SETTINGS | settings),
     )
 
 

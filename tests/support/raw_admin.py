@@ -53,7 +53,7 @@ def create_topics(
 ) -> dict[str, Any]:
     """CreateTopics: the results by name."""
     request = message_class(ApiKey.CREATE_TOPICS)(
-        topics=[*topics], timeout_ms=10_000, validate_only=validate_only
+        topics=[*topics], timeout_ms=30_000, validate_only=validate_only
     )
     return {each.name: each for each in connection.ask(request, version).topics}
 
@@ -102,6 +102,20 @@ def wait_until_gone(connection: Connection, name: str) -> None:
     wait_for(told, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
+def end_offset(
+    connection: Connection, name: str, partition: int = 0, *, stable: bool = True
+) -> int:
+    """The last stable offset, or the high watermark."""
+    cls = message_class(ApiKey.LIST_OFFSETS)
+    topic = cls.ListOffsetsTopic
+    place = topic.ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=-1, timestamp=-1
+    )
+    topics = [topic(name=name, partitions=[place])]
+    request = cls(replica_id=-1, isolation_level=int(stable), topics=topics)
+    return connection.ask(request, 7).topics[0].partitions[0].offset
+
+
 def leaders(connection: Connection, name: str) -> int:
     """How many partitions of the topic have a leader, as far as the broker knows."""
     cls = message_class(ApiKey.METADATA)
@@ -118,7 +132,7 @@ def delete_topics(
     request = cls(
         topics=[cls.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics],
         topic_names=[name for name, _ in topics],
-        timeout_ms=10_000,
+        timeout_ms=30_000,
     )
     answer = connection.ask(request, version).responses
     found = [(each.name, each.topic_id or ZERO_ID, error_name(each.error_code)) for each in answer]
@@ -147,7 +161,7 @@ def create_partitions(
             )
             for name, count, assignments in topics
         ],
-        timeout_ms=10_000,
+        timeout_ms=30_000,
         validate_only=validate_only,
     )
     answer = connection.ask(request, 3).results

@@ -59,6 +59,8 @@ public final class AdminCalls {
             CreateTopicsResult created = admin.createTopics(List.of(wanted));
             created.all().get();
             Uuid id = created.topicId(topic).get();
+            // The broker hears of a new topic a moment after the controller's answer.
+            Clients.await("the topic's partitions", () -> count(admin, topic) == 5);
             TopicDescription byName =
                 admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
             TopicDescription byId = admin.describeTopics(TopicCollection.ofTopicIds(List.of(id)))

@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** How our programs make Kafka's clients, and what they tell of what these did. */
 final class Clients {
-    static final Duration TIMEOUT = Duration.ofSeconds(30);
+    static final Duration TIMEOUT = Duration.ofSeconds(60);
     static final Duration SHORT = Duration.ofMillis(50);
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -101,12 +101,12 @@ final class Clients {
         }
     }
 
-    /** Return when the condition holds; an error naming `what` after 30 s. */
+    /** Return when the condition holds; an error naming `what` after 60 s. */
     static void await(String what, BooleanSupplier condition) throws InterruptedException {
         long end = System.nanoTime() + TIMEOUT.toNanos();
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {
-                throw new IllegalStateException("waited 30 s for " + what);
+                throw new IllegalStateException("waited 60 s for " + what);
             }
             Thread.sleep(20);
         }

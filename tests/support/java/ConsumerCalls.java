@@ -208,7 +208,7 @@ public final class ConsumerCalls {
     static Map<String, Object> thrownOut(String[] words) throws Exception {
         TopicPartition place = new TopicPartition(words[1], 0);
         try (KafkaConsumer<String, String> slow = Clients.consumer(
-                words[0], words[2], "max.poll.interval.ms", 700)) {
+                words[0], words[2], "max.poll.interval.ms", 1500)) {
             slow.subscribe(List.of(words[1]));
             Clients.await("the assignment", () -> {
                 slow.poll(Clients.SHORT);

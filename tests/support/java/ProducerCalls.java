@@ -1,6 +1,7 @@
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Future;
 
 import org.apache.kafka.clients.admin.Admin;
@@ -16,6 +17,9 @@ import org.apache.kafka.common.TopicPartition;
 
 /** What a transactional Java producer sees when it is fenced, too late, or in error, as JSON. */
 public final class ProducerCalls {
+    private static final Set<TransactionState> PREPARED =
+        Set.of(TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT);
+
     private ProducerCalls() {
     }
 
@@ -31,7 +35,11 @@ public final class ProducerCalls {
         }
     }
 
-    private static List<String> committed(String[] words) {
+    /** What read_committed sees once the markers are there: a commit is answered before. */
+    private static List<String> committed(String[] words) throws Exception {
+        try (Admin admin = Clients.admin(words[0])) {
+            Clients.await("the markers", () -> !PREPARED.contains(describe(admin, words[2]).state()));
+        }
         return Clients.readAll(words[0], new TopicPartition(words[1], 0), "read_committed");
     }
 
@@ -72,10 +80,10 @@ public final class ProducerCalls {
         String id = words[2];
         try (Admin admin = Clients.admin(words[0]);
                 KafkaProducer<String, String> slow = Clients.transactional(
-                    words[0], id, "transaction.timeout.ms", 500)) {
+                    words[0], id, "transaction.timeout.ms", 1000)) {
+            int epoch = describe(admin, id).producerEpoch();
             slow.beginTransaction();
             Clients.send(slow, words[1], 0, "slow");
-            int epoch = describe(admin, id).producerEpoch();
             Clients.await("the coordinator's abort",
                 () -> describe(admin, id).state() == TransactionState.COMPLETE_ABORT);
             int after = describe(admin, id).producerEpoch();
@@ -96,7 +104,7 @@ public final class ProducerCalls {
         String id = words[2];
         try (Admin admin = Clients.admin(words[0]);
                 KafkaProducer<String, String> slow = Clients.transactional(
-                    words[0], id, "transaction.timeout.ms", 500)) {
+                    words[0], id, "transaction.timeout.ms", 1000)) {
             slow.beginTransaction();
             Clients.send(slow, words[1], 0, "slow");
             Clients.await("the coordinator's abort",
@@ -228,15 +236,18 @@ public final class ProducerCalls {
                 seen.put("acks " + acks, Clients.send(writer, words[1], 0, acks));
             }
         }
+        try (KafkaProducer<String, String> impatient = Clients.producer(
+                words[0], "max.block.ms", 700)) {
+            seen.put("unknown partition", Clients.error(() ->
+                Clients.send(impatient, words[1], 9, "v")));
+        }
         try (KafkaProducer<String, String> writer = Clients.producer(
-                words[0], "max.request.size", 4_000_000, "max.block.ms", 700)) {
+                words[0], "max.request.size", 4_000_000)) {
             seen.put("too large", Clients.error(() ->
                 Clients.send(writer, words[1], 0, "x".repeat(2_000_000))));
             long tomorrow = System.currentTimeMillis() + Duration.ofDays(1).toMillis();
             seen.put("from tomorrow", Clients.error(() -> writer.send(
                 new ProducerRecord<>(words[1], 0, tomorrow, "k", "v")).get()));
-            seen.put("unknown partition", Clients.error(() ->
-                Clients.send(writer, words[1], 9, "v")));
             seen.put("illegal topic", Clients.error(() -> Clients.send(writer, "a/b", 0, "v")));
             seen.put("goes on", Clients.send(writer, words[1], 0, "v"));
         }
