@@ -89,7 +89,7 @@ def test_two_queries_that_share_a_transactional_id_by_mistake_fence_and_double_n
     rows = pipe.stream().select("key", "value")
     first = pipe.write(rows, **shared).trigger(processingTime="200 milliseconds").start()
     try:
-        wait_until(lambda: len(pipe.output_values()) == 10, "the first query", timeout_s=90)
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first query", timeout_s=120)
         elsewhere = {"checkpointLocation": tmp_path / "second", "kafka.group.id": None, **shared}
         only_odd = rows.where("cast(value as string) in ('1', '3')")
         finish(pipe.write(only_odd, **elsewhere).trigger(availableNow=True).start())

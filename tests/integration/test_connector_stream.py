@@ -73,12 +73,12 @@ def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
     rows = pipe.stream(failOnDataLoss="true").select("key", "value")
     query = pipe.write(rows).trigger(processingTime="200 milliseconds").start()
     try:
-        wait_until(lambda: len(pipe.output_values()) == 10, "the first records", timeout_s=60)
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first records", timeout_s=120)
         admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
         futures = admin.create_partitions([NewPartitions(pipe.input, 5)])
         futures[pipe.input].result(30)
         pipe.feed(range(10, 15), partition=4)
-        wait_until(lambda: len(pipe.output_values()) == 15, "the new partition", timeout_s=60)
+        wait_until(lambda: len(pipe.output_values()) == 15, "the new partition", timeout_s=120)
     finally:
         query.stop()
     assert pipe.output_values() == texts(range(15))

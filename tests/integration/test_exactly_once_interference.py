@@ -10,7 +10,7 @@ import shutil
 import pytest
 from support.audit import check_audit
 from support.probe import wait_until
-from support.spark_copy import CopyQuery
+from support.spark_copy import RUN_SECONDS_MAX, CopyQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -121,7 +121,7 @@ def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
     failpoint = f"{step}:hook:{hook}@1"
     job = query.start(failpoint)
     try:
-        wait_until(hook.with_suffix(".reached").exists, "the hook", timeout_s=120)
+        wait_until(hook.with_suffix(".reached").exists, "the hook", timeout_s=RUN_SECONDS_MAX)
         broker.restart()
         hook.with_suffix(".go").touch()
         job.wait()

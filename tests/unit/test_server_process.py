@@ -147,7 +147,7 @@ def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path):
     assert broker.stdout.readline().startswith("READY bootstrap.servers=127.0.0.1:")
     os.kill(wanted.pid, signal.SIGKILL)
     wanted.communicate()
-    assert broker.wait(20) == 0
+    assert broker.wait(60) == 0
     broker.stdout.close()
 
 
