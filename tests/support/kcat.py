@@ -19,7 +19,7 @@ from support.apache_kafka import Unavailable
 
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "kcat"
 FETCH_TIMEOUT_S = 300
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 120
 DEPENDS = ("--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks")
 DEPENDS += ("--no-replaces", "--no-enhances")
 
@@ -35,7 +35,7 @@ class Kcat:
         self, bootstrap: str, *arguments: str, stdin: str = "", check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end against a broker. AssertionError with its words when it fails."""
-        command = [self.program, "-b", bootstrap, "-m", "30", *arguments]
+        command = [self.program, "-b", bootstrap, "-m", "60", *arguments]
         done = subprocess.run(
             command,
             check=False,

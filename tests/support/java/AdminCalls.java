@@ -233,7 +233,8 @@ public final class AdminCalls {
                 }
             }).equals("none"));
             seen.put("unknown partition", Clients.error(() ->
-                offset(admin, new TopicPartition(words[1] + "-absent", 0), OffsetSpec.latest(), false)));
+                // What is unknown is asked for until the time is over.
+                offset(admin, new TopicPartition(words[1] + "-absent", 0), OffsetSpec.latest(), false, 3000)));
             return seen;
         }
     }
@@ -241,9 +242,15 @@ public final class AdminCalls {
     private static long offset(
         Admin admin, TopicPartition place, OffsetSpec spec, boolean committed
     ) throws Exception {
+        return offset(admin, place, spec, committed, (int) Clients.TIMEOUT.toMillis());
+    }
+
+    private static long offset(
+        Admin admin, TopicPartition place, OffsetSpec spec, boolean committed, int timeoutMs
+    ) throws Exception {
         ListOffsetsOptions options = new ListOffsetsOptions(committed
             ? IsolationLevel.READ_COMMITTED : IsolationLevel.READ_UNCOMMITTED);
-        options.timeoutMs(3000);
+        options.timeoutMs(timeoutMs);
         return admin.listOffsets(Map.of(place, spec), options).partitionResult(place).get().offset();
     }
 
