@@ -1,4 +1,4 @@
-"""Whole batches that follow one another: what recovery takes for the log.
+"""Batches that follow one another: what recovery takes for the log, and a read for its answer.
 
 Base offset and leader epoch of a batch lie outside its CRC, because the leader sets them. So they
 are compared with the neighbours: offsets follow without a gap, where nothing was compacted, and
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from broker_sim.core.effects import Storage
 from broker_sim.core.log.scan import scan_batches
 from txnlog_spark.wire.records import NO_LEADER_EPOCH, BatchHeader, CorruptBatch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +37,46 @@ def whole_batches(
     storage: Storage, path: str, start: int, end: int, rules: BatchRules
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """Batches of the file in [start, end). Raises CorruptBatch at the first that breaks a rule."""
-    waiting: tuple[BatchHeader, bytes] | None = None
-    wanted, leader_epoch, is_doubtful = rules.next_offset, rules.leader_epoch_min, False
+    return followed(_judged(storage, path, start, end, rules))
+
+
+def followed(judged: Iterator[tuple[T, str | None, bool]]) -> Iterator[T]:
+    """Each batch once the next one is seen to follow it, or there is none.
+
+    `judged` gives a batch, what about it cannot be (None: all can), and whether it is doubtful:
+    when the next one does not follow it, then as likely this one is wrong, and it is not given.
+    Raises CorruptBatch for the first that cannot be, after those before it; so too when `judged`
+    raises it.
+    """
+    waiting: T | None = None
+    was_doubtful = False
     try:
-        for header, position, batch in scan_batches(storage, path, start, end):
-            fault = _fault(header, wanted, leader_epoch, rules)
+        for batch, fault, is_doubtful in judged:
             if fault is not None:
-                waiting = None if is_doubtful else waiting
-                raise CorruptBatch(f"{path}: the batch at position {position} has {fault}")
+                waiting = None if was_doubtful else waiting
+                raise CorruptBatch(fault)
             if waiting is not None:
                 yield waiting
-            is_doubtful = header.base_offset > wanted or header.leader_epoch > leader_epoch
-            waiting, wanted = (header, batch), header.next_offset
-            leader_epoch = max(leader_epoch, header.leader_epoch)
+            waiting, was_doubtful = batch, is_doubtful
     except CorruptBatch:
         if waiting is not None:
             yield waiting
         raise
     if waiting is not None:
         yield waiting
+
+
+def _judged(
+    storage: Storage, path: str, start: int, end: int, rules: BatchRules
+) -> Iterator[tuple[tuple[BatchHeader, bytes], str | None, bool]]:
+    wanted, leader_epoch = rules.next_offset, rules.leader_epoch_min
+    for header, position, batch in scan_batches(storage, path, start, end):
+        fault = _fault(header, wanted, leader_epoch, rules)
+        if fault is not None:
+            fault = f"{path}: the batch at position {position} has {fault}"
+        is_doubtful = header.base_offset > wanted or header.leader_epoch > leader_epoch
+        yield (header, batch), fault, is_doubtful
+        wanted, leader_epoch = header.next_offset, max(leader_epoch, header.leader_epoch)
 
 
 def _fault(header: BatchHeader, wanted: int, leader_epoch: int, rules: BatchRules) -> str | None:

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from broker_sim.core.effects import Append, Effects, Storage, Truncate
+from broker_sim.core.log.continuity import followed
 from broker_sim.core.log.indexes import (
     CorruptIndex,
     IndexBytes,
@@ -362,30 +363,24 @@ class Segment:
         """Headers of the sparse part from `start` on, whose offsets rise. Raises CorruptBatch.
 
         Base offsets lie outside the CRC: one that was changed on disk shows by the batch behind it
-        or before it. So a batch with a gap before it is given only when the next one follows it.
-        What led to `start` has looked at the batch there.
+        or before it.
         """
         if storage is None:
             raise CorruptBatch(f"{self.path()} cannot be read here")
-        waiting: tuple[BatchHeader, int] | None = None
-        wanted, is_doubtful = self.base_offset, False
-        try:
-            for header, position in scan_headers(storage, self.path(), start, self._dense_start):
-                if header.base_offset < wanted or header.last_offset >= self._dense_start_offset:
-                    waiting = None if is_doubtful else waiting
-                    raise CorruptBatch(
-                        f"{self.path()}: the batch at position {position} has offsets from "
-                        f"{header.base_offset} to {header.last_offset}, outside of "
-                        f"[{wanted}, {self._dense_start_offset})"
-                    )
-                if waiting is not None:
-                    yield waiting
-                is_trusted = waiting is None and start > 0
-                is_doubtful = header.base_offset > wanted and not is_trusted
-                waiting, wanted = (header, position), header.next_offset
-        except CorruptBatch:
-            if waiting is not None:
-                yield waiting
-            raise
-        if waiting is not None:
-            yield waiting
+        return followed(self._judged(start, storage))
+
+    def _judged(
+        self, start: int, storage: Storage
+    ) -> Iterator[tuple[tuple[BatchHeader, int], str | None, bool]]:
+        """As `followed` wants it. What led to `start` has looked at the batch there."""
+        path, wanted, end = self.path(), self.base_offset, self._dense_start_offset
+        for header, position in scan_headers(storage, path, start, self._dense_start):
+            fault = None
+            if header.base_offset < wanted or header.last_offset >= end:
+                fault = (
+                    f"{path}: the batch at position {position} has offsets from "
+                    f"{header.base_offset} to {header.last_offset}, outside of [{wanted}, {end})"
+                )
+            was_led_to = position == start and start > 0
+            yield (header, position), fault, header.base_offset > wanted and not was_led_to
+            wanted = header.next_offset
