@@ -23,6 +23,16 @@ BOTH_BROKERS = [
     pytest.param("apache_kafka", marks=pytest.mark.kafka),
 ]
 
+CHAOS_TIMEOUT_S = 7200
+"""The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long run is not ended by the limit for tests that take seconds."""
+    for item in items:
+        if item.get_closest_marker("chaos") is not None:
+            item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+
 
 @pytest.fixture(scope="session")
 def shared_brokers(tmp_path_factory) -> Iterator[Callable]:

@@ -13,7 +13,7 @@ from support.spark_copy import CopyQuery
 
 from txnlog_spark.protocol.commit import STEPS
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
+pytestmark = pytest.mark.chaos
 
 ONCE_A_RUN = ("S2",)
 """Steps that only the first commit of a run reaches: the recovery, when there is one."""

@@ -13,7 +13,7 @@ from support.audit import check_audit
 from support.probe import pause
 from support.spark_copy import CopyQuery
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
+pytestmark = pytest.mark.chaos
 
 SEED = int(os.environ.get("TXNLOG_CHAOS_SEED", "20261121"))
 ROUNDS = int(os.environ.get("TXNLOG_CHAOS_ROUNDS", "20"))

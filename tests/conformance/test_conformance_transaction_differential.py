@@ -123,7 +123,6 @@ def test_random_requests_are_answered_alike(pair):
 
 @pytest.mark.kafka
 @pytest.mark.chaos
-@pytest.mark.timeout(1200)
 def test_many_random_requests_are_answered_alike(pair):
     version, brokers = pair
     check_alike(brokers, CHAOS_SEEDS[version])

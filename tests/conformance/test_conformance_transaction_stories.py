@@ -237,7 +237,6 @@ def test_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1200)
 def test_ten_thousand_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
     connection, topic, make = place
     rapid_transactions(connection, topic, make, RAPID_CHAOS)

@@ -254,9 +254,7 @@ def once(at: int, fault: OSError | int) -> Fault:
     return lambda number, _call: fault if number == at else None
 
 
-EVERY = pytest.mark.parametrize(
-    "step", [12, pytest.param(1, marks=[pytest.mark.chaos, pytest.mark.timeout(3600)])]
-)
+EVERY = pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.chaos)])
 """Each call fails in `make chaos`, every twelfth, in `make test`."""
 
 

@@ -35,8 +35,7 @@ SIDE_FILES = (
     "partition.metadata",
 )
 SOME, ALL = 24, 10**9
-LONG = [pytest.mark.chaos, pytest.mark.timeout(3600)]
-counts = pytest.mark.parametrize("count", [SOME, pytest.param(ALL, marks=LONG)])
+counts = pytest.mark.parametrize("count", [SOME, pytest.param(ALL, marks=pytest.mark.chaos)])
 ends = pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 
 
@@ -310,7 +309,6 @@ def test_a_start_on_scrambled_files_ends_and_serves_nothing_false(seed, clean):
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(3600)
 @settings(max_examples=3000, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_start_on_scrambled_files_ends_and_serves_nothing_false_for_long(seed, clean):
