@@ -9,7 +9,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
-TESTS_WORLD := tests/integration tests/conformance tests/chaos
+# The long ones early, and beside what computes most of the time what mostly waits.
+TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
+TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py jobs_flights.py)
+TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
+TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 PYTEST_ARGS ?=
 
 .PHONY: help setup java demo test lint bench chaos clean
