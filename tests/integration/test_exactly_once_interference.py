@@ -138,7 +138,7 @@ def test_a_torn_commit_log_is_repaired_or_refused_but_doubles_nothing(query):
     saved = query.folder / "saved"
     shutil.copy(entry, saved)
     checksum = entry.with_name(".1.crc")
-    for torn in (b"", b'v1\n{"nextBatch'):
+    for torn in (b"", b"v1", b'v1\n{"nextBatch'):
         checksum.unlink(missing_ok=True)
         entry.write_bytes(torn)
         query.run()

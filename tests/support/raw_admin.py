@@ -78,13 +78,28 @@ def wait_until_served(connection: Connection, name: str, partitions: int) -> Non
 
 def lookup_error(connection: Connection, name: str, partition: int) -> str:
     """What a client that asks for the partition's first offset is told."""
+    return error_name(_listed(connection, name, partition, timestamp=-2).error_code)
+
+
+def end_offset(
+    connection: Connection, name: str, partition: int = 0, *, stable: bool = True
+) -> int:
+    """The last stable offset, or the high watermark."""
+    return _listed(connection, name, partition, timestamp=-1, isolation=int(stable)).offset
+
+
+def _listed(
+    connection: Connection, name: str, partition: int, *, timestamp: int, isolation: int = 0
+) -> Any:
+    """The answer for one partition of ListOffsets."""
     cls = message_class(ApiKey.LIST_OFFSETS)
     topic = cls.ListOffsetsTopic
     place = topic.ListOffsetsPartition(
-        partition_index=partition, current_leader_epoch=-1, timestamp=-2
+        partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
     )
-    request = cls(replica_id=-1, isolation_level=0, topics=[topic(name=name, partitions=[place])])
-    return error_name(connection.ask(request, 7).topics[0].partitions[0].error_code)
+    topics = [topic(name=name, partitions=[place])]
+    request = cls(replica_id=-1, isolation_level=isolation, topics=topics)
+    return connection.ask(request, 7).topics[0].partitions[0]
 
 
 def wait_until_gone(connection: Connection, name: str) -> None:
@@ -100,20 +115,6 @@ def wait_until_gone(connection: Connection, name: str) -> None:
         return error_name(topic.error_code)
 
     wait_for(told, "UNKNOWN_TOPIC_OR_PARTITION")
-
-
-def end_offset(
-    connection: Connection, name: str, partition: int = 0, *, stable: bool = True
-) -> int:
-    """The last stable offset, or the high watermark."""
-    cls = message_class(ApiKey.LIST_OFFSETS)
-    topic = cls.ListOffsetsTopic
-    place = topic.ListOffsetsPartition(
-        partition_index=partition, current_leader_epoch=-1, timestamp=-1
-    )
-    topics = [topic(name=name, partitions=[place])]
-    request = cls(replica_id=-1, isolation_level=int(stable), topics=topics)
-    return connection.ask(request, 7).topics[0].partitions[0].offset
 
 
 def leaders(connection: Connection, name: str) -> int:
