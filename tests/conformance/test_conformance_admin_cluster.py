@@ -12,11 +12,11 @@ from support.raw_admin import (
     ZERO_ID,
     create_topics,
     delete_topics,
-    end_offset,
     leaders,
     lookup_error,
     make_topic,
     new_topic,
+    stable_end,
     wait_until_served,
 )
 
@@ -250,7 +250,7 @@ def test_a_transaction_completes_though_one_of_its_topics_is_deleted(connection,
     wait_until(lambda: leaders(connection, gone) == 0, "the topic to be gone")
     assert producer.end(commit=True, version=END_VERSION[version]) == "NONE"
     wait_for(lambda: transaction_state(connection, transactional_id), "CompleteCommit")
-    assert end_offset(connection, kept) == 2
+    assert stable_end(connection, kept) == 2
 
 
 FIRST_SEQUENCES = {
@@ -274,7 +274,7 @@ def test_a_topic_made_anew_in_a_transaction_knows_nothing_of_its_producer(
         assert producer.produce(topic, 0, value, sequence=sequence, version=produce) == error
     assert producer.end(commit=True, version=END_VERSION[version]) == "NONE"
     wait_for(lambda: transaction_state(connection, transactional_id), "CompleteCommit")
-    assert end_offset(connection, topic) == 2, "one record and the marker"
+    assert stable_end(connection, topic) == 2, "one record and the marker"
 
 
 def test_a_configuration_of_all_partitions_is_that_of_new_ones(connection, unique):

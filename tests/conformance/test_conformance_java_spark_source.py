@@ -17,14 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from support import spark_source_reader
 from support.apache_kafka import die_with_parent
 from support.availability import available
 from support.librdkafka import TIMEOUT_S, create_topic, transactional
-from support.probe import wait_for
-from support.raw import Connection
-from support.raw_admin import end_offset
+from support.prepared import wait_until_marked
 from support.spark_kafka_jars import spark_kafka_jars
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -101,21 +98,13 @@ def reader() -> Iterator[Reader]:
 def write(broker, topic: str, runs, name: str) -> None:
     """One transaction after another on partition 0; returns when the last marker is there."""
     writer = transactional(broker.bootstrap_servers, name)
-    with Connection(broker.port) as connection:
-        end = end_offset(connection, topic, stable=False)
-        write_runs(writer, topic, runs)
-        end += sum(count + 1 for _, _, count in runs)
-        wait_for(lambda: end_offset(connection, topic, stable=False), end)
-
-
-def write_runs(writer: Producer, topic: str, runs) -> None:
-    """The transactions, whose ends are answered before their markers are written."""
     for value, commits, count in runs:
         writer.begin_transaction()
         for number in range(count):
             writer.produce(topic, f"{value}{number}", partition=0)
         assert writer.flush(TIMEOUT_S) == 0
         (writer.commit_transaction if commits else writer.abort_transaction)(TIMEOUT_S)
+    wait_until_marked(broker.bootstrap_servers)
 
 
 @pytest.fixture
@@ -178,8 +167,7 @@ def test_a_batch_up_to_the_latest_offset_ends_before_an_open_transaction(
     write(broker, gaps, [("behind", True, 1)], unique("behind"))
     assert read(gaps)["rows"] == expected()
     writer.commit_transaction(TIMEOUT_S)
-    with Connection(broker.port) as connection:
-        wait_for(lambda: end_offset(connection, gaps), 25)
+    wait_until_marked(broker.bootstrap_servers)
     rows = read(gaps)["rows"]
     assert rows == [*expected(), [0, 21, "open"], [0, 22, "behind0"]]
 

@@ -81,11 +81,9 @@ def lookup_error(connection: Connection, name: str, partition: int) -> str:
     return error_name(_listed(connection, name, partition, timestamp=-2).error_code)
 
 
-def end_offset(
-    connection: Connection, name: str, partition: int = 0, *, stable: bool = True
-) -> int:
-    """The last stable offset, or the high watermark."""
-    return _listed(connection, name, partition, timestamp=-1, isolation=int(stable)).offset
+def stable_end(connection: Connection, name: str) -> int:
+    """The last stable offset of partition 0."""
+    return _listed(connection, name, 0, timestamp=-1, isolation=1).offset
 
 
 def _listed(
