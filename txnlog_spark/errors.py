@@ -7,12 +7,20 @@
     ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
     │                              ├─ AbortableError   this transaction is lost, the next one may do
     │                              └─ FatalError       asking again cannot help
-    │                                 ├─ ProducerFenced, UnknownTopic, RecordTooLarge
+    │                                 └─ ProducerFenced, UnknownTopic, RecordRefused
+    ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
     ├─ CommitStateUnknown          EndTxn sent and no answer: ask the coordinator, never guess
     ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
-    │                              └─ CommittedOffsetsMoved
-    ├─ DataLoss                    └─ OffsetOutOfRange
-    └─ DeadlineExceeded            how long, doing what, last error
+    │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
+    │                              └─ NoCommittedOffsets
+    ├─ WrongCluster                offsets or a checkpoint of another cluster
+    ├─ StagingFailed               the staging directory cannot be written or read
+    ├─ StagedBatchesInvalid        staged bytes are not what was staged
+    ├─ DataLoss                    ├─ OffsetOutOfRange  └─ CorruptData
+    ├─ DeadlineExceeded            how long, doing what, last error
+    └─ FailpointRaised             tests only
+
+`InvariantViolation` is no TxnLogError: it says that the connector itself is wrong.
 
 Every class carries a stable `condition`, which is part of the message, and every message says what
 happened, the ids involved and what to do. All errors survive pickling between Spark's processes.
@@ -137,6 +145,15 @@ class RecordRefused(FatalError):
     condition = "TXNLOG_RECORD_REFUSED"
 
 
+class TransactionTimedOut(TxnLogError):
+    """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
+
+    Nothing of it is visible. The same batch with the same timeout would end in the same way.
+    """
+
+    condition = "TXNLOG_TRANSACTION_TIMED_OUT"
+
+
 class CommitStateUnknown(TxnLogError):
     """EndTxn(commit) may or may not have been carried out.
 
@@ -180,6 +197,30 @@ class CommittedOffsetsMoved(ProgressError):
     """The group's committed offsets are not where the query started from, or left them."""
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
+
+
+class GroupHasOffsets(ProgressError):
+    """A new query would start elsewhere than its group's committed offsets, and move them."""
+
+    condition = "TXNLOG_PROGRESS.GROUP_HAS_OFFSETS"
+
+
+class NoCommittedOffsets(ProgressError):
+    """startingOffsets=committed, and the group has no committed offset in any partition."""
+
+    condition = "TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS"
+
+
+class WrongCluster(TxnLogError):
+    """Offsets, or a checkpoint, belong to another cluster than the one that is connected to."""
+
+    condition = "TXNLOG_WRONG_CLUSTER"
+
+
+class StagingFailed(TxnLogError):
+    """The staging directory cannot be written, such as a full disk or a missing permission."""
+
+    condition = "TXNLOG_STAGING"
 
 
 class StagedBatchesInvalid(TxnLogError):

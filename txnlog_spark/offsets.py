@@ -4,8 +4,9 @@ One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per par
 Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
 `endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
 own Kafka source writes the same, so a checkpoint can be read whoever wrote it (Spark's `JsonUtils`
-and `KafkaSourceOffset`). Only the first offset of a query that starts from a group's committed
-offsets holds more, beside its topics: a `CommittedStart`, under a key that no topic can have.
+and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds notes, each under
+a key that no topic can have: a `SourceNote` in all of them, naming the cluster that the offsets
+belong to, and a `CommittedStart` in the first of a query that starts from committed offsets.
 Pure: text and mappings in, values out.
 """
 
@@ -23,6 +24,11 @@ LATEST_OFFSET = -1
 
 COMMITTED_START_KEY = "startingOffsets/committed"
 """Beside the topics of an offset JSON; a topic's name has no slash (Kafka's `Topic.validate`)."""
+
+
+SOURCE_NOTE_KEY = "txnlog/source"
+"""Beside the topics of every offset that our source plans."""
+_NOTE_KEYS = frozenset({COMMITTED_START_KEY, SOURCE_NOTE_KEY})
 
 
 class TopicPartition(NamedTuple):
@@ -49,6 +55,13 @@ class CommittedStart(NamedTuple):
     committed: dict[TopicPartition, int]
 
 
+class SourceNote(NamedTuple):
+    """Which log the offsets are positions in, and the reader's `kafka.group.id` (None without)."""
+
+    cluster_id: str
+    group_id: str | None
+
+
 class OffsetFormatError(ValueError):
     """Text or a value that is no offset JSON; the message says where."""
 
@@ -64,7 +77,7 @@ def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
 def from_json_value(value: Any) -> dict[TopicPartition, int]:
     """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong.
 
-    A `CommittedStart` beside the topics is left out: `committed_start_of` gives it.
+    The notes beside the topics are left out: `committed_start_of` and `source_note_of` give them.
     """
     if not isinstance(value, Mapping):
         raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
@@ -99,11 +112,31 @@ def committed_start_of(value: Any) -> CommittedStart | None:
     return CommittedStart(group_id, from_json_value(note.get("committed")))
 
 
+def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, Any]:
+    """The JSON value with `note` as its last part; equal offsets give equal JSON text."""
+    noted: dict[str, Any] = {"cluster.id": note.cluster_id}
+    if note.group_id is not None:
+        noted["group.id"] = note.group_id
+    return {**value, SOURCE_NOTE_KEY: noted}
+
+
+def source_note_of(value: Any) -> SourceNote | None:
+    """The `SourceNote` in a JSON value, None without one. Raises OffsetFormatError."""
+    if not isinstance(value, Mapping) or SOURCE_NOTE_KEY not in value:
+        return None
+    noted = value[SOURCE_NOTE_KEY]
+    cluster_id = noted.get("cluster.id") if isinstance(noted, Mapping) else None
+    group_id = noted.get("group.id") if isinstance(noted, Mapping) else None
+    if not isinstance(cluster_id, str) or not isinstance(group_id, str | None):
+        raise OffsetFormatError(f"{SOURCE_NOTE_KEY}: expected a cluster.id, got {_shown(noted)}")
+    return SourceNote(cluster_id, group_id)
+
+
 def plain_offset(value: Any) -> Any:
-    """The JSON value without its `CommittedStart`; any other value as it is."""
+    """The JSON value without its notes; any other value as it is."""
     if not isinstance(value, Mapping):
         return value
-    return {key: part for key, part in value.items() if key != COMMITTED_START_KEY}
+    return {key: part for key, part in value.items() if key not in _NOTE_KEYS}
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:

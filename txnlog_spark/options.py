@@ -99,8 +99,8 @@ def _json(read: Callable[[str], Any], example: str) -> Callable[[str], Any]:
 
 def _offsets_or(*words: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        word = text.strip().lower()
-        if word in words:
+        word = {each.lower(): each for each in words}.get(text.strip().lower())
+        if word is not None:
             return word
         try:
             return parse_offsets(text)
@@ -133,9 +133,12 @@ OPTIONS: tuple[Option, ...] = (
         "assign", Use.READ, _json(parse_partitions, '{"topic":[0,1]}'), None, "single partitions"
     ),
     Option(
-        "startingOffsets", Use.READ, _offsets_or("earliest", "latest", "committed"), None,
+        "startingOffsets", Use.READ,
+        _offsets_or("earliest", "latest", "committed", "committedOrEarliest", "committedOrLatest"),
+        None,
         "where a new query starts: latest (default of a stream), earliest (of a batch), committed "
-        "(the group's position), or JSON with -2 as earliest and -1 as latest",
+        "(the group's committed offsets, which must exist), committedOrEarliest or "
+        "committedOrLatest (for a first start), or JSON with -2 as earliest and -1 as latest",
     ),
     Option("startingOffsetsByTimestamp", Use.READ, _TIMESTAMPS, None, "ms per partition"),
     Option("startingTimestamp", Use.READ, _integer(0), None, "ms for all partitions"),
@@ -172,7 +175,7 @@ OPTIONS: tuple[Option, ...] = (
         ("transactional.id",),
     ),
     Option(
-        "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, 2**31 - 1), 60_000,
+        "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, 2**31 - 1), 300_000,
         "the broker aborts a transaction that is open for longer",
     ),
     Option(
@@ -185,6 +188,22 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "stagingLocation", Use.WRITE, _text, None,
         "directory that all executors and the driver share; default: inside the checkpoint",
+    ),
+    Option(
+        "overwriteGroupOffsets", Use.WRITE_STREAM, _boolean, False,
+        "let a new query start elsewhere than the group's committed offsets, and overwrite them",
+    ),
+    Option(
+        "txnAppId", Use.WRITE_BATCH, _text, None,
+        "with txnVersion: makes a batch write idempotent, as Delta Lake's options of these names",
+    ),
+    Option(
+        "txnVersion", Use.WRITE_BATCH, _integer(0, 2**62), None,
+        "rises with each write of a txnAppId; at or below the committed one the write is skipped",
+    ),
+    Option(
+        "sourceOffsets", Use.WRITE_BATCH, _json(parse_offsets, '{"topic":{"0":23}}'), None,
+        "next offsets to read, committed for kafka.group.id in the write's transaction",
     ),
     Option(
         "checkpointLocation", Use.WRITE_STREAM, _text, None,
