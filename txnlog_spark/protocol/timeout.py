@@ -10,7 +10,7 @@ in the same way, so it is not tried again.
 from __future__ import annotations
 
 from txnlog_spark.errors import BrokerError, CommitStateUnknown, TransactionTimedOut, TxnLogError
-from txnlog_spark.protocol.admin import fetch_broker_config
+from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import CommitPlan

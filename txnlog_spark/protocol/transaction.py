@@ -38,6 +38,7 @@ from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
 from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
 from txnlog_spark.protocol.retry import (
     EndTxnVerdict,
+    Subject,
     decide,
     decide_end_commit,
     describe_code,
@@ -416,7 +417,7 @@ def _commit_answered(
     if verdict is EndTxnVerdict.COMMITTED:
         return True
     if verdict in (EndTxnVerdict.UNKNOWN, EndTxnVerdict.REFUSED):
-        raise error_of(decide(ApiKey.END_TXN, code), code, doing)
+        raise error_of(decide(ApiKey.END_TXN, code), code, doing, Subject(ApiKey.END_TXN))
     if verdict is EndTxnVerdict.RETRY_UNKNOWN:
         tries.unknown = f"answered {error_name(code)}"
     yield from deadline.backoff(doing, describe_code(code))
