@@ -37,7 +37,7 @@ from txnlog_spark.protocol.retry import (
 )
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_spark.protocol.values import CommitPlan, Partition
+from txnlog_spark.protocol.values import CommitPlan, Partition, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
@@ -55,7 +55,11 @@ _PRODUCE = APIS[ApiKey.PRODUCE].request
 
 @dataclass(slots=True)
 class Produced:
-    """What was acknowledged so far."""
+    """What was acknowledged so far: every batch once, however often it was sent.
+
+    When all is produced, `bytes` and `records` are the sums of the plan's `size_bytes` and
+    `record_count` (`staged_totals`).
+    """
 
     records: int = 0
     bytes: int = 0
@@ -84,16 +88,27 @@ class _Round:
     acknowledged: int = 0
 
 
+def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
+    """What `Produced` has to say when all of `staged` is acknowledged."""
+    totals = Produced()
+    for part in staged:
+        totals.records += part.record_count
+        totals.bytes += part.size_bytes
+        totals.partitions.add((part.topic, part.partition))
+    return totals
+
+
 def produce_staged(
-    session: Session, transaction: Transaction, plan: CommitPlan
-) -> Operation[Produced]:
+    session: Session, transaction: Transaction, plan: CommitPlan, produced: Produced
+) -> Operation[None]:
     """Append all of the plan's staged batches to their partitions' leaders.
 
-    Raises ProducerFenced, AbortableError, RecordRefused, FatalError, StagedBatchesInvalid,
-    UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the operation timeout.
+    `produced` is the caller's, empty, and grows as batches are acknowledged: after an error it says
+    how far this got. Raises ProducerFenced, AbortableError, RecordRefused, FatalError,
+    StagedBatchesInvalid, UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the
+    operation timeout.
     """
     queues = queues_of(plan.staged, transaction)
-    produced = Produced()
     staged_bytes = sum(part.size_bytes for part in plan.staged)
     deadline = session.deadline()
     marks = _Marks(plan.batch_id, staged_bytes)
@@ -116,7 +131,6 @@ def produce_staged(
         if result.errors:
             yield from deadline.backoff("producing the staged batches", result.errors[0])
     yield Reached("S5.last", "after", plan.batch_id)
-    return produced
 
 
 def _leaderless(
