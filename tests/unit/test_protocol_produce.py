@@ -363,3 +363,12 @@ def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
     commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece]),)))
     assert bytes(piece) == GOOD
     assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("sizes", [(len(GOOD),), (len(GOOD),) * 3, (len(GOOD), 7)])
+def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(sizes):
+    cluster = ScriptedCluster(2)
+    part = dataclasses.replace(staged("out", 0, GOOD, GOOD), piece_bytes=sizes)
+    with pytest.raises(StagedBatchesInvalid, match="out-0"):
+        commit(cluster, build_plan(staged=(part,)))
+    assert not cluster.state.committed_values(("out", 0))

@@ -201,29 +201,35 @@ def plan_staged(messages: Sequence[StagedBatches]) -> list[StagedPartition]:
     ]
 
 
-def _reader(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Callable[[], Iterator[bytearray]]:
+def _reader(
+    pieces: list[tuple[StagedBatches, StagedChunk]],
+) -> Callable[[], Iterator[bytes | memoryview]]:
     return partial(_read_pieces, pieces)
 
 
-def _read_pieces(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Iterator[bytearray]:
+def _read_pieces(
+    pieces: list[tuple[StagedBatches, StagedChunk]],
+) -> Iterator[bytes | memoryview]:
     """The chunks' bytes, one at a time, each checked.
 
     No file stays open between two pieces: all partitions of a batch are read side by side, and a
     topic may have more of them than a process may have open files.
     """
     for message, chunk in pieces:
-        if message.path is None:
-            data = bytearray(_inline_part(message, chunk))
-        else:
-            with _open(message.path) as file:
-                file.seek(chunk.position)
-                data = bytearray(file.read(chunk.size_bytes))
-        _check_batches(data, message, chunk)
-        yield data
+        yield _read_piece(message, chunk)
 
 
-def _inline_part(message: StagedBatches, chunk: StagedChunk) -> bytes:
-    return (message.inline or b"")[chunk.position : chunk.position + chunk.size_bytes]
+def _read_piece(message: StagedBatches, chunk: StagedChunk) -> bytes | memoryview:
+    """A function of its own: a generator's variable would hold the piece until the next one."""
+    data: bytes | memoryview
+    if message.path is None:
+        data = memoryview(message.inline or b"")[chunk.position :][: chunk.size_bytes]
+    else:
+        with _open(message.path) as file:
+            file.seek(chunk.position)
+            data = file.read(chunk.size_bytes)
+    _check_batches(data, message, chunk)
+    return data
 
 
 def _open(path: str) -> BinaryIO:
@@ -236,7 +242,7 @@ def _open(path: str) -> BinaryIO:
         ) from error
 
 
-def _check_batches(data: bytearray, message: StagedBatches, chunk: StagedChunk) -> None:
+def _check_batches(data: bytes | memoryview, message: StagedBatches, chunk: StagedChunk) -> None:
     """Raise StagedBatchesInvalid unless `data` is exactly whole batches with right CRCs."""
     end = 0
     try:
