@@ -350,7 +350,7 @@ def _write(
         yield from add_partitions(session, transaction, partitions)
     yield Reached("S4", "after", plan.batch_id)
     yield Reached("S5", "before", plan.batch_id)
-    attempt.produced = yield from produce_staged(session, transaction, plan)
+    yield from produce_staged(session, transaction, plan, attempt.produced)
     yield Reached("S5", "after", plan.batch_id)
     staged_bytes = sum(part.size_bytes for part in plan.staged)
     check(
