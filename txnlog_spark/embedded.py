@@ -1,4 +1,4 @@
-"""The embedded broker: what `format("txnlog")` talks to when no cluster is named.
+"""The embedded broker: what `format("txnlog")` talks to when it is given a path, not a cluster.
 
 `ensure_broker(path)` gives the address of the one broker whose data is under `path`, and starts it
 as a process of its own when none is running: `python -m broker_sim start`. Whoever comes first
@@ -31,9 +31,6 @@ from txnlog_spark.protocol.calls import call_all
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-DEFAULT_PATH = ".txnlog"
-"""Under the working directory, which Spark's workers share with the driver."""
-
 START_TIMEOUT_S = 60.0
 ADDRESS_FILE = "embedded.json"
 ADDRESS_VERSION = 2
@@ -44,12 +41,12 @@ ANSWER_TIMEOUT_MS = 15_000
 READY_PREFIX = "READY bootstrap.servers="
 
 
-def ensure_broker(path: str | None = None) -> str:
+def ensure_broker(path: str) -> str:
     """The `host:port` of the embedded broker under `path`, started if it is not running.
 
     Raises OptionError when there is no `broker_sim` to start, TxnLogError when it does not start.
     """
-    directory = Path(path or DEFAULT_PATH).absolute()
+    directory = Path(path).absolute()
     address = _running_at(directory)
     if address is not None:
         return address
