@@ -30,6 +30,11 @@ that died in one is timed out by the coordinator (`transaction.timeout.ms` 60 s,
 _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
 
 
+def connected_cluster(settings: SourceSettings) -> str | None:
+    """The id of the cluster that answers, None from brokers that do not tell it."""
+    return client_for(settings.connection).session.cluster.cluster_id
+
+
 def discover(
     settings: SourceSettings,
     *,
