@@ -8,7 +8,7 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
+from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
     SOURCE_NOTE_KEY,
     CommittedStart,
@@ -56,7 +56,7 @@ class Cluster:
         ends = self.end if read_committed else self.end | self.high
         return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
 
-    def fetch_committed(self, _settings, _partitions=()) -> dict[TopicPartition, int]:
+    def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
         return dict(self.committed)
 
     def connected_cluster(self, _settings) -> str | None:
@@ -217,6 +217,30 @@ def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster
         assert source.latestOffset(first, ALL) == at(110, 50)
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"), [("committedOrEarliest", at(0, 4)), ("committedOrLatest", at(100, 50))]
+)
+def test_a_first_start_of_a_group_is_recorded_as_one_without_committed_offsets(
+    cluster: Cluster, word: str, expected: dict
+) -> None:
+    cluster.earliest[P1] = 4
+    source = from_committed(startingOffsets=word)
+    start = source.initialOffset()
+    assert start == expected
+    cluster.committed, cluster.end = {P0: 60}, {P0: 120, P1: 50}
+    first = as_spark_logs(source.latestOffset(start, ALL))
+    assert (plain_offset(first), committed_start_of(first)) == (start, CommittedStart("g", {}))
+    assert source.latestOffset(first, ALL) == at(120, 50)
+
+
+def test_a_start_from_a_group_that_has_no_position_is_refused(cluster: Cluster) -> None:
+    cluster.committed = {TopicPartition("other", 0): 3}
+    source = from_committed()
+    for _ in range(2):
+        with pytest.raises(NoCommittedOffsets, match="group 'g' has no committed offset"):
+            source.initialOffset()
+
+
 def test_new_partitions_are_read_from_their_start(cluster: Cluster) -> None:
     cluster.end = {P0: 100, P1: 50}
     source = reader()
@@ -372,14 +396,14 @@ def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster:
         lambda: reader().partitions(noted(at(0, 0), "B"), noted(at(2, 2), "A")),
     ]
     for ask in asked:
-        with pytest.raises(WrongCluster, match="'A'.*'B'.*Nothing was read.*new checkpoint"):
+        with pytest.raises(WrongCluster, match=r"'A'.*'B'.*Nothing was read.*new checkpoint"):
             ask()
 
 
 def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> None:
     cluster.cluster_id = "A"
     source = reader()
-    (first, second) = source.partitions(at(60, 20), at(100, 50))
+    assert len(source.partitions(at(60, 20), at(100, 50))) == 2
     end = source.latestOffset(at(100, 50), ALL)
     assert end == noted(at(100, 50), "A")
     assert text(source.latestOffset(end, ALL)) == text(end)

@@ -11,9 +11,10 @@ another cluster is refused. Four rules keep batches repeatable:
 - A start that asking again could change (latest, committed, a timestamp after the last record) is
   made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
   not keep a Python source's initial offset, so this is where it is kept.
-- A start from a group's committed offsets is logged with a `CommittedStart` beside it. The sink
-  commits this empty batch only if the group is still there, after it has fenced an older driver
-  that might have moved it (`protocol.progress.check_expected`).
+- A start from a group's committed offsets is logged with a `CommittedStart` beside it, also when
+  the group had none. The sink commits this empty batch only if the group is still there, after it
+  has fenced an older driver that might have moved it (`protocol.progress.check_expected`): so what
+  such a driver holds pending is not waited for here.
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
 - With a group, the first batch after a restart ends where the group was committed, if that is ahead
   (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
@@ -98,7 +99,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with readable_errors():
             if self._initial is None:
                 settings = self._settings
-                found = fetch_positions(settings, settings.starting, discover(settings))
+                found = fetch_positions(
+                    settings, settings.starting, discover(settings), sink_compares=True
+                )
                 self._initial = found.offsets
                 if settings.group_id is not None and starts_from_group(settings.starting):
                     self._committed = CommittedStart(settings.group_id, found.committed)
