@@ -278,7 +278,7 @@ OPTIONS: tuple[Option, ...] = (
         "checkpoint.",
     ),
     Option(
-        "overwriteGroupOffsets", Use.WRITE_STREAM, _boolean, False,
+        "overwriteGroupOffsets", Use.WRITE, _boolean, False,
         "Let a new query start elsewhere than its group's committed offsets, and overwrite them.",
     ),
     Option(
@@ -294,8 +294,13 @@ OPTIONS: tuple[Option, ...] = (
         "Next offsets to read, as JSON, committed for kafka.group.id in the write's transaction.",
     ),
     Option(
-        "checkpointLocation", Use.WRITE_STREAM, _text, None,
-        "Required as an option: Spark does not tell a sink what the session's configuration says.",
+        "checkpointLocation", Use.WRITE, _text, None,
+        "Required as an option of writeStream, as Spark does not tell a sink what the session's "
+        "configuration says; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+    ),
+    Option(
+        "sinkName", Use.WRITE_BATCH, _text, None,
+        "Inside foreachBatch: tells several sinks of one query apart.",
     ),
 )  # fmt: skip
 

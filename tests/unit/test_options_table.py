@@ -12,6 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, Standing
+from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.options import (
     NO_EFFECT,
     NOT_SUPPORTED,
@@ -186,11 +187,33 @@ def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_quer
 
 
 def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_group() -> None:
-    # It would fence that query. A batch write has no offsets to commit to the group.
+    # It would fence that query.
     options = {**SERVERS, "topic": "out", "kafka.group.id": "g"}
-    write = read_sink_settings(options, streaming=False)
-    assert write.group_id is None
+    given = {**options, "sourceOffsets": '{"in":{"0":5}}'}
+    write = read_sink_settings(given, streaming=False)
+    assert write.group_id == "g"
+    assert write.source_offsets == {TopicPartition("in", 0): 5}
     assert write.transactional_id_of("write-1") == "txnlog-write-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kafka.group.id": "g"}, "or set sourceOffsets"),
+        ({"sourceOffsets": '{"in":{"0":5}}'}, "sourceOffsets are committed for a group"),
+        (
+            {"kafka.group.id": "g", "sourceOffsets": '{"in":{"0":-1}}'},
+            "next offset to read of in-0",
+        ),
+        ({"txnAppId": "a"}, "txnAppId needs a version that rises"),
+        ({"txnVersion": "3"}, "txnVersion counts the writes of an application"),
+        ({"txnAppId": "a", "txnVersion": "x"}, "an integer of at least 0"),
+        ({"checkpointLocation": "c"}, "txnlog_spark.foreach_batch"),
+    ],
+)
+def test_a_batch_write_refuses_options_that_do_not_go_together(options, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        read_sink_settings({**SERVERS, "topic": "out", **options}, streaming=False)
 
 
 # ------------------------------------------------------------------ which cluster

@@ -92,7 +92,7 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
         in_flight = 0
 
     plan = build_plan(
-        staged=(StagedPartition("out", 0, read),),
+        staged=(StagedPartition("out", 0, read, 60 * size),),
         produce_request_bytes=size,
         in_flight_bytes_max=3 * size,
     )
@@ -360,7 +360,7 @@ def test_a_batch_that_has_a_producer_already_is_refused():
 def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
     piece = kind(bytearray(GOOD) if kind is memoryview else GOOD)
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece]),)))
+    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece], len(GOOD)),)))
     assert bytes(piece) == GOOD
     assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
 
