@@ -64,8 +64,8 @@ from txnlog_spark.source.data_loss import (
     find_late_additions,
     find_rewound,
 )
-from txnlog_spark.source.partition import RangePartition, read_range
-from txnlog_spark.source.planning import cap_at_committed, limit_offsets, plan_ranges, split_ranges
+from txnlog_spark.source.partition import RangePartition, read_ranges
+from txnlog_spark.source.planning import cap_at_committed, limit_offsets, plan_ranges, plan_tasks
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.surface import readable_errors
@@ -155,19 +155,19 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._report(rewound)
             added = sorted(set(until) - set(begin))
             begin.update(self._starts_of_added(added))
-            ranges = split_ranges(
+            tasks = plan_tasks(
                 plan_ranges(begin, until),
                 min_partitions=self._settings.min_partitions,
                 max_records_per_partition=self._settings.max_records_per_partition,
             )
             bootstrap_servers = resolve_bootstrap(self._settings.connection)
-            return [RangePartition(r, bootstrap_servers) for r in ranges]
+            return [RangePartition(ranges, bootstrap_servers) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""
         check(isinstance(partition, RangePartition), "a partition of another source")
         with readable_errors():
-            yield from read_range(self._settings, partition)  # type: ignore[arg-type]
+            yield from read_ranges(self._settings, partition)  # type: ignore[arg-type]
 
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
