@@ -7,7 +7,7 @@ is read from the request and its answer, so that the error names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnlog_spark.errors import BrokerError, RemoteProtocolError, check
@@ -155,29 +155,62 @@ def call_coordinator(
 
     Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
     """
+    (answer,) = yield from call_coordinators(session, [request], deadline=deadline)
+    return answer
+
+
+def call_coordinators(
+    session: Session,
+    requests: Sequence[CoordinatorRequest],
+    *,
+    deadline: Deadline | None = None,
+) -> Operation[list[CoordinatorAnswer]]:
+    """Several requests, each to its key's coordinator, sent at once; answers in the same order.
+
+    Each is asked until its answer is final. Raises what `call_coordinator` does for any of them.
+    """
     deadline = deadline or session.deadline()
-    indefinite = False
-    while True:
-        node = yield from find_coordinator(
-            session, request.key_type, request.key, deadline=deadline
-        )
-        outcome = yield from call(
-            session, node, request.message, deadline=deadline, version_max=request.version_max
-        )
-        if isinstance(outcome, Unanswered):
-            indefinite = indefinite or outcome.sent
-            refuse_if_final(outcome, request.doing)
-            forget_coordinator(session, request)
-            yield from deadline.backoff(request.doing, outcome.reason)
-            continue
-        action, code = decide_all(request.api_key, request.codes(outcome))
-        if action is Action.DONE:
-            return CoordinatorAnswer(outcome, indefinite)
-        if action not in (Action.RETRY, Action.REFRESH):
-            raise (yield from _refusal(session, request, outcome, action, code))
-        if action is Action.REFRESH:
-            forget_coordinator(session, request)
-        yield from deadline.backoff(request.doing, describe_code(code))
+    answers: dict[int, CoordinatorAnswer] = {}
+    indefinite: set[int] = set()
+    while len(answers) < len(requests):
+        asked = [i for i in range(len(requests)) if i not in answers]
+        calls = []
+        for i in asked:
+            key = requests[i].key_type, requests[i].key
+            node = yield from find_coordinator(session, *key, deadline=deadline)
+            message, version_max = requests[i].message, requests[i].version_max
+            calls.append(Call(node, message, deadline.call_ms, version_max))
+        outcomes = yield from call_all(tuple(calls))
+        waits = []
+        for i, outcome in zip(asked, outcomes, strict=True):
+            reason = yield from _not_yet(session, requests[i], outcome)
+            if isinstance(outcome, Unanswered) and outcome.sent:
+                indefinite.add(i)
+            if reason is not None:
+                waits.append((requests[i].doing, reason))
+            elif isinstance(outcome, Reply):
+                answers[i] = CoordinatorAnswer(outcome, i in indefinite)
+        if waits:
+            yield from deadline.backoff(*waits[0])
+    return [answers[i] for i in range(len(requests))]
+
+
+def _not_yet(
+    session: Session, request: CoordinatorRequest, outcome: Reply | Unanswered
+) -> Operation[str | None]:
+    """Why a request is to be sent again, None when its answer is final. Raises a refusal."""
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, request.doing)
+        forget_coordinator(session, request)
+        return outcome.reason
+    action, code = decide_all(request.api_key, request.codes(outcome))
+    if action is Action.DONE:
+        return None
+    if action not in (Action.RETRY, Action.REFRESH):
+        raise (yield from _refusal(session, request, outcome, action, code))
+    if action is Action.REFRESH:
+        forget_coordinator(session, request)
+    return describe_code(code)
 
 
 def _refusal(

@@ -27,6 +27,7 @@ from txnlog_spark.protocol.calls import (
     CoordinatorRequest,
     call,
     call_coordinator,
+    call_coordinators,
     find_coordinator,
     partition_codes,
     refuse_if_final,
@@ -223,6 +224,38 @@ def commit_source_offsets(
             break
         yield from deadline.backoff(doing, describe_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return frozenset(offsets) - frozenset(remaining)
+
+
+def commit_all_offsets(
+    session: Session,
+    transaction: Transaction,
+    groups: Mapping[str, Mapping[Partition, CommittedOffset]],
+    *,
+    may_be_gone: str | None,
+) -> Operation[frozenset[Partition]]:
+    """The offsets of several groups, sent at once; returns what no longer exists.
+
+    Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
+    """
+    requests = [
+        _offsets_request(
+            transaction,
+            group_id,
+            offsets,
+            _codes_of_known if group_id == may_be_gone else partition_codes,
+        )
+        for group_id, offsets in groups.items()
+    ]
+    transaction.begun = True
+    answers = yield from call_coordinators(session, requests)
+    missing: frozenset[Partition] = frozenset()
+    for request, answer in zip(requests, answers, strict=True):
+        transaction.indefinite = transaction.indefinite or answer.indefinite
+        refused = _unknown_in(answer.reply)
+        if request.key == may_be_gone and refused:
+            left = {p: groups[request.key][p] for p in refused}
+            missing = yield from commit_source_offsets(session, transaction, request.key, left)
+    return missing
 
 
 def _codes_of_known(reply: Reply) -> tuple[int, ...]:
