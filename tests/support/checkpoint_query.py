@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.librdkafka import create_topic, read_topic
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.checkpoint import read_identity
 from txnlog_spark.sink.committer import commit_streaming
+from txnlog_spark.sink.journal import read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
@@ -65,7 +65,7 @@ class Query:
 
     def epoch(self) -> tuple[int, int]:
         """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.checkpoint)
+        recorded = read_identity(self.settings.journal_folder)
         assert recorded is not None
         return recorded.producer_id, recorded.producer_epoch
 
