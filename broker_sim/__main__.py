@@ -55,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one configuration"
     )
-    start.add_argument("--exit-with-pid", type=int, help="stop cleanly when this process is gone")
+    start.add_argument(
+        "--exit-with-pid",
+        type=int,
+        metavar="PID",
+        help="stop cleanly when this process is gone and no client is connected any more",
+    )
     start.add_argument(
         "--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
