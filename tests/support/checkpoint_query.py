@@ -69,7 +69,7 @@ class Query:
 
     def epoch(self) -> tuple[int, int]:
         """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.checkpoint / "txnlog")
+        recorded = read_identity(self.settings.journal_folder)
         assert recorded is not None
         return recorded.producer_id, recorded.producer_epoch
 
