@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.commit import commit_micro_batch, spent
+from txnlog_spark.errors import ProducerFenced, TxnLogError
+from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Operation, Reached, Sleep
-from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import (
     CommitOutcome,
@@ -23,6 +22,7 @@ from txnlog_spark.protocol.values import (
     ProducerIdentity,
     StagedPartition,
 )
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import Record, encode_batch
 
 INPUT_TOPIC = "input"
@@ -45,11 +45,11 @@ class ConcurrentQuery(TxnLogError):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The directory that outlives drivers: write-ahead log, commit log, our identity file."""
+    """The directory that outlives drivers: write-ahead log, commit log, our record of attempts."""
 
     offsets: dict[int, dict[int, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
-    has_identity: bool = False
+    attempted: int | None = None
 
     def write_offsets(self, batch_id: int, ends: dict[int, int]) -> None:
         """`offsets/N`, refused when another run was first."""
@@ -67,6 +67,27 @@ class Checkpoint:
     def ends(self) -> dict[int, int]:
         """The end offsets of the last planned batch."""
         return self.offsets[max(self.offsets)] if self.offsets else {}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """`protocol.values.Journal` on the model of a checkpoint, for one batch."""
+
+    checkpoint: Checkpoint
+    batch_id: int
+
+    def confirm_holder(self) -> None:
+        """The query has one transactional id."""
+
+    def take_over(self) -> None:
+        """The query has one transactional id."""
+
+    def begin(self) -> None:
+        """Note the batch, as the sink does before the transaction begins."""
+        attempted = self.checkpoint.attempted
+        if attempted is not None and attempted > self.batch_id:
+            raise ProducerFenced(ErrorCode.PRODUCER_FENCED, f"batch {attempted} was begun")
+        self.checkpoint.attempted = self.batch_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +153,6 @@ class Driver:
             if batch_id < 0:
                 return
             plan = self._commit_plan(batch_id, ends)
-            if not self.checkpoint.has_identity:
-                identity = yield from self._commit_baseline(identity, plan)
-                self.checkpoint.has_identity = True
             outcome = yield from commit_micro_batch(self.session, identity, plan)
             identity = outcome.identity
             self._note(batch_id, outcome)
@@ -142,25 +160,6 @@ class Driver:
             self.checkpoint.write_commit(batch_id)
             yield Reached("S14", "after", batch_id)
             yield Sleep(TRIGGER_MS)
-
-    def _commit_baseline(
-        self, identity: ProducerIdentity | None, plan: CommitPlan
-    ) -> Operation[ProducerIdentity | None]:
-        """As the sink does it: in a transaction, so that an overtaken driver cannot set it back."""
-        found = yield from fetch_progress(self.session, PROGRESS_GROUP_ID, QUERY_ID)
-        if found is not None:
-            return identity
-        baseline = replace(
-            plan,
-            batch_id=plan.batch_id - 1,
-            staged=(),
-            group_id=None,
-            source_offsets={},
-            source_digest="",
-            must_exist=False,
-        )
-        outcome = yield from commit_micro_batch(self.session, identity, baseline)
-        return spent(outcome.identity)
 
     def _plan(self) -> Operation[tuple[int, dict[int, int]]]:
         last = max(self.checkpoint.offsets, default=-1)
@@ -193,8 +192,11 @@ class Driver:
             group_id=GROUP_ID,
             source_offsets={(INPUT_TOPIC, p): end for p, end in ends.items()},
             source_digest=",".join(f"{p}:{end}" for p, end in sorted(ends.items())),
-            must_exist=True,
-            group_covers_sources=True,
+            batch_hash=f"{batch_id}:{ends}",
+            is_pinned=True,
+            must_exist=self.checkpoint.attempted is not None,
+            attempted_batch_id=self.checkpoint.attempted,
+            journal=AttemptRecord(self.checkpoint, batch_id),
             transaction_timeout_ms=self.transaction_timeout_ms,
             produce_request_bytes=600,
         )

@@ -255,6 +255,28 @@ def _fetched(group_id, offsets, code, version):
     return response(groups=[group_type(group_id=group_id, topics=topics)])
 
 
+def _describe_configs(cluster, message, _version):
+    """Of a broker, by the names asked for; what is unknown is left out, as Kafka does."""
+    return _response(ApiKey.DESCRIBE_CONFIGS)(
+        results=[_described(asked, E.NONE, cluster.broker_configs) for asked in message.resources]
+    )
+
+
+def _described(asked, code, values):
+    result = _response(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResult
+    names = values if asked.configuration_keys is None else asked.configuration_keys
+    return result(
+        error_code=code,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[
+            result.DescribeConfigsResourceResult(name=name, value=values[name])
+            for name in names
+            if name in values
+        ],
+    )
+
+
 _ANSWERS = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.METADATA: _metadata,
@@ -267,6 +289,7 @@ _ANSWERS = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.END_TXN: _end_txn,
     ApiKey.PRODUCE: _produce,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
 }
 
 
@@ -292,5 +315,16 @@ def error(api_key: ApiKey, message: Any, version: int, code: int) -> Any:
                 for k in keys
             ]
             return response(error_code=code, node_id=-1, host="", port=-1, coordinators=found)
+        case ApiKey.DESCRIBE_CONFIGS:
+            refusals = [_described(asked, code, {}) for asked in message.resources]
+            return _response(api_key)(results=refusals)
+        case ApiKey.DELETE_GROUPS:
+            result = _response(api_key).DeletableGroupResult
+            groups = message.groups_names
+            return _response(api_key)(results=[result(group_id=g, error_code=code) for g in groups])
+        case ApiKey.CREATE_TOPICS:
+            result = _response(api_key).CreatableTopicResult
+            topics = [result(name=t.name, error_code=code) for t in message.topics]
+            return _response(api_key)(topics=topics)
         case _:
             return _response(api_key)(error_code=code)

@@ -82,6 +82,7 @@ class ScriptedCluster:
     )
     nodes: tuple[int, ...] = (1,)
     versions_max: dict[ApiKey, int] = field(default_factory=dict)
+    broker_configs: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.state = FakeState(self.transaction_version)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog_spark.errors import BrokerError
+from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.calls import (
     GROUP,
     TRANSACTION,
@@ -16,7 +17,7 @@ from txnlog_spark.protocol.calls import (
 )
 from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
+from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
@@ -29,6 +30,7 @@ __all__ = [
     "delete_group",
     "delete_topic",
     "describe_transaction",
+    "fetch_broker_config",
     "list_groups",
     "list_transactions",
 ]
@@ -127,12 +129,16 @@ def delete_topic(session: Session, topic: str, *, missing_ok: bool = False) -> O
     session.cluster = session.cluster.without_topic(topic)
 
 
-def _topic_codes(message: Message) -> list[tuple[int, str]]:
-    return [(t.error_code, t.error_message or "") for t in message.topics]
+_TopicCode = tuple[str, int, str]
+"""A topic's name, its error code, and the broker's text."""
 
 
-def _deleted_codes(message: Message) -> list[tuple[int, str]]:
-    return [(t.error_code, t.error_message or "") for t in message.responses]
+def _topic_codes(message: Message) -> list[_TopicCode]:
+    return [(t.name, t.error_code, t.error_message or "") for t in message.topics]
+
+
+def _deleted_codes(message: Message) -> list[_TopicCode]:
+    return [(t.name or "", t.error_code, t.error_message or "") for t in message.responses]
 
 
 def _ask_controller(
@@ -141,7 +147,7 @@ def _ask_controller(
     doing: str,
     accepted: set[ErrorCode],
     done_before: ErrorCode,
-    codes: Callable[[Message], list[tuple[int, str]]],
+    codes: Callable[[Message], list[_TopicCode]],
 ) -> Operation[None]:
     """Ask the controller; `done_before` is success once an earlier try had no answer."""
     deadline = session.deadline()
@@ -167,17 +173,19 @@ def _controller_answer(
     reply: Reply,
     doing: str,
     accepted: set[ErrorCode],
-    codes: Callable[[Message], list[tuple[int, str]]],
+    codes: Callable[[Message], list[_TopicCode]],
 ) -> str:
     """ "" when done, else why to ask again. Raises FatalError with the broker's text."""
-    for code, text in codes(reply.message):
+    for topic, code, text in codes(reply.message):
         if code in accepted or code == ErrorCode.NONE:
             continue
-        action = decide(ApiKey(reply.message.API_KEY), code)
+        api_key = ApiKey(reply.message.API_KEY)
+        action = decide(api_key, code)
         final = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         if action in (Action.RETRY, Action.REFRESH) and not final:
             return describe_code(code)
-        raise error_of(Action.FATAL, code, f"{doing} [{text}]" if text else doing)
+        doing = f"{doing} [{text}]" if text else doing
+        raise error_of(Action.FATAL, code, doing, Subject(api_key, topics=(topic,)))
     return ""
 
 
@@ -241,7 +249,7 @@ def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[
             elif action in (Action.RETRY, Action.REFRESH):
                 reason = describe_code(code)
             else:
-                raise error_of(action, code, doing)
+                raise error_of(action, code, doing, Subject(ApiKey(message.API_KEY)))
         if not reason:
             return replies
         yield from deadline.backoff(doing, reason)

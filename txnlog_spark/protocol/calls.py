@@ -1,15 +1,17 @@
 """The loops that every operation is made of: ask a broker, ask a coordinator until it knows.
 
 `call` is one request and its outcome. `call_coordinator` finds the coordinator, asks, and follows
-the table of `retry` until the answer is final or the deadline has passed.
+the table of `retry` until the answer is final or the deadline has passed. What a refusal was about
+is read from the request and its answer, so that the error names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from txnlog_spark.errors import RemoteProtocolError, check
+from txnlog_spark.errors import BrokerError, RemoteProtocolError, check
+from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
     Ask,
@@ -20,14 +22,23 @@ from txnlog_spark.protocol.effects import (
     Reply,
     Unanswered,
 )
-from txnlog_spark.protocol.retry import Action, decide, decide_all, describe_code, error_of
+from txnlog_spark.protocol.retry import (
+    Action,
+    Subject,
+    decide,
+    decide_all,
+    describe_code,
+    error_of,
+)
 from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
 
 GROUP = 0
 """FindCoordinator's key type of a group."""
 TRANSACTION = 1
 """FindCoordinator's key type of a transactional id."""
+MAX_TIMEOUT_CONFIG = "transaction.max.timeout.ms"
 LOOKUP_TIMEOUT_MS = 10_000
 """A question that any broker can answer is soon asked of another."""
 
@@ -115,7 +126,13 @@ def find_coordinator(
         if action is Action.DONE:
             break
         if action not in (Action.RETRY, Action.REFRESH):
-            raise error_of(action, answer.error_code, doing)
+            is_group = key_type == GROUP
+            subject = Subject(
+                ApiKey.FIND_COORDINATOR,
+                group_id=key if is_group else "",
+                transactional_id="" if is_group else key,
+            )
+            raise error_of(action, answer.error_code, doing, subject)
         yield from deadline.backoff(doing, describe_code(answer.error_code))
     nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
     session.cluster = replace(session.cluster, nodes=nodes)
@@ -138,29 +155,107 @@ def call_coordinator(
 
     Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
     """
+    (answer,) = yield from call_coordinators(session, [request], deadline=deadline)
+    return answer
+
+
+def call_coordinators(
+    session: Session,
+    requests: Sequence[CoordinatorRequest],
+    *,
+    deadline: Deadline | None = None,
+) -> Operation[list[CoordinatorAnswer]]:
+    """Several requests, each to its key's coordinator, sent at once; answers in the same order.
+
+    Each is asked until its answer is final. Raises what `call_coordinator` does for any of them.
+    """
     deadline = deadline or session.deadline()
-    indefinite = False
-    while True:
-        node = yield from find_coordinator(
-            session, request.key_type, request.key, deadline=deadline
-        )
-        outcome = yield from call(
-            session, node, request.message, deadline=deadline, version_max=request.version_max
-        )
-        if isinstance(outcome, Unanswered):
-            indefinite = indefinite or outcome.sent
-            refuse_if_final(outcome, request.doing)
-            forget_coordinator(session, request)
-            yield from deadline.backoff(request.doing, outcome.reason)
-            continue
-        action, code = decide_all(request.api_key, request.codes(outcome))
-        if action is Action.DONE:
-            return CoordinatorAnswer(outcome, indefinite)
-        if action not in (Action.RETRY, Action.REFRESH):
-            raise error_of(action, code, request.doing)
-        if action is Action.REFRESH:
-            forget_coordinator(session, request)
-        yield from deadline.backoff(request.doing, describe_code(code))
+    answers: dict[int, CoordinatorAnswer] = {}
+    indefinite: set[int] = set()
+    while len(answers) < len(requests):
+        asked = [i for i in range(len(requests)) if i not in answers]
+        calls = []
+        for i in asked:
+            key = requests[i].key_type, requests[i].key
+            node = yield from find_coordinator(session, *key, deadline=deadline)
+            message, version_max = requests[i].message, requests[i].version_max
+            calls.append(Call(node, message, deadline.call_ms, version_max))
+        outcomes = yield from call_all(tuple(calls))
+        waits = []
+        for i, outcome in zip(asked, outcomes, strict=True):
+            reason = yield from _not_yet(session, requests[i], outcome)
+            if isinstance(outcome, Unanswered) and outcome.sent:
+                indefinite.add(i)
+            if reason is not None:
+                waits.append((requests[i].doing, reason))
+            elif isinstance(outcome, Reply):
+                answers[i] = CoordinatorAnswer(outcome, i in indefinite)
+        if waits:
+            yield from deadline.backoff(*waits[0])
+    return [answers[i] for i in range(len(requests))]
+
+
+def _not_yet(
+    session: Session, request: CoordinatorRequest, outcome: Reply | Unanswered
+) -> Operation[str | None]:
+    """Why a request is to be sent again, None when its answer is final. Raises a refusal."""
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, request.doing)
+        forget_coordinator(session, request)
+        return outcome.reason
+    action, code = decide_all(request.api_key, request.codes(outcome))
+    if action is Action.DONE:
+        return None
+    if action not in (Action.RETRY, Action.REFRESH):
+        raise (yield from _refusal(session, request, outcome, action, code))
+    if action is Action.REFRESH:
+        forget_coordinator(session, request)
+    return describe_code(code)
+
+
+def _refusal(
+    session: Session, request: CoordinatorRequest, reply: Reply, action: Action, code: int
+) -> Operation[BrokerError]:
+    """The error of a final answer, with the names and the values that it is about."""
+    doing = request.doing
+    timeout_ms = getattr(request.message, "transaction_timeout_ms", None)
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and timeout_ms is not None:
+        limit = yield from fetch_broker_config(session, MAX_TIMEOUT_CONFIG)
+        doing += f" with transaction.timeout.ms={timeout_ms}"
+        doing += f" on a broker with {MAX_TIMEOUT_CONFIG}={limit}" if limit is not None else ""
+    return error_of(action, code, doing, _subject(request, reply, code))
+
+
+def _subject(request: CoordinatorRequest, reply: Reply, code: int) -> Subject:
+    """Some requests name a group and a transactional id: `key` is only the one that routes them."""
+    message = request.message
+    of_group = request.key_type == GROUP
+    return Subject(
+        request.api_key,
+        topics=refused_topics(reply, code),
+        group_id=request.key if of_group else getattr(message, "group_id", ""),
+        transactional_id=getattr(message, "transactional_id", "") if of_group else request.key,
+    )
+
+
+def refused_topics(reply: Reply, code: int) -> tuple[str, ...]:
+    """The topics that a coordinator's answer gives this code for, sorted; () where it has none."""
+    answer = reply.message
+    match ApiKey(answer.API_KEY):
+        case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
+            found = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+        case ApiKey.OFFSET_FETCH:
+            owners = answer.groups if reply.version >= 8 else [answer]
+            found = [(t.name, p.error_code) for o in owners for t in o.topics for p in t.partitions]
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            found = [
+                (t.name, p.partition_error_code)
+                for t in answer.results_by_topic_v3_and_below
+                for p in t.results_by_partition
+            ]
+        case _:
+            found = []
+    return tuple(sorted({name for name, each in found if each == code}))
 
 
 def forget_coordinator(session: Session, request: CoordinatorRequest) -> None:

@@ -1,28 +1,34 @@
-"""The commit of one micro-batch: the heart of exactly-once (DESIGN section 3).
+"""The commit of one micro-batch: the heart of exactly-once.
 
 Theory of operation, with the steps' names of the failpoints:
 
-    S1  find the transaction coordinator
+    S1  find the transaction coordinator; a driver that did not commit the batch before looks at the
+        progress that is visible: if it has this batch, stop here: skipped, and nobody is fenced
     S2  InitProducerId, unless the identity is still good: fences, and ends what was open
-    S3  read the query's progress with require_stable; if it has this batch, stop here: skipped;
-        the group must still stand where the query started, or where its batch before left it
+    S3  read the query's progress with require_stable and judge: skip, do, or refuse; the group must
+        still stand where the query started, or where its batch before left it. The driver that
+        committed the batch before asks nothing: nobody can have come between without fencing it.
+        Before a query's first transaction its progress is made to exist, in a transaction of its
+        own (the baseline), so that a driver which was overtaken cannot set progress back; then the
+        journal notes that the batch is begun
     S4  AddPartitionsToTxn (transaction version 1; implicit on version 2)
     S5  Produce the staged batches, pipelined; S5.first, S5.middle, S5.last are inside it
     S7  AddOffsetsToTxn (version 1; implicit on version 2)
-    S8  TxnOffsetCommit: the source group's offsets, and the progress
+    S8  TxnOffsetCommit: the source group's offsets and the progress, both at once
     S9  EndTxn(commit) is sent
     S11 its answer has arrived ("before" it is acted on, "after" the outcome is returned)
 
 The broker's state decides, never ours: a batch counts as committed when the progress says so or
 EndTxn(commit) was answered with success, and as not committed when the progress says so after an
-InitProducerId. An error before S9 aborts; from S9 on nothing is ever aborted.
+InitProducerId, or when the journal says that no transaction of it was begun. An error before S9
+aborts; from S9 on nothing is ever aborted.
 
 What is not here: S0, S6, S14, S15 (Spark's and the connector's), S10, S12, S13 (the broker's).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 
 from txnlog_spark.errors import (
@@ -38,25 +44,28 @@ from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.produce import Produced, produce_staged
 from txnlog_spark.protocol.progress import (
-    check_expected,
+    baseline_of,
     check_previous,
     check_progress_topic,
     decide_batch,
     fetch_progress,
     needs_group_offsets,
     needs_previous_offsets,
+    newest_progress,
     progress_after,
     progress_is_missing,
     progress_offset,
 )
 from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.start import check_start
+from txnlog_spark.protocol.timeout import is_timeout, timeout_error
 from txnlog_spark.protocol.transaction import (
     Transaction,
     abort_transaction,
     add_offsets,
     add_partitions,
+    commit_all_offsets,
     commit_group_offsets,
-    commit_source_offsets,
     commit_transaction,
     init_producer_id,
 )
@@ -91,6 +100,7 @@ class _Attempt:
     identity: ProducerIdentity | None
     number: int
     transaction: Transaction | None = None
+    began_ms: int = 0
     commit_sent: bool = False
     produced: Produced = field(default_factory=Produced)
     missing_sources: frozenset[Partition] = frozenset()
@@ -122,10 +132,18 @@ def commit_micro_batch(
         try:
             return (yield from _try(session, attempt))
         except TxnLogError as error:
-            identity = yield from _give_up(session, attempt, error)
-            redo = isinstance(error, AbortableError) and number < plan.attempts_max
-            if identity is None or not redo:
-                raise
+            failure: TxnLogError = error
+        elapsed_ms = session.monotonic_ms() - attempt.began_ms
+        try:
+            identity = yield from _give_up(session, attempt, failure)
+        except ProducerFenced as fenced:
+            identity, failure = None, fenced
+        if attempt.transaction is not None and is_timeout(plan, failure, elapsed_ms):
+            done_bytes = attempt.produced.bytes
+            raise (yield from timeout_error(session, plan, elapsed_ms, done_bytes)) from failure
+        redo = isinstance(failure, AbortableError) and number < plan.attempts_max
+        if identity is None or not redo:
+            raise failure
         number += 1
 
 
@@ -143,75 +161,171 @@ def _give_up(
 
 def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
     plan = attempt.plan
-    identity = yield from _initialise(session, attempt)
-    yield Reached("S3", "before", plan.batch_id)
-    partitions = {plan.progress_partition, identity.progress_partition or plan.progress_partition}
-    found = yield from fetch_progress(
-        session, plan.progress_group_id, plan.query_id, partitions=partitions
+    yield Reached("S1", "before", plan.batch_id)
+    if not session.cluster.nodes:
+        yield from refresh_metadata(session, ())
+    identity = attempt.identity
+    follows = goes_on(identity, plan)
+    visible = None if follows else (yield from _visible_progress(session, plan))
+    if visible is not None and visible.next_batch_id > plan.batch_id:
+        yield Reached("S1", "after", plan.batch_id)
+        return (yield from _skip(session, attempt, visible))
+    yield from find_coordinator(
+        session, TRANSACTION, plan.transactional_id, deadline=session.deadline()
     )
-    group_offsets = None
-    if plan.group_id is not None and needs_group_offsets(plan, found):
-        committed = yield from fetch_committed(
-            session, plan.group_id, partitions=plan.source_offsets
-        )
-        group_offsets = {p: c.committed_offset for p, c in committed.items()}
-    if progress_is_missing(plan, found):
-        yield from check_progress_topic(session, plan)
-    skip = decide_batch(plan, found, group_offsets)
-    if not skip:
-        yield from _check_start(session, plan)
-        if needs_previous_offsets(plan, found, identity):
-            group_id = plan.group_id or ""
-            stand = yield from fetch_committed(session, group_id, partitions=plan.previous_offsets)
-            check_previous(plan, {p: c.committed_offset for p, c in stand.items()})
+    yield Reached("S1", "after", plan.batch_id)
+    identity = yield from _initialise(session, attempt)
+    if follows:
+        yield Reached("S3", "before", plan.batch_id)
+    else:
+        judged = yield from _judge(session, attempt, identity)
+        if isinstance(judged, CommitOutcome):
+            return judged
+        identity = judged
+    if plan.journal is not None:
+        plan.journal.begin()
     yield Reached("S3", "after", plan.batch_id)
-    if skip:
-        check(found is not None, "a skipped batch has progress")
-        return CommitOutcome(identity, True, found or progress_after(plan), attempts=attempt.number)
     transaction = yield from _begin(session, attempt, identity)
     yield from _write(session, attempt, transaction)
     return (yield from _commit(session, attempt, transaction))
 
 
-def _check_start(session: Session, plan: CommitPlan) -> Operation[None]:
-    """Compare the offsets that the query started from with the group's, asked for by name."""
-    for expected in plan.expected:
-        committed = yield from fetch_committed(
-            session, expected.group_id, partitions=expected.committed
-        )
-        check_expected(plan, expected, {p: c.committed_offset for p, c in committed.items()})
+def goes_on(identity: ProducerIdentity | None, plan: CommitPlan) -> bool:
+    """Whether this very producer committed the batch before: there is nothing to ask then."""
+    return (
+        identity is not None
+        and identity.initialised
+        and plan.is_stream
+        and identity.last_batch_id == plan.batch_id - 1
+    )
+
+
+def _visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+    """The progress that anybody sees, without waiting for what is undecided.
+
+    It may be old, and never too new: what is visible is committed, and progress does not go back.
+    So it can tell that a batch is done, before anybody is fenced, and nothing else.
+    """
+    committed = yield from fetch_committed(session, plan.progress_group_id, require_stable=False)
+    return newest_progress(plan.query_id, committed.values())
+
+
+def _skip(
+    session: Session,
+    attempt: _Attempt,
+    found: Progress,
+    identity: ProducerIdentity | None = None,
+) -> Operation[CommitOutcome]:
+    """The outcome of a batch that is committed. Raises BatchReplanned if it is another one."""
+    plan = attempt.plan
+    group_offsets = None
+    if needs_group_offsets(plan, found):
+        group_offsets = yield from _group_offsets(session, plan.group_id, plan.source_offsets)
+    check(decide_batch(plan, found, group_offsets), "a batch that is to be done was skipped")
+    return CommitOutcome(identity, True, found, attempts=attempt.number)
+
+
+def _judge(
+    session: Session, attempt: _Attempt, identity: ProducerIdentity
+) -> Operation[ProducerIdentity | CommitOutcome]:
+    """S3 after a takeover: the outcome of a skipped batch, else the identity to commit it with."""
+    plan = attempt.plan
+    yield Reached("S3", "before", plan.batch_id)
+    partitions = {plan.progress_partition, identity.progress_partition or plan.progress_partition}
+    found = yield from fetch_progress(
+        session, plan.progress_group_id, plan.query_id, partitions=partitions
+    )
+    if progress_is_missing(plan, found):
+        yield from check_progress_topic(session, plan)
+    if found is not None and found.next_batch_id > plan.batch_id:
+        outcome = yield from _skip(session, attempt, found, identity)
+        yield Reached("S3", "after", plan.batch_id)
+        return outcome
+    check(not decide_batch(plan, found), "a batch to be skipped has progress beyond it")
+    yield from check_start(session, plan, found)
+    if needs_previous_offsets(plan, found, identity):
+        stand = yield from _group_offsets(session, plan.group_id, plan.previous_offsets)
+        check_previous(plan, stand)
+    if found is None and plan.journal is not None:
+        return (yield from _commit_baseline(session, attempt, identity))
+    return identity
+
+
+def _group_offsets(
+    session: Session, group_id: str | None, partitions: Iterable[Partition]
+) -> Operation[dict[Partition, int]]:
+    check(group_id is not None, "offsets are asked of a group")
+    committed = yield from fetch_committed(session, group_id or "", partitions=partitions)
+    return {p: c.committed_offset for p, c in committed.items()}
 
 
 def _initialise(session: Session, attempt: _Attempt) -> Operation[ProducerIdentity]:
-    """S1 and S2."""
+    """S2: the identity as it is while it is good, else a new epoch, which fences all others."""
     plan = attempt.plan
-    yield Reached("S1", "before", plan.batch_id)
-    if not session.cluster.nodes:
-        yield from refresh_metadata(session, ())
-    yield from find_coordinator(
-        session, TRANSACTION, plan.transactional_id, deadline=session.deadline()
-    )
-    yield Reached("S1", "after", plan.batch_id)
     if attempt.identity is not None and attempt.identity.initialised:
         return attempt.identity
     yield Reached("S2", "before", plan.batch_id)
+    if plan.previous_transactional_id is not None:
+        yield from _leave_previous_id(session, plan, plan.previous_transactional_id)
     identity = yield from init_producer_id(
         session, plan.transactional_id, plan.transaction_timeout_ms, current=attempt.identity
     )
     yield Reached("S2", "after", plan.batch_id)
-    if plan.confirm_holder is not None:
-        plan.confirm_holder()
+    if plan.journal is not None:
+        plan.journal.confirm_holder()
     return identity
+
+
+def _leave_previous_id(
+    session: Session, plan: CommitPlan, transactional_id: str
+) -> Operation[None]:
+    """The query's option or group was changed: nobody may commit under the old id any more.
+
+    InitProducerId with the new id does not fence a driver that holds the old one. Fence the old id,
+    record the new one, fence again: the second fence stops a driver that initialised the old id
+    between the two; later ones see the record (`Journal.confirm_holder`).
+    """
+    timeout_ms = plan.transaction_timeout_ms
+    yield from init_producer_id(session, transactional_id, timeout_ms)
+    if plan.journal is not None:
+        plan.journal.take_over()
+    yield from init_producer_id(session, transactional_id, timeout_ms)
+    session.notice(
+        f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
+        f"{transactional_id} was fenced"
+    )
+
+
+def _commit_baseline(
+    session: Session, attempt: _Attempt, identity: ProducerIdentity
+) -> Operation[ProducerIdentity]:
+    """Make the query's progress exist: all batches before this one, which Spark says are done."""
+    plan = attempt.plan
+    transaction = yield from _begin(session, attempt, identity)
+    yield from _require_progress_topic(session, plan)
+    if transaction.version < 2:
+        yield from add_offsets(session, transaction, plan.progress_group_id)
+    progress = {plan.progress_partition: progress_offset(baseline_of(plan))}
+    yield from commit_group_offsets(session, transaction, plan.progress_group_id, progress)
+    attempt.commit_sent = True
+    following = yield from commit_transaction(session, transaction, batch_id=plan.batch_id - 1)
+    attempt.transaction, attempt.commit_sent = None, False
+    if not following.initialised:
+        following = yield from init_producer_id(
+            session, plan.transactional_id, plan.transaction_timeout_ms, current=following
+        )
+    return replace(following, transaction_version=transaction.version)
 
 
 def _begin(
     session: Session, attempt: _Attempt, identity: ProducerIdentity
 ) -> Operation[Transaction]:
-    deadline = session.deadline()
-    node = yield from find_coordinator(
-        session, TRANSACTION, identity.transactional_id, deadline=deadline
-    )
-    version = yield from transaction_version(session, node, deadline=deadline)
+    version = identity.transaction_version
+    if not version:
+        deadline = session.deadline()
+        key = identity.transactional_id
+        node = yield from find_coordinator(session, TRANSACTION, key, deadline=deadline)
+        version = yield from transaction_version(session, node, deadline=deadline)
     transaction = Transaction(
         identity.transactional_id,
         identity.producer_id,
@@ -220,6 +334,7 @@ def _begin(
         sequences=dict(identity.sequences),
     )
     attempt.transaction = transaction
+    attempt.began_ms = session.monotonic_ms()
     return transaction
 
 
@@ -238,20 +353,23 @@ def _write(
     yield Reached("S5", "before", plan.batch_id)
     attempt.produced = yield from produce_staged(session, transaction, plan)
     yield Reached("S5", "after", plan.batch_id)
-    groups = _group_offsets(plan)
+    staged_bytes = sum(part.size_bytes for part in plan.staged)
+    check(
+        attempt.produced.bytes == staged_bytes,
+        "what was acknowledged is not what was staged",
+        produced=attempt.produced.bytes,
+        staged=staged_bytes,
+    )
+    groups = _offsets_to_commit(plan)
     yield Reached("S7", "before", plan.batch_id)
     if transaction.version < 2:
-        for group_id, _ in groups:
+        for group_id in groups:
             yield from add_offsets(session, transaction, group_id)
     yield Reached("S7", "after", plan.batch_id)
     yield Reached("S8", "before", plan.batch_id)
-    for group_id, offsets in groups:
-        if group_id == plan.progress_group_id:
-            yield from commit_group_offsets(session, transaction, group_id, offsets)
-        else:
-            attempt.missing_sources = yield from commit_source_offsets(
-                session, transaction, group_id, offsets
-            )
+    attempt.missing_sources = yield from commit_all_offsets(
+        session, transaction, groups, may_be_gone=plan.group_id
+    )
     yield Reached("S8", "after", plan.batch_id)
 
 
@@ -266,14 +384,17 @@ def _require_progress_topic(session: Session, plan: CommitPlan) -> Operation[Non
         raise
 
 
-def _group_offsets(plan: CommitPlan) -> list[tuple[str, dict[Partition, CommittedOffset]]]:
+def _offsets_to_commit(plan: CommitPlan) -> dict[str, dict[Partition, CommittedOffset]]:
     """The offsets to commit, per group: the sources', then the progress."""
-    progress = {plan.progress_partition: progress_offset(progress_after(plan))}
-    groups = [(plan.progress_group_id, progress)]
+    groups = {}
     if plan.group_id is not None and plan.source_offsets:
-        sources = {p: CommittedOffset(end, "") for p, end in plan.source_offsets.items()}
         check(plan.group_id != plan.progress_group_id, "progress has a group of its own")
-        groups.insert(0, (plan.group_id, sources))
+        groups[plan.group_id] = {
+            p: CommittedOffset(end, "") for p, end in plan.source_offsets.items()
+        }
+    groups[plan.progress_group_id] = {
+        plan.progress_partition: progress_offset(progress_after(plan))
+    }
     return groups
 
 
@@ -289,7 +410,10 @@ def _commit(
     yield Reached("S11", "before", plan.batch_id)
     outcome = CommitOutcome(
         identity=replace(
-            identity, progress_partition=plan.progress_partition, last_batch_id=plan.batch_id
+            identity,
+            progress_partition=plan.progress_partition,
+            last_batch_id=plan.batch_id,
+            transaction_version=transaction.version,
         ),
         skipped=False,
         progress=progress_after(plan),
@@ -306,4 +430,6 @@ def _commit(
 
 def spent(identity: ProducerIdentity) -> ProducerIdentity:
     """The identity as it has to be used after an exception in the same run."""
-    return replace(identity, initialised=False, sequences={}, last_batch_id=None)
+    return replace(
+        identity, initialised=False, sequences={}, last_batch_id=None, transaction_version=0
+    )

@@ -24,7 +24,7 @@ from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import NO_TOPIC_ID
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
+from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Bytes, Partition
 from txnlog_spark.wire.errors import ErrorCode
@@ -126,7 +126,8 @@ class FetchCursor:
             session.cluster = session.cluster.forget_leader(self.partition)
             return None
         if action is not Action.DONE:
-            raise error_of(action, code, self._doing)
+            subject = Subject(ApiKey.FETCH, topics=(self.partition[0],))
+            raise error_of(action, code, self._doing, subject)
         return self._accept(answer)
 
     @property

@@ -17,7 +17,7 @@ from txnlog_spark.protocol.calls import (
 )
 from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
+from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
@@ -135,7 +135,8 @@ def _take_listed(
                 elif action in (Action.RETRY, Action.REFRESH):
                     errors.append(f"{name}: {describe_code(answer.error_code)}")
                 else:
-                    raise error_of(action, answer.error_code, f"{doing} of {name}")
+                    subject = Subject(ApiKey.LIST_OFFSETS, topics=(topic.name,))
+                    raise error_of(action, answer.error_code, f"{doing} of {name}", subject)
     for partition in asked:
         if partition not in found:
             session.cluster = session.cluster.forget_leader(partition)

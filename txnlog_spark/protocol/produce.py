@@ -31,6 +31,7 @@ from txnlog_spark.protocol.metadata import NO_LEADER
 from txnlog_spark.protocol.retry import (
     RECORD_REFUSALS,
     Action,
+    Subject,
     decide,
     describe_code,
     error_of,
@@ -270,7 +271,8 @@ def _take_partition(
     if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_failure:
         action = Action.RETRY
     if action not in (Action.RETRY, Action.REFRESH):
-        raise error_of(action, code, _refused_text(batch, answer, transaction))
+        subject = Subject(ApiKey.PRODUCE, batch.partition[:1], "", transaction.transactional_id)
+        raise error_of(action, code, _refused_text(batch, answer, transaction), subject)
     result.failed[batch.partition].append(batch)
     result.errors.append(f"{batch.partition[0]}-{batch.partition[1]}: {describe_code(code)}")
     if action is Action.REFRESH:

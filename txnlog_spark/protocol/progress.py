@@ -1,9 +1,16 @@
 """Progress: how far a query has committed, and what that says about a batch that comes (again).
 
 Theory of operation. Every micro-batch's transaction also commits one offset for the query's
-progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id, a
-digest of the batch's source offsets, and one of the group that they were committed for. It becomes
-visible with the batch's records or not at all.
+progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
+digests: of the batch's source offsets, of the group that they were committed for, and of all that
+Spark logged for the batch (`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
+It becomes visible with the batch's records or not at all, and never goes back.
+
+What pins a batch: equal digests of the whole log entry are one planning, and Spark then reads the
+same input again. After the entry was lost, the batch is planned anew. Then equal source offsets are
+equal input only where an offset pins the records, as Kafka's does; the counter of a file source
+(`{"logOffset":1}`) names whatever files are there by now.
+
 It is looked up by fetching the whole group with require_stable and taking this query's newest.
 All of a query's batches commit it for one partition, because Kafka deletes a topic's committed
 offsets with the topic: what lay on another topic than the batch before would uncover that batch's
@@ -11,6 +18,7 @@ progress, and the last one would be done twice.
 
 What it does not do: guess. Where progress must exist and does not (offsets expire after
 `offsets.retention.minutes`, 7 days by default), or contradicts the checkpoint, a person must look.
+Where no transaction of the batch was ever begun there is nothing to guess: it is done.
 """
 
 from __future__ import annotations
@@ -48,6 +56,7 @@ def format_progress(progress: Progress) -> str:
         "q": progress.query_id,
         "e": progress.source_digest,
         "g": progress.group_digest,
+        "h": progress.batch_hash,
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -60,12 +69,12 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
         return None
     if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
         return None
-    fields = [value.get("q"), value.get("e", ""), value.get("g", "")]
+    fields = [value.get("q"), *(value.get(name, "") for name in "egh")]
     texts = [each for each in fields if isinstance(each, str)]
     if len(texts) != len(fields):
         return None
-    query_id, source_digest, group_digest = texts
-    return Progress(query_id, committed.committed_offset, source_digest, group_digest)
+    query_id, *digests = texts
+    return Progress(query_id, committed.committed_offset, *digests)
 
 
 def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Progress | None:
@@ -76,14 +85,23 @@ def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Prog
 
 def progress_after(plan: CommitPlan) -> Progress:
     """What is committed with the batch."""
-    return Progress(plan.query_id, plan.batch_id + 1, plan.source_digest, _group_digest(plan))
+    return Progress(
+        plan.query_id,
+        plan.batch_id + 1,
+        plan.source_digest,
+        group_digest(plan.group_id if plan.source_offsets else None),
+        plan.batch_hash,
+    )
 
 
-def _group_digest(plan: CommitPlan) -> str:
+def baseline_of(plan: CommitPlan) -> Progress:
+    """All batches before the plan's, which Spark says are done."""
+    return Progress(plan.query_id, plan.batch_id, group_digest=plan.attempted_group_digest)
+
+
+def group_digest(group_id: str | None) -> str:
     """Names the group without its length, which Kafka does not bound as it bounds metadata."""
-    if plan.group_id is None or not plan.source_offsets:
-        return ""
-    return hashlib.sha256(plan.group_id.encode()).hexdigest()[:16]
+    return "" if group_id is None else hashlib.sha256(group_id.encode()).hexdigest()[:16]
 
 
 def progress_offset(progress: Progress) -> CommittedOffset:
@@ -127,7 +145,7 @@ def check_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
         raise ProgressMissing(
             f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
             f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
-            f"batch {plan.batch_id} is in the output cannot be told. {_MISSING_REMEDY}"
+            f"batch {plan.batch_id} is in the output cannot be told. {_missing_remedy(plan)}"
         )
 
 
@@ -136,9 +154,11 @@ def decide_batch(
 ) -> bool:
     """True when the batch is committed already and is to be skipped, False when it is to be done.
 
-    `group_offsets` are the source group's stable committed offsets; they are needed only where
+    `group_offsets` are the source group's committed offsets; they are needed only where
     `needs_group_offsets` says so. Raises ProgressMissing, ProgressBehind, BatchReplanned.
     """
+    if not plan.is_stream:
+        return found is not None and found.next_batch_id > plan.batch_id
     if progress_is_missing(plan, found):
         raise ProgressMissing(_missing_text(plan, found))
     if found is None or found.next_batch_id == plan.batch_id:
@@ -147,24 +167,35 @@ def decide_batch(
         raise ProgressBehind(
             f"query {plan.query_id} is about to commit batch {plan.batch_id}, but the brokers have "
             f"its batches below {found.next_batch_id} only (group {plan.progress_group_id!r}). "
-            "Either the brokers lost committed data, or this checkpoint belongs to another "
-            "cluster. Nothing was written. Start from a new checkpoint with "
-            "startingOffsets=committed, which goes on from what the brokers have"
+            "Either the brokers lost committed data, or batches between were written by another "
+            "sink (such as kafka), which moves no progress. Nothing was written. If the output has "
+            f"all batches below {plan.batch_id}, say so: python -m txnlog_spark progress set "
+            "--bootstrap-server HOST:PORT --checkpoint DIR --to-checkpoint --execute. If it has "
+            "not, start a new checkpoint with startingOffsets=committed: that goes on from what "
+            "the brokers have, and doubles what another sink has written since"
         )
     _check_same_sources(plan, found, group_offsets)
     return True
 
 
 def progress_is_missing(plan: CommitPlan, found: Progress | None) -> bool:
-    """Whether the brokers have lost progress: all of it, or the newest of it."""
+    """Whether the brokers have lost progress that tells of this batch: all of it, or the newest.
+
+    Without any, a batch that was never begun is as safe as the first one of a query.
+    """
     if found is None:
-        return plan.must_exist
+        return plan.must_exist and not _was_never_begun(plan)
     return found.next_batch_id < plan.next_batch_id_min
+
+
+def _was_never_begun(plan: CommitPlan) -> bool:
+    return plan.attempted_batch_id is not None and plan.attempted_batch_id < plan.batch_id
 
 
 def needs_group_offsets(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether `decide_batch` wants the source group's offsets: several batches come again."""
-    return found is not None and found.next_batch_id > plan.batch_id + 1
+    several = found is not None and found.next_batch_id > plan.batch_id + 1
+    return several and plan.is_stream and plan.group_id is not None
 
 
 def check_expected(
@@ -197,11 +228,11 @@ def needs_previous_offsets(
     plan: CommitPlan, found: Progress | None, identity: ProducerIdentity
 ) -> bool:
     """Whether to ask if the group still stands where the batch before left it: after a takeover."""
+    left = plan.attempted_group_digest if found is None else found.group_digest
     return (
-        found is not None
-        and bool(plan.previous_offsets)
-        and found.group_digest != ""
-        and found.group_digest == _group_digest(plan)
+        bool(plan.previous_offsets)
+        and left != ""
+        and left == group_digest(plan.group_id)
         and identity.last_batch_id != plan.batch_id - 1
     )
 
@@ -242,13 +273,13 @@ def _check_same_sources(
     Spark's offset log can be lost with its commit log; the batch is then planned anew and may
     reach further than the committed one (the second variant of paimon#9666).
     """
-    if not plan.source_offsets and not plan.source_digest:
-        return  # a baseline: another driver committed it, or more, first
     if found.next_batch_id == plan.batch_id + 1:
-        if found.source_digest == plan.source_digest:
+        if plan.batch_hash and found.batch_hash == plan.batch_hash:
+            return
+        if plan.is_pinned and found.source_digest == plan.source_digest:
             return
     elif (
-        plan.group_covers_sources
+        plan.is_pinned
         and group_offsets is not None
         and all(
             end <= group_offsets.get(partition, -1)
@@ -258,17 +289,37 @@ def _check_same_sources(
         return
     raise BatchReplanned(
         f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
-        f"{found.next_batch_id}), but now has other source offsets than it was committed with: the "
-        "checkpoint's offsets log was lost or rolled back. Skipping it would lose records, writing "
-        "it would double them. Nothing was written. Restore the checkpoint, or start from a new "
-        "one with startingOffsets=committed"
+        f"{found.next_batch_id}), but was planned anew since, and {_what_differs(plan, found)}: "
+        "the checkpoint's offsets log was lost or rolled back. Skipping the batch could lose "
+        "records, writing it could double them. Nothing was written. Restore the folders offsets "
+        "and sources of the checkpoint as they were when the batch was committed. "
+        f"{_REPLANNED_REMEDY}"
     )
 
 
-_MISSING_REMEDY = (
-    "Nothing was written. Compare the output with the checkpoint; then start from a new "
-    "checkpoint, with startingOffsets=committed if the source group's offsets are still there"
+def _what_differs(plan: CommitPlan, found: Progress) -> str:
+    if found.next_batch_id == plan.batch_id + 1 and found.source_digest == plan.source_digest:
+        return "its source offsets do not tell whether it holds the same records"
+    return "has other source offsets than it was committed with"
+
+
+_REPLANNED_REMEDY = (
+    "If all its sources are Kafka topics and the query has a kafka.group.id, a new checkpoint with "
+    "startingOffsets=committed goes on exactly where the output ends. A source of files has no "
+    "such position: compare its files with the output"
 )
+
+
+_MISSING_REMEDY = (
+    "Nothing was written. Look whether the output ends with the records of this batch. Then say "
+    "how far it is: python -m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint "
+    "DIR --next-batch-id N --execute, with N = {after} if they are in the output, N = {this} if "
+    "they are not; and start the query again"
+)
+
+
+def _missing_remedy(plan: CommitPlan) -> str:
+    return _MISSING_REMEDY.format(this=plan.batch_id, after=plan.batch_id + 1)
 
 
 def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
@@ -282,5 +333,5 @@ def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
         "default, counted from the last batch on: while a query is stopped, and while it has no "
         "input), or were deleted, by themselves or with topic "
         f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
-        f"output cannot be told. {_MISSING_REMEDY}"
+        f"output cannot be told. {_missing_remedy(plan)}"
     )

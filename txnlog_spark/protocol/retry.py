@@ -1,4 +1,4 @@
-"""What to do about an error code: pure decisions, one table per request.
+"""What to do about an error code, and what to tell a person: pure decisions, in tables.
 
 Rules for this file: nothing is sent and nothing is waited for here. Sources: the handlers of
 Kafka's `TransactionManager` and `Sender` (Java client 4.x) and KIP-1050's classes of errors. Two
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from txnlog_spark.errors import (
     AbortableError,
@@ -22,7 +23,7 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.messages import APIS, ApiKey
 
 
 class Action(enum.IntEnum):
@@ -150,10 +151,15 @@ def decide_all(api_key: ApiKey, codes: Iterable[int]) -> tuple[Action, int]:
     return gravest, reason
 
 
+_SHOW_TRANSACTIONS = (
+    "`python -m broker_sim transactions list --state Ongoing`, or Kafka's kafka-transactions, "
+    "shows it"
+)
+
 _HINTS: dict[int, str] = {
     _E.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms must be positive and at most the broker's "
-        "transaction.max.timeout.ms"
+        "set kafka.transaction.timeout.ms to at most the broker's transaction.max.timeout.ms, or "
+        "raise that"
     ),
     _E.MESSAGE_TOO_LARGE: (
         "a record batch is over the topic's max.message.bytes: raise that, or send smaller records"
@@ -164,10 +170,122 @@ _HINTS: dict[int, str] = {
         "the coordinator aborted it"
     ),
     _E.OFFSET_METADATA_TOO_LARGE: "raise the broker's offset.metadata.max.bytes",
-    _E.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic to this user",
-    _E.GROUP_AUTHORIZATION_FAILED: "grant READ on the group to this user",
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on the transactional id to this user",
 }
+"""What to do about a refusal."""
+
+_WAIT_HINTS: dict[int, str] = {
+    _E.KAFKA_STORAGE_ERROR: (
+        "the broker's disk is full, or its log directory is offline: see the broker's log, free "
+        "space or mend the disk, and restart the broker if it does not go on by itself"
+    ),
+    _E.UNSTABLE_OFFSET_COMMIT: (
+        "an open transaction, maybe of another transactional id, holds offsets of this group "
+        f"pending until it ends, at the latest after its own transaction.timeout.ms: "
+        f"{_SHOW_TRANSACTIONS}"
+    ),
+    _E.CONCURRENT_TRANSACTIONS: (
+        "the last transaction of this transactional id is still being ended, which waits for the "
+        f"leader of each of its partitions: {_SHOW_TRANSACTIONS}"
+    ),
+}
+"""What to look at when an error that usually passes did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A request and what it was about, so that its refusal can name the resource.
+
+    `topics` are those that were refused, as far as the answer tells.
+    """
+
+    api_key: ApiKey
+    topics: tuple[str, ...] = ()
+    group_id: str = ""
+    transactional_id: str = ""
+
+
+OPERATIONS: Mapping[int, Mapping[ApiKey, str]] = {
+    _E.TOPIC_AUTHORIZATION_FAILED: {
+        ApiKey.METADATA: "DESCRIBE",
+        ApiKey.LIST_OFFSETS: "DESCRIBE",
+        ApiKey.OFFSET_FETCH: "DESCRIBE",
+        ApiKey.FETCH: "READ",
+        ApiKey.OFFSET_COMMIT: "READ",
+        ApiKey.TXN_OFFSET_COMMIT: "READ",
+        ApiKey.PRODUCE: "WRITE",
+        ApiKey.ADD_PARTITIONS_TO_TXN: "WRITE",
+        ApiKey.CREATE_TOPICS: "CREATE",
+        ApiKey.DELETE_TOPICS: "DELETE",
+    },
+    _E.GROUP_AUTHORIZATION_FAILED: {
+        ApiKey.FIND_COORDINATOR: "DESCRIBE (READ includes it)",
+        ApiKey.OFFSET_FETCH: "DESCRIBE (READ includes it)",
+        ApiKey.DESCRIBE_GROUPS: "DESCRIBE",
+        ApiKey.OFFSET_COMMIT: "READ",
+        ApiKey.TXN_OFFSET_COMMIT: "READ",
+        ApiKey.ADD_OFFSETS_TO_TXN: "READ",
+        ApiKey.DELETE_GROUPS: "DELETE",
+    },
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: {
+        ApiKey.FIND_COORDINATOR: "DESCRIBE (WRITE includes it)",
+        ApiKey.DESCRIBE_TRANSACTIONS: "DESCRIBE (WRITE includes it)",
+        ApiKey.INIT_PRODUCER_ID: "WRITE",
+        ApiKey.ADD_PARTITIONS_TO_TXN: "WRITE",
+        ApiKey.ADD_OFFSETS_TO_TXN: "WRITE",
+        ApiKey.PRODUCE: "WRITE",
+        ApiKey.TXN_OFFSET_COMMIT: "WRITE",
+        ApiKey.END_TXN: "WRITE",
+    },
+    _E.CLUSTER_AUTHORIZATION_FAILED: {
+        ApiKey.INIT_PRODUCER_ID: "IDEMPOTENT_WRITE",
+        ApiKey.PRODUCE: "IDEMPOTENT_WRITE",
+        ApiKey.CREATE_TOPICS: "CREATE",
+        ApiKey.LIST_GROUPS: "DESCRIBE",
+        ApiKey.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    },
+}
+"""By code and request: the operation that `KafkaApis` of Kafka 4 checks before it answers so.
+
+Kafka's authorizer takes READ, WRITE, DELETE and ALTER for DESCRIBE as well.
+"""
+
+NAMES_SHOWN_MAX = 5
+
+
+def authorization_hint(code: int, subject: Subject | None) -> str | None:
+    """What to grant on what; None for a code that is not about authorization."""
+    operations = OPERATIONS.get(code)
+    if operations is None:
+        return None
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        resource = _named("topic", () if subject is None else subject.topics)
+    elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        resource = _named("group", () if subject is None else (subject.group_id,))
+    elif code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        resource = _named(
+            "transactional id", () if subject is None else (subject.transactional_id,)
+        )
+    else:
+        resource = "the cluster"
+    if subject is None:
+        return f"grant what this needs on {resource} to this user"
+    needed = f"what {APIS[subject.api_key].name} needs"
+    hint = f"grant {operations.get(subject.api_key, needed)} on {resource} to this user"
+    if subject.api_key is ApiKey.METADATA:
+        hint += "; where it does not exist yet, create it, or grant CREATE on it"
+    return hint
+
+
+def _named(kind: str, names: tuple[str, ...]) -> str:
+    """Such as "topics 'a', 'b'"; "the topic" where the name is not known."""
+    names = tuple(name for name in names if name)
+    if not names:
+        return f"the {kind}"
+    shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN_MAX])
+    if len(names) > NAMES_SHOWN_MAX:
+        shown += f" and {len(names) - NAMES_SHOWN_MAX} others"
+    return f"{kind}{'s' if len(names) > 1 else ''} {shown}"
+
 
 FENCED_HINT = (
     "another driver initialised the same transactional id, or the transaction ran into its timeout "
@@ -176,9 +294,9 @@ FENCED_HINT = (
 )
 
 
-def error_of(action: Action, code: int, doing: str) -> BrokerError:
-    """The exception that says `doing` was refused with `code`."""
-    hint = _HINTS.get(code)
+def error_of(action: Action, code: int, doing: str, subject: Subject | None = None) -> BrokerError:
+    """The exception that says `doing` was refused with `code`; `subject` names what to grant."""
+    hint = authorization_hint(code, subject) or _HINTS.get(code)
     text = f"{doing} was refused" + (f" ({hint})" if hint else "")
     if action is Action.FENCED:
         return ProducerFenced(code, f"{doing} was refused: {FENCED_HINT}")
@@ -194,8 +312,9 @@ def error_of(action: Action, code: int, doing: str) -> BrokerError:
 
 
 def describe_code(code: int) -> str:
-    """A code for the text of a wait that ran out."""
-    return f"{error_name(code)} ({int(code)})"
+    """A code for the text of a wait that ran out, with what to look at when one is known."""
+    hint = _WAIT_HINTS.get(code)
+    return f"{error_name(code)} ({int(code)})" + (f": {hint}" if hint else "")
 
 
 class EndTxnVerdict(enum.Enum):

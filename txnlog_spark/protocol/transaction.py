@@ -27,6 +27,7 @@ from txnlog_spark.protocol.calls import (
     CoordinatorRequest,
     call,
     call_coordinator,
+    call_coordinators,
     find_coordinator,
     partition_codes,
     refuse_if_final,
@@ -37,6 +38,7 @@ from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
 from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
 from txnlog_spark.protocol.retry import (
     EndTxnVerdict,
+    Subject,
     decide,
     decide_end_commit,
     describe_code,
@@ -224,6 +226,38 @@ def commit_source_offsets(
     return frozenset(offsets) - frozenset(remaining)
 
 
+def commit_all_offsets(
+    session: Session,
+    transaction: Transaction,
+    groups: Mapping[str, Mapping[Partition, CommittedOffset]],
+    *,
+    may_be_gone: str | None,
+) -> Operation[frozenset[Partition]]:
+    """The offsets of several groups, sent at once; returns what no longer exists.
+
+    Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
+    """
+    requests = [
+        _offsets_request(
+            transaction,
+            group_id,
+            offsets,
+            _codes_of_known if group_id == may_be_gone else partition_codes,
+        )
+        for group_id, offsets in groups.items()
+    ]
+    transaction.begun = True
+    answers = yield from call_coordinators(session, requests)
+    missing: frozenset[Partition] = frozenset()
+    for request, answer in zip(requests, answers, strict=True):
+        transaction.indefinite = transaction.indefinite or answer.indefinite
+        refused = _unknown_in(answer.reply)
+        if request.key == may_be_gone and refused:
+            left = {p: groups[request.key][p] for p in refused}
+            missing = yield from commit_source_offsets(session, transaction, request.key, left)
+    return missing
+
+
 def _codes_of_known(reply: Reply) -> tuple[int, ...]:
     codes = partition_codes(reply)
     return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -383,7 +417,7 @@ def _commit_answered(
     if verdict is EndTxnVerdict.COMMITTED:
         return True
     if verdict in (EndTxnVerdict.UNKNOWN, EndTxnVerdict.REFUSED):
-        raise error_of(decide(ApiKey.END_TXN, code), code, doing)
+        raise error_of(decide(ApiKey.END_TXN, code), code, doing, Subject(ApiKey.END_TXN))
     if verdict is EndTxnVerdict.RETRY_UNKNOWN:
         tries.unknown = f"answered {error_name(code)}"
     yield from deadline.backoff(doing, describe_code(code))

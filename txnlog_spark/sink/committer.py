@@ -1,18 +1,16 @@
-"""The driver's part of a write: one Kafka transaction per micro-batch (DESIGN section 3).
+"""The driver's part of a write: one Kafka transaction per micro-batch.
 
-Spark builds a new writer in a reused worker process for every commit, so what must live on is kept
-in this module, by (cluster, transactional id): the producer identity of the query run that used it
-last. A worker may vanish at any time; then the identity file in the checkpoint says with which
-producer id and epoch this run goes on, and InitProducerId with those is refused (PRODUCER_FENCED)
-if another driver took over meanwhile. A new run of the query begins with a plain InitProducerId,
-which fences whatever an older driver still does; if the query had another transactional id before,
-that one's holder is fenced first, by the id that the identity file names.
+Spark builds a new writer in a reused worker process for every commit, and the workers are one pool
+for all queries of a session: batch n may be committed in one, n + 1 in another, n + 2 in the first
+again. So the producer identity of a query run lives in the checkpoint (`journal`), and what a
+worker remembers counts only while the file says the same. A new run of the query begins with a
+plain InitProducerId, which fences whatever an older driver still does, but only when it has
+something to write: a batch that is committed is skipped without fencing anybody. If the query had
+another transactional id before, that one's holder is fenced first.
 
-Before its first transaction a query commits a baseline of its progress, in a transaction of its
-own so that a driver which was stopped and overtaken cannot set progress back; only then the
-identity file is written. From then on progress must exist, where that file says and as far as it
-says: Kafka deletes a topic's committed offsets with the topic, so all batches of a query commit
-their progress for one partition, chosen before the baseline.
+Kafka deletes a topic's committed offsets with the topic, so all batches of a query commit their
+progress for one partition, chosen before the first: of a source, which the query may read anyway,
+else of the output.
 """
 
 from __future__ import annotations
@@ -22,32 +20,26 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for, resolve_bootstrap
-from txnlog_spark.errors import (
-    CommitStateUnknown,
-    OptionError,
-    ProducerFenced,
-    TxnLogError,
-    check,
-)
+from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names
-from txnlog_spark.protocol.commit import spent
+from txnlog_spark.protocol.commit import goes_on
 from txnlog_spark.protocol.values import (
     CommitOutcome,
     CommitPlan,
     Partition,
     ProducerIdentity,
-    Progress,
 )
 from txnlog_spark.sink import checkpoint as checkpoints
-from txnlog_spark.sink.checkpoint import BatchOffsets, RecordedIdentity
+from txnlog_spark.sink import journal as journals
+from txnlog_spark.sink.checkpoint import BatchOffsets
+from txnlog_spark.sink.journal import Attempt, CheckpointJournal, RecordedIdentity
 from txnlog_spark.sink.settings import SinkSettings
+from txnlog_spark.sink.sources import check_sources, noted_group, pins_records
 from txnlog_spark.sink.staging import (
     StagedBatches,
     abandon_message,
@@ -56,7 +48,6 @@ from txnlog_spark.sink.staging import (
     remove_all,
     remove_batches,
 )
-from txnlog_spark.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +62,8 @@ class _Held:
 
 
 _held: dict[tuple[int, str, str], _Held] = {}
+_said: set[tuple[str, str]] = set()
+"""(run id, text) of what was said once and is not said again for every batch."""
 
 
 def commit_streaming(
@@ -78,39 +71,42 @@ def commit_streaming(
 ) -> None:
     """Commit one micro-batch of a streaming query, exactly once.
 
-    Raises ProducerFenced, CommitStateUnknown, ProgressError and what the brokers refuse; each time
-    Spark stops the query, and its restart replays the batch.
+    Raises ProducerFenced, CommitStateUnknown, ProgressError, TransactionTimedOut, WrongCluster and
+    what the brokers refuse; each time Spark stops the query, and its restart replays the batch.
     """
     reached("S6", "before", batch_id)
-    check(settings.checkpoint is not None, "a streaming sink has a checkpoint")
-    checkpoint = settings.checkpoint or Path()
+    folder = settings.journal_folder
     staged = _complete(messages)
-    query_id = checkpoints.read_query_id(checkpoint)
-    sources = checkpoints.read_batch_offsets(checkpoint, batch_id)
+    query_id = checkpoints.read_query_id(settings.checkpoint_path)
+    sources = checkpoints.read_batch_offsets(settings.checkpoint_path, batch_id)
     run_id = _run_id(staged, query_id, batch_id)
     reached("S6", "after", batch_id)
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
-    recorded = checkpoints.read_identity(checkpoint)
+    cluster_id = client.session.cluster.cluster_id or ""
+    check_sources(settings, sources, cluster_id)
+    attempt = journals.read_attempt(folder)
     plan = plan_commit(settings, staged, query_id, run_id, batch_id, sources)
-    plan = _place_progress(client, settings, plan, recorded)
+    plan = _after_attempt(plan, attempt, cluster_id)
+    recorded = journals.read_identity(folder)
     key = (os.getpid(), bootstrap_servers, plan.transactional_id)
-    identity = _identity_of_run(_held.pop(key, None), recorded, plan)
-    if plan.group_id is not None and not _follows(identity, plan):
-        previous = checkpoints.read_previous_offsets(checkpoint, batch_id)
+    identity = _identity_of_run(_held.pop(key, None), recorded, attempt, plan)
+    plan = _place_progress(client, settings, plan, attempt, identity)
+    if plan.group_id is not None and not goes_on(identity, plan):
+        previous = checkpoints.read_previous_offsets(settings.checkpoint_path, batch_id)
         plan = replace(plan, previous_offsets=by_plain_names(previous))
-    if recorded is None:
-        identity, progress = _commit_baseline(client, identity, plan)
-        checkpoints.write_identity(checkpoint, _record(plan, identity, progress.next_batch_id))
-    elif identity is None and recorded.transactional_id != plan.transactional_id:
-        _leave_transactional_id(client, checkpoint, recorded, plan)
-    plan = replace(plan, confirm_holder=partial(_confirm_holder, checkpoint, plan))
-    outcome = admin.commit_micro_batch(client, identity, plan)
-    _held[key] = _Held(query_id, run_id, outcome.identity)
-    next_batch_id = outcome.progress.next_batch_id
-    checkpoints.write_identity(checkpoint, _record(plan, outcome.identity, next_batch_id))
+    plan = replace(plan, journal=CheckpointJournal(folder, plan, cluster_id))
+    _say_once(settings, plan, sources)
+    try:
+        outcome = admin.commit_micro_batch(client, identity, plan)
+    except ProducerFenced as error:
+        raise _explained(error, settings, plan) from error
+    if outcome.identity is not None:
+        _held[key] = _Held(query_id, run_id, outcome.identity)
+        next_batch_id = outcome.progress.next_batch_id
+        journals.write_identity(folder, _record(plan, outcome.identity, next_batch_id))
     _warn_of_missing(plan, outcome)
-    remove_batches(default_root(checkpoint, settings.staging_location), query_id, batch_id)
+    remove_batches(default_root(settings.checkpoint, settings.staging_location), query_id, batch_id)
     reached("S14", "before", batch_id)
 
 
@@ -129,19 +125,29 @@ def commit_batch_write(
 ) -> CommitOutcome | None:
     """Commit a batch write as one transaction: all of it or nothing. None when there are no rows.
 
-    Spark gives a batch job no identity that survives a retry, so running the job again writes the
-    rows again. The transactional id is the write's own unless the option names one.
+    With `txnAppId` and `txnVersion` a write whose version is at or below the last committed one of
+    the application is skipped, so that it can be run again. Without them running the job again
+    writes the rows again, and the transactional id is the write's own unless the option names one.
     Raises what `commit_streaming` does; CommitStateUnknown only when asking again did not help.
     """
     staged = _complete(messages)
-    if not any(message.chunks for message in staged):
+    has_name = settings.txn_app_id is not None
+    if not has_name and not any(message.chunks for message in staged):
         return None
     client = client_for(settings.connection)
-    plan = plan_commit(settings, staged, write_id, write_id, 0, BatchOffsets({}, ""))
-    plan = replace(plan, group_id=None, must_exist=False)
+    plan = _plan_batch_write(settings, staged, write_id)
     plan = replace(plan, progress_partition=_progress_partition(client, settings, plan))
     outcome = _commit_write(client, plan)
     remove_all(default_root(None, settings.staging_location), write_id)
+    if has_name:
+        if outcome.skipped:
+            logger.warning(
+                "the write with txnAppId=%s and txnVersion=%d was skipped: version %d is committed",
+                settings.txn_app_id,
+                plan.batch_id,
+                outcome.progress.next_batch_id - 1,
+            )
+        return outcome
     try:
         admin.delete_group(client, plan.progress_group_id, missing_ok=True)
     except (TxnLogError, OSError) as error:
@@ -153,6 +159,30 @@ def commit_batch_write(
             error,
         )
     return outcome
+
+
+def _plan_batch_write(
+    settings: SinkSettings, staged: Sequence[StagedBatches], write_id: str
+) -> CommitPlan:
+    merge_counts(message.partition_counts for message in staged)
+    app_id = settings.txn_app_id
+    name = write_id if app_id is None else f"txnAppId:{app_id}"
+    return CommitPlan(
+        query_id=name,
+        run_id=write_id,
+        batch_id=settings.txn_version if app_id is not None else 0,
+        transactional_id=settings.transactional_id_of(app_id or write_id),
+        progress_group_id=f"{app_id}.progress"
+        if app_id is not None
+        else settings.progress_group_of(write_id),
+        progress_partition=("", -1),
+        staged=tuple(plan_staged(staged)),
+        group_id=settings.group_id,
+        source_offsets=by_plain_names(settings.source_offsets),
+        must_exist=False,
+        is_stream=False,
+        transaction_timeout_ms=settings.transaction_timeout_ms,
+    )
 
 
 def _commit_write(client: Client, plan: CommitPlan) -> CommitOutcome:
@@ -191,11 +221,11 @@ def plan_commit(
     """The commit of one batch as a value. Pure, but for the staged bytes that it will read.
 
     The progress partition is left open (partition -1 of no topic). Raises TxnLogError when tasks
-    saw different partition counts of one topic, OptionError for a start from another group.
+    saw different partition counts of one topic.
     """
     merge_counts(message.partition_counts for message in staged)
-    _check_groups(settings, sources)
     group_id = settings.group_id if sources.source_offsets else None
+    foreign = [s.offsets for s in sources.sources if s.offsets and s.note is None]
     return CommitPlan(
         query_id=query_id,
         run_id=run_id,
@@ -205,26 +235,36 @@ def plan_commit(
         progress_partition=("", -1),
         staged=tuple(plan_staged(staged)),
         group_id=group_id,
-        source_offsets=by_plain_names(sources.source_offsets) if group_id else {},
+        source_offsets=by_plain_names(sources.source_offsets),
         source_digest=sources.digest,
+        batch_hash=sources.batch_hash,
+        is_pinned=pins_records(settings, sources),
         must_exist=True,
-        group_covers_sources=sources.is_whole,
         expected=sources.expected,
+        foreign_sources=tuple(by_plain_names(offsets) for offsets in foreign),
+        overwrite_group=settings.overwrite_group_offsets,
         transaction_timeout_ms=settings.transaction_timeout_ms,
     )
 
 
-def _check_groups(settings: SinkSettings, sources: BatchOffsets) -> None:
-    """A start from a group's committed offsets is safe only where the sink moves that group."""
-    for expected in sources.expected:
-        if expected.group_id != settings.group_id:
-            raise OptionError(
-                "kafka.group.id",
-                settings.group_id,
-                f"set it to {expected.group_id!r} for the writer as well: the query starts from "
-                "that group's committed offsets (startingOffsets=committed), and the sink has to "
-                "commit them",
-            )
+def _after_attempt(plan: CommitPlan, attempt: Attempt | None, cluster_id: str) -> CommitPlan:
+    """What the checkpoint tells of the query's batches before, and of its transactional id."""
+    if attempt is None:
+        return replace(plan, must_exist=False)
+    changed = attempt.transactional_id not in ("", plan.transactional_id)
+    previous_id = attempt.transactional_id if changed else None
+    if attempt.query_id != plan.query_id:
+        # Left over from another query: its driver may live, its progress says nothing here.
+        return replace(plan, must_exist=False, previous_transactional_id=previous_id)
+    journals.check_cluster(attempt, cluster_id)
+    return replace(
+        plan,
+        progress_group_id=attempt.progress_group_id or plan.progress_group_id,
+        progress_partition=attempt.progress_partition or plan.progress_partition,
+        attempted_batch_id=attempt.batch_id,
+        attempted_group_digest=attempt.group_digest,
+        previous_transactional_id=previous_id,
+    )
 
 
 def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -267,78 +307,65 @@ def _run_id(staged: Sequence[StagedBatches], query_id: str, batch_id: int) -> st
 
 
 def _identity_of_run(
-    held: _Held | None, recorded: RecordedIdentity | None, plan: CommitPlan
+    held: _Held | None,
+    recorded: RecordedIdentity | None,
+    attempt: Attempt | None,
+    plan: CommitPlan,
 ) -> ProducerIdentity | None:
-    """What this run may go on with; None makes InitProducerId fence everyone else."""
-    run = (plan.query_id, plan.run_id)
-    if held is not None and (held.query_id, held.run_id) == run:
-        return held.identity
-    if recorded is None or (recorded.query_id, recorded.run_id) != run:
-        return None
-    if recorded.transactional_id != plan.transactional_id:
-        return None
-    return ProducerIdentity(
-        recorded.transactional_id, recorded.producer_id, recorded.producer_epoch
-    )  # fmt: skip
+    """What this run may go on with; None makes InitProducerId fence everyone else.
 
-
-def _follows(identity: ProducerIdentity | None, plan: CommitPlan) -> bool:
-    """Whether this very producer committed the batch before: the protocol then compares nothing."""
-    return identity is not None and identity.last_batch_id == plan.batch_id - 1
-
-
-def _commit_baseline(
-    client: Client, identity: ProducerIdentity | None, plan: CommitPlan
-) -> tuple[ProducerIdentity | None, Progress]:
-    """Make the query's progress exist: all batches before this one, which Spark says are done."""
-    found = admin.fetch_progress(client, plan.progress_group_id, plan.query_id)
-    if found is not None:
-        return identity, found
-    baseline = replace(
-        plan,
-        batch_id=plan.batch_id - 1,
-        staged=(),
-        group_id=None,
-        source_offsets={},
-        source_digest="",
-        must_exist=False,
-    )
-    outcome = admin.commit_micro_batch(client, identity, baseline)
-    return spent(outcome.identity), outcome.progress
-
-
-def _leave_transactional_id(
-    client: Client, checkpoint: Path, recorded: RecordedIdentity, plan: CommitPlan
-) -> None:
-    """The query's option or group was changed: nobody may commit under the old id any more.
-
-    InitProducerId with the new id does not fence a driver that holds the old one. Fenced before the
-    new id is recorded, since who finds it recorded does not ask for the old one; and once more
-    after, for a driver that took the old one in between: whoever takes it later finds the record
-    (`_confirm_holder`).
+    Another worker of the run may have committed since this one did: then its record counts. When
+    another run has the record, what this worker holds counts, and is fenced as it must be.
     """
-    admin.fence_transactional_id(client, recorded.transactional_id, plan.transaction_timeout_ms)
-    checkpoints.write_identity(checkpoint, _record(plan, None, recorded.next_batch_id))
-    admin.fence_transactional_id(client, recorded.transactional_id, plan.transaction_timeout_ms)
-    logger.warning(
-        "query %s goes on with transactional id %s; %s was fenced",
-        plan.query_id,
-        plan.transactional_id,
-        recorded.transactional_id,
-    )
+    run = (plan.query_id, plan.run_id)
+    is_held = held is not None and (held.query_id, held.run_id) == run
+    if recorded is not None and (recorded.query_id, recorded.run_id) == run:
+        if recorded.transactional_id != plan.transactional_id:
+            return None
+        located = None if attempt is None else attempt.progress_partition
+        known = recorded.identity(located)
+        if held is not None and is_held and _is_same_epoch(held.identity, known):
+            return held.identity
+        return known
+    return held.identity if held is not None and is_held else None
 
 
-def _confirm_holder(checkpoint: Path, plan: CommitPlan) -> None:
-    """Raises ProducerFenced when another driver took the query to another transactional id."""
-    recorded = checkpoints.read_identity(checkpoint)
-    if recorded is None or recorded.transactional_id == plan.transactional_id:
-        return
-    raise ProducerFenced(
-        ErrorCode.PRODUCER_FENCED,
-        f"another driver of query {plan.query_id} went on with transactional id "
-        f"{recorded.transactional_id!r} while this one was starting with "
-        f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
-    )
+def _is_same_epoch(one: ProducerIdentity, other: ProducerIdentity) -> bool:
+    return (one.producer_id, one.producer_epoch) == (other.producer_id, other.producer_epoch)
+
+
+def _explained(error: ProducerFenced, settings: SinkSettings, plan: CommitPlan) -> ProducerFenced:
+    """The error with what the brokers cannot tell: who took over, where the id comes from."""
+    texts = [str(error)]
+    if settings.transactional_id is None:
+        origin = "kafka.group.id" if settings.group_id is not None else "the query's id"
+        texts.append(f"The transactional id {plan.transactional_id!r} was made from {origin}")
+    attempt = journals.read_attempt(settings.journal_folder)
+    if attempt is not None and attempt.run_id != plan.run_id and attempt.host:
+        texts.append(
+            f"Batch {attempt.batch_id} of query {attempt.query_id} was begun by process "
+            f"{attempt.pid} on host {attempt.host}"
+        )
+    error.args = (". ".join(texts),)
+    return error
+
+
+def _say_once(settings: SinkSettings, plan: CommitPlan, sources: BatchOffsets) -> None:
+    """What is allowed and seldom meant."""
+    texts = []
+    group_id = noted_group(sources)
+    if group_id is not None and settings.group_id is None:
+        texts.append(
+            f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
+            "it. Set it on the writer as well"
+        )
+    read = {source_topic for source_topic, _ in plan.source_offsets}
+    if settings.topic is not None and settings.topic in read:
+        texts.append(f"the query writes to {settings.topic}, which it reads: it will not end")
+    for text in texts:
+        if (plan.run_id, text) not in _said:
+            _said.add((plan.run_id, text))
+            logger.warning("%s", text)
 
 
 def _warn_of_missing(plan: CommitPlan, outcome: CommitOutcome) -> None:
@@ -352,48 +379,66 @@ def _warn_of_missing(plan: CommitPlan, outcome: CommitOutcome) -> None:
         )
 
 
-def _record(
-    plan: CommitPlan, identity: ProducerIdentity | None, next_batch_id: int
-) -> RecordedIdentity:
+def _record(plan: CommitPlan, identity: ProducerIdentity, next_batch_id: int) -> RecordedIdentity:
     return RecordedIdentity(
         query_id=plan.query_id,
-        run_id=plan.run_id if identity is not None else "",
+        run_id=plan.run_id,
         transactional_id=plan.transactional_id,
-        producer_id=-1 if identity is None else identity.producer_id,
-        producer_epoch=-1 if identity is None else identity.producer_epoch,
-        progress_group_id=plan.progress_group_id,
-        progress_partition=plan.progress_partition,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        initialised=identity.initialised,
+        last_batch_id=identity.last_batch_id,
+        transaction_version=identity.transaction_version,
         next_batch_id=next_batch_id,
     )
 
 
 def _place_progress(
-    client: Client, settings: SinkSettings, plan: CommitPlan, recorded: RecordedIdentity | None
+    client: Client,
+    settings: SinkSettings,
+    plan: CommitPlan,
+    attempt: Attempt | None,
+    identity: ProducerIdentity | None,
 ) -> CommitPlan:
-    """Where the query's progress is, else (the first batch) where it is going to be."""
-    if recorded is not None and recorded.query_id == plan.query_id:
-        plan = replace(
-            plan,
-            progress_group_id=recorded.progress_group_id or plan.progress_group_id,
-            next_batch_id_min=recorded.next_batch_id,
-        )
-        if recorded.progress_partition is not None:
-            return replace(plan, progress_partition=recorded.progress_partition)
-    located = admin.locate_progress(client, plan.progress_group_id, plan.query_id)
-    return replace(plan, progress_partition=located or _progress_partition(client, settings, plan))
+    """Where the query's progress is, else (the first batch) where it is going to be.
+
+    Progress that went with its topic is placed anew for a batch that was never begun.
+    """
+    topic, _ = plan.progress_partition
+    if topic and (goes_on(identity, plan) or not _is_gone(client, plan)):
+        return plan
+    begun = None if attempt is None else attempt.batch_id
+    if topic and (begun is None or begun >= plan.batch_id):
+        return plan  # whose progress is missing, and has to be missed where it was
+    located = None
+    if not topic:
+        located = admin.locate_progress(client, plan.progress_group_id, plan.query_id)
+    place = located or _progress_partition(client, settings, plan)
+    return replace(plan, progress_partition=place)
+
+
+def _is_gone(client: Client, plan: CommitPlan) -> bool:
+    topic, number = plan.progress_partition
+    if number in client.session.cluster.partitions(topic):
+        return False
+    return bool(admin.confirm_missing(client, [plan.progress_partition]))
 
 
 def _progress_partition(client: Client, settings: SinkSettings, plan: CommitPlan) -> Partition:
-    """A partition that exists, to commit progress for: of the output, else of the input."""
+    """A partition that exists, to commit progress for: of a source, else of the output.
+
+    Committing an offset for a topic takes READ on it, which the query has for its sources.
+    """
+    if plan.source_offsets:
+        missing = admin.confirm_missing(client, plan.source_offsets)
+        for partition in sorted(plan.source_offsets):
+            if partition not in missing:
+                return partition
     if settings.topic is not None:
         return TopicPartition(settings.topic, 0)
     for piece in plan.staged:
         return TopicPartition(piece.topic, piece.partition)
-    existing = admin.topic_partitions(client, None)
-    for topic, partition in sorted(plan.source_offsets):
-        if partition in existing.get(topic, ()):
-            return TopicPartition(topic, partition)
-    for topic, partitions in sorted(existing.items()):
+    for topic, partitions in sorted(admin.topic_partitions(client, None).items()):
         return TopicPartition(topic, partitions[0])
     raise TxnLogError(
         "an empty batch cannot be recorded on a cluster without topics: create the output topic, "

@@ -6,16 +6,22 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` with `data`; after a crash it holds the old bytes or the new ones."""
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` with `data`; after a crash it holds the old bytes or the new ones.
+
+    Without `durable` that holds for a crash of the process; after one of the machine the file may
+    hold anything.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     with beside.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     beside.replace(path)
-    flush_directory(path.parent)
+    if durable:
+        flush_directory(path.parent)
 
 
 def flush_directory(directory: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from txnlog_spark.connection import ConnectionSettings
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import InvariantViolation, OptionError
+from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.options import Use, parse_options
 
 TRANSACTIONAL_ID_BYTES_MAX = 249
@@ -18,8 +20,9 @@ TRANSACTIONAL_ID_BYTES_MAX = 249
 class SinkSettings:
     """A write's options, checked. `checkpoint` is None for a batch write only.
 
-    `group_id` is None for a batch write: it has no source offsets to commit, and the transactional
-    id that is made from a group belongs to the group's streaming query.
+    A batch write has a `group_id` only with `source_offsets` to commit for it. One with a
+    checkpoint is the write of a micro-batch, `txn_version`, inside foreachBatch; `sink_name` tells
+    several such sinks of one query apart.
     """
 
     connection: ConnectionSettings
@@ -32,17 +35,36 @@ class SinkSettings:
     record_batch_bytes_max: int
     staging_location: Path | None
     checkpoint: Path | None
+    overwrite_group_offsets: bool = False
+    txn_app_id: str | None = None
+    txn_version: int = 0
+    source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sink_name: str = ""
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """The checkpoint of a streaming query's sink."""
+        if self.checkpoint is None:
+            raise InvariantViolation("a streaming sink has a checkpoint")
+        return self.checkpoint
+
+    @property
+    def journal_folder(self) -> Path:
+        """Where this sink keeps its files."""
+        return self.checkpoint_path / "txnlog" / self.sink_name
 
     def transactional_id_of(self, query_id: str) -> str:
         """The option, else one made from the group id, else from the query id."""
         if self.transactional_id is not None:
             return self.transactional_id
-        return f"txnlog-{self.group_id or query_id}"
+        named = f"txnlog-{self.group_id if self.checkpoint and self.group_id else query_id}"
+        return f"{named}-{self.sink_name}" if self.sink_name else named
 
     def progress_group_of(self, query_id: str) -> str:
         """The group that holds this query's progress and nothing else."""
         owner = self.group_id or self.transactional_id_of(query_id)
-        return f"{owner}.progress.{query_id}"
+        name = f".{self.sink_name}" if self.sink_name else ""
+        return f"{owner}.progress.{query_id}{name}"
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:
@@ -65,18 +87,60 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
             f"at most {TRANSACTIONAL_ID_BYTES_MAX} bytes",
         )
     staging = values["stagingLocation"]
+    if not streaming:
+        _check_batch_write(values)
     return SinkSettings(
         connection=ConnectionSettings.from_values(values),
         topic=values["topic"],
         timestamp_column=values["timestampColumn"],
-        group_id=values["kafka.group.id"] if streaming else None,
+        group_id=values["kafka.group.id"],
         transactional_id=transactional_id,
         transaction_timeout_ms=values["kafka.transaction.timeout.ms"],
         compression=values["kafka.compression.type"],
         record_batch_bytes_max=values["kafka.max.request.size"],
         staging_location=None if staging is None else local_path("stagingLocation", staging),
         checkpoint=None if checkpoint is None else local_path("checkpointLocation", checkpoint),
+        overwrite_group_offsets=values["overwriteGroupOffsets"],
+        txn_app_id=values.get("txnAppId"),
+        txn_version=values.get("txnVersion") or 0,
+        source_offsets=values.get("sourceOffsets") or {},
+        sink_name=values.get("sinkName") or "",
     )
+
+
+def _check_batch_write(values: Mapping[str, Any]) -> None:
+    """The rules between the options of `write`. Raises OptionError."""
+    app_id, version = values["txnAppId"], values["txnVersion"]
+    offsets, group_id = values["sourceOffsets"], values["kafka.group.id"]
+    if values["checkpointLocation"] is not None:
+        if version is None:
+            raise OptionError(
+                "checkpointLocation",
+                values["checkpointLocation"],
+                "remove it: a batch write has no checkpoint (inside foreachBatch use "
+                "txnlog_spark.foreach_batch)",
+            )
+        return
+    if app_id is not None and version is None:
+        raise OptionError("txnVersion", None, "set it: txnAppId needs a version that rises")
+    if version is not None and app_id is None:
+        raise OptionError(
+            "txnAppId", None, "set it: txnVersion counts the writes of an application"
+        )
+    if group_id is not None and offsets is None:
+        raise OptionError(
+            "kafka.group.id",
+            group_id,
+            "remove it, or set sourceOffsets: a batch write does not know the offsets that its "
+            "rows were read up to",
+        )
+    if offsets is not None and group_id is None:
+        raise OptionError("kafka.group.id", None, "set it: sourceOffsets are committed for a group")
+    for partition, position in (offsets or {}).items():
+        if position < 0:
+            raise OptionError(
+                "sourceOffsets", position, f"the next offset to read of {partition}, 0 or more"
+            )
 
 
 def local_path(option: str, location: str) -> Path:

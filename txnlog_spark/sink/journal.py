@@ -1,0 +1,230 @@
+"""The two files that the sink keeps in the checkpoint, under `txnlog/`.
+
+`attempt.json` is the last batch whose transaction may have begun, written and flushed *before* it
+begins, with where the query's progress lies and on which cluster. Its existence says that progress
+must exist, unless a batch comes that was never begun. It never goes back to an earlier batch.
+
+`identity.json` is the producer identity after the last commit, whole, so that any worker process of
+the run goes on from it without asking for a new one. It is written without a flush: a lost or torn
+one costs an InitProducerId, nothing else. It never goes back either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from txnlog_spark.errors import ProducerFenced, WrongCluster
+from txnlog_spark.protocol.progress import group_digest
+from txnlog_spark.protocol.values import CommitPlan, Partition, ProducerIdentity
+from txnlog_spark.sink.checkpoint import json_of, unreadable
+from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.wire.errors import ErrorCode
+
+ATTEMPT_VERSION = 1
+IDENTITY_VERSION = 3
+"""Files of version 1 and 2 are read: they said less, and where the progress lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The last batch that was begun, None when that is not known, and what the query depends on."""
+
+    query_id: str
+    batch_id: int | None
+    run_id: str
+    transactional_id: str
+    progress_group_id: str
+    progress_partition: Partition | None
+    group_digest: str = ""
+    cluster_id: str = ""
+    host: str = ""
+    pid: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedIdentity:
+    """The producer that committed last, and the query run that it belongs to.
+
+    The brokers must have at least `next_batch_id`.
+    """
+
+    query_id: str
+    run_id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    initialised: bool = False
+    last_batch_id: int | None = None
+    transaction_version: int = 0
+    next_batch_id: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What versions 1 and 2 of the file held beside it."""
+
+    def identity(self, progress_partition: Partition | None) -> ProducerIdentity:
+        """What the next commit of the run goes on with.
+
+        On transaction version 1 an epoch outlives a transaction, with sequences that are not here:
+        another worker asks for a new epoch.
+        """
+        goes_on = self.initialised and self.transaction_version >= 2
+        return ProducerIdentity(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            initialised=goes_on,
+            progress_partition=progress_partition,
+            last_batch_id=self.last_batch_id if goes_on else None,
+            transaction_version=self.transaction_version if goes_on else 0,
+        )
+
+
+def read_attempt(folder: Path) -> Attempt | None:
+    """The recorded attempt, None before the first. Raises ProgressError if it is unreadable."""
+    path = folder / "attempt.json"
+    if not path.exists():
+        recorded = read_identity(folder)
+        return None if recorded is None else _attempt_before_version_3(recorded)
+    value = json_of(path, path.read_text(encoding="utf-8"))
+    try:
+        if value.pop("version") != ATTEMPT_VERSION:
+            raise unreadable(path, "it is of a newer version of txnlog_spark")
+        partition = value.pop("progress_partition")
+        located = None if partition is None else (str(partition[0]), int(partition[1]))
+        return Attempt(**value, progress_partition=located)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise unreadable(path, f"unexpected content: {error}") from error
+
+
+def write_attempt(folder: Path, attempt: Attempt) -> None:
+    """Replace the recorded attempt, durably."""
+    value = {"version": ATTEMPT_VERSION, **asdict(attempt)}
+    write_atomically(folder / "attempt.json", json.dumps(value, indent=1).encode())
+
+
+def read_identity(folder: Path) -> RecordedIdentity | None:
+    """The recorded identity, None without a usable one: then the next commit asks for a new one."""
+    try:
+        value = json.loads((folder / "identity.json").read_text(encoding="utf-8"))
+        version = value.pop("version")
+        if version == IDENTITY_VERSION:
+            return RecordedIdentity(**value)
+        if version not in (1, 2):
+            return None
+        names = ("query_id", "run_id", "transactional_id", "producer_id", "producer_epoch")
+        extra = {name: value.get(name) for name in ("progress_group_id", "progress_partition")}
+        fields = {name: value[name] for name in names}
+        return RecordedIdentity(**fields, next_batch_id=value.get("next_batch_id", 0), extra=extra)
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def write_identity(folder: Path, identity: RecordedIdentity) -> bool:
+    """Replace the recorded identity; False when what is recorded is ahead of it.
+
+    A worker that was stopped after its commit, while another went on, must not set it back.
+    """
+    recorded = read_identity(folder)
+    if recorded is not None and recorded.query_id == identity.query_id:
+        if recorded.next_batch_id > identity.next_batch_id:
+            return False
+        same = recorded.producer_id == identity.producer_id
+        if same and recorded.producer_epoch > identity.producer_epoch:
+            return False
+    value = {"version": IDENTITY_VERSION, **asdict(identity)}
+    del value["extra"]
+    text = json.dumps(value, indent=1).encode()
+    write_atomically(folder / "identity.json", text, durable=False)
+    return True
+
+
+def _attempt_before_version_3(recorded: RecordedIdentity) -> Attempt | None:
+    """What identity.json said before there was attempt.json; the last batch may have been begun."""
+    if not recorded.extra:
+        return None
+    partition = recorded.extra["progress_partition"]
+    return Attempt(
+        recorded.query_id,
+        recorded.next_batch_id or None,
+        recorded.run_id,
+        recorded.transactional_id,
+        str(recorded.extra["progress_group_id"] or ""),
+        None if partition is None else (str(partition[0]), int(partition[1])),
+    )
+
+
+def check_cluster(attempt: Attempt, cluster_id: str) -> None:
+    """Raises WrongCluster when the query's batches were written to another cluster before."""
+    if attempt.cluster_id in ("", cluster_id) or not cluster_id:
+        return
+    raise WrongCluster(
+        f"query {attempt.query_id} has written to cluster {attempt.cluster_id} so far, and "
+        f"kafka.bootstrap.servers of the writer now leads to cluster {cluster_id}. Nothing was "
+        "written. Set it back; or, to write to the new cluster from here on, start the query with "
+        "a new checkpoint"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJournal:
+    """`protocol.values.Journal` on the checkpoint's disk, for one commit."""
+
+    folder: Path
+    plan: CommitPlan
+    cluster_id: str
+
+    def confirm_holder(self) -> None:
+        """Raises ProducerFenced when another driver took the query to another transactional id."""
+        recorded = self._recorded()
+        if recorded is None or recorded.transactional_id == self.plan.transactional_id:
+            return
+        raise ProducerFenced(
+            ErrorCode.PRODUCER_FENCED,
+            f"another driver of query {self.plan.query_id} went on with transactional id "
+            f"{recorded.transactional_id!r} while this one was starting with "
+            f"{self.plan.transactional_id!r}. Nothing was written. Stop one of the two",
+        )
+
+    def take_over(self) -> None:
+        """Record the plan's transactional id, and no attempt beyond the recorded one."""
+        recorded = self._recorded()
+        if recorded is not None:
+            changed = replace(recorded, transactional_id=self.plan.transactional_id)
+            write_attempt(self.folder, changed)
+
+    def begin(self) -> None:
+        """Record the batch, durably. Raises ProducerFenced when a later one was begun."""
+        recorded = self._recorded()
+        plan = self.plan
+        begun = None if recorded is None else recorded.batch_id
+        if begun is not None and begun > plan.batch_id:
+            raise ProducerFenced(
+                ErrorCode.PRODUCER_FENCED,
+                f"another driver of query {plan.query_id} went on: it has begun batch "
+                f"{begun}, this one was about to begin batch {plan.batch_id}. Nothing "
+                "was written. Stop one of the two",
+            )
+        attempt = Attempt(
+            query_id=plan.query_id,
+            batch_id=plan.batch_id,
+            run_id=plan.run_id,
+            transactional_id=plan.transactional_id,
+            progress_group_id=plan.progress_group_id,
+            progress_partition=plan.progress_partition,
+            group_digest=group_digest(plan.group_id if plan.source_offsets else None),
+            cluster_id=self.cluster_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        if attempt != recorded:
+            write_attempt(self.folder, attempt)
+
+    def _recorded(self) -> Attempt | None:
+        recorded = read_attempt(self.folder)
+        is_ours = recorded is not None and recorded.query_id == self.plan.query_id
+        return recorded if is_ours else None
