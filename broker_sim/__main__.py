@@ -63,7 +63,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="a configuration by Kafka's name, such as num.partitions=4; may be repeated",
     )
-    start.add_argument("--exit-with-pid", type=int, help="stop cleanly when this process is gone")
+    start.add_argument(
+        "--exit-with-pid",
+        type=int,
+        metavar="PID",
+        help="stop cleanly when this process is gone and no client is connected any more",
+    )
     start.add_argument(
         "--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )

@@ -14,7 +14,8 @@ from typing import Any
 
 from txnlog_spark import embedded
 from txnlog_spark.client.driver import Client
-from txnlog_spark.errors import DeadlineExceeded
+from txnlog_spark.errors import DeadlineExceeded, check
+from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.cluster import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
@@ -28,23 +29,33 @@ _clients: dict[tuple[int, ConnectionSettings, str], Client] = {}
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How to reach the brokers. Without `bootstrap_servers`: the embedded broker under `path`."""
+    """How to reach the brokers: `bootstrap_servers`, or the embedded broker under `path`."""
 
     bootstrap_servers: str | None = None
     path: str | None = None
     client_id: str = "txnlog"
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 20
+    retry_backoff_max_ms: int = 1_000
+    connect_timeout_ms: int = 10_000
+    idle_ms_max: int = 540_000
+    """-1: never closed."""
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> ConnectionSettings:
-        """From the values of `options.parse_options`."""
+        """From the values of `options.parse_options`. Raises OptionError, see `check_cluster`."""
+        check_cluster(values)
         return cls(
             bootstrap_servers=values["kafka.bootstrap.servers"],
             path=values["path"],
             client_id=values["kafka.client.id"],
             request_timeout_ms=values["kafka.request.timeout.ms"],
             api_timeout_ms=values["kafka.default.api.timeout.ms"],
+            retry_backoff_ms=values["kafka.retry.backoff.ms"],
+            retry_backoff_max_ms=values["kafka.retry.backoff.max.ms"],
+            connect_timeout_ms=values["kafka.socket.connection.setup.timeout.ms"],
+            idle_ms_max=values["kafka.connections.max.idle.ms"],
         )
 
 
@@ -52,7 +63,8 @@ def resolve_bootstrap(settings: ConnectionSettings) -> str:
     """`host:port,host:port`; starts the embedded broker when that is asked for."""
     if settings.bootstrap_servers is not None:
         return settings.bootstrap_servers
-    return embedded.ensure_broker(settings.path)
+    check(settings.path is not None, "settings name a cluster or a path")
+    return embedded.ensure_broker(str(settings.path))
 
 
 def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = None) -> Client:
@@ -68,6 +80,8 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
             operation_timeout_ms=settings.api_timeout_ms,
             bootstrap_timeout_ms=min(BOOTSTRAP_TIMEOUT_MS_MAX, settings.api_timeout_ms),
             topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
         )
         client = Client(servers, client_id=settings.client_id, config=config)
         _reach(client, servers)

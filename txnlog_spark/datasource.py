@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options import Use, parse_options
+from txnlog_spark.options import Use, check_cluster, parse_options
 from txnlog_spark.source.schema import source_schema
 from txnlog_spark.surface import readable_errors
 
@@ -46,6 +46,7 @@ class TxnLogDataSource(DataSource):
         """The schema of a read; called by `load()`, so that its options are checked there."""
         with readable_errors():
             values = parse_options(self.options, Use.READ)
+            check_cluster(values)
             return source_schema(include_headers=values["includeHeaders"])
 
     def reader(self, schema: StructType) -> DataSourceReader:

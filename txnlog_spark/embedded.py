@@ -1,9 +1,11 @@
-"""The embedded broker: what `format("txnlog")` talks to when no cluster is named.
+"""The embedded broker: what `format("txnlog")` talks to when it is given a path, not a cluster.
 
 `ensure_broker(path)` gives the address of the one broker whose data is under `path`, and starts it
 as a process of its own when none is running: `python -m broker_sim start`. Whoever comes first
 starts it, under a file lock, and writes the address beside the data; the others find it there. The
-broker ends with the application that started it (its JVM, else this process), and its data stays.
+broker ends with the application that started it (its JVM, else this process), or later, when the
+last client of others has gone; its data stays. One that is about to end holds the data a little
+longer: whoever comes then waits for it, and starts the next one.
 An address is believed only when the cluster that answers there is the one that was started here:
 process ids and ports are used again, by the brokers of other directories among others.
 `broker_sim` is never imported: the connector ships without it.
@@ -31,25 +33,29 @@ from txnlog_spark.protocol.calls import call_all
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-DEFAULT_PATH = ".txnlog"
-"""Under the working directory, which Spark's workers share with the driver."""
-
 START_TIMEOUT_S = 60.0
 ADDRESS_FILE = "embedded.json"
-ADDRESS_VERSION = 2
-"""1 had no cluster id."""
+ADDRESS_VERSION = 3
+"""1 had no cluster id, 2 no start of the process."""
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_MS = 15_000
 """A broker may be busy with a large batch; whatever else has the port may never answer."""
+END_POLL_S = 0.2
+"""How often a broker that does not answer, and has not ended, is asked again."""
 READY_PREFIX = "READY bootstrap.servers="
+LOCKED = "another broker is running on"
+"""What the broker says when another one holds the data."""
+_START_TIME_FIELD = 19
+"""Of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
 
 
-def ensure_broker(path: str | None = None) -> str:
+def ensure_broker(path: str) -> str:
     """The `host:port` of the embedded broker under `path`, started if it is not running.
 
-    Raises OptionError when there is no `broker_sim` to start, TxnLogError when it does not start.
+    Raises OptionError when there is no `broker_sim` to start, TxnLogError when it does not start,
+    or when the one before it neither answers nor ends.
     """
-    directory = Path(path or DEFAULT_PATH).absolute()
+    directory = Path(path).absolute()
     address = _running_at(directory)
     if address is not None:
         return address
@@ -61,10 +67,78 @@ def ensure_broker(path: str | None = None) -> str:
         )
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory / "embedded.lock"):
+        return _running_or_gone(directory) or _start(directory)
+
+
+def _running_or_gone(directory: Path) -> str | None:
+    """The recorded address once it answers, or None once the recorded process is gone.
+
+    Its application may have just ended, or the machine stands still: a broker that was started
+    beside it would find the data locked.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
         address = _running_at(directory)
-        if address is None:
-            address = _start(directory)
-        return address
+        pid = None if address is not None else _recorded_process(directory)
+        if pid is None:
+            return address
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TxnLogError(
+                f"the embedded broker of {directory} (process {pid}) has neither answered nor "
+                f"ended for {START_TIMEOUT_S:.0f} s: if it hangs, end it with `kill -9 {pid}` and "
+                "start the query again, its data is safe; or give another path"
+            )
+        _wait_for_end(pid, min(left, END_POLL_S))
+
+
+def _recorded_process(directory: Path) -> int | None:
+    """The id of the recorded process if it lives, and is still the broker."""
+    try:
+        recorded: dict[str, Any] = json.loads((directory / ADDRESS_FILE).read_text())
+        pid, started = int(recorded["pid"]), str(recorded["pid.started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if _started(pid) == started else None
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, as the system writes it; None when it is gone.
+
+    A process id is used again, the pair of both is not. A process that has ended and whose parent
+    has not waited for it is gone, too.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
+
+
+def _started_by_ps(pid: int) -> str | None:
+    """The same where there is no /proc, as on macOS."""
+    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return None if not found or found[0].startswith("Z") else " ".join(found[1:])
+
+
+def _wait_for_end(pid: int, timeout_s: float) -> None:
+    """Return when the process has ended, at the latest after `timeout_s`."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not on every system; or it ended just now
+        time.sleep(min(timeout_s, END_POLL_S / 4))
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
 
 
 def _running_at(directory: Path) -> str | None:
@@ -134,6 +208,7 @@ def _start(directory: Path) -> str:
         "version": ADDRESS_VERSION,
         "bootstrap.servers": address,
         "pid": process.pid,
+        "pid.started": _started(process.pid),
         "cluster.id": cluster_id,
     }
     written = directory / (ADDRESS_FILE + ".new")
@@ -159,9 +234,7 @@ def _wait_ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
                 raise DeadlineExceeded("start of the embedded broker", waited_ms, _tail(log_path))
             chunk = os.read(output.fileno(), 4096)
             if not chunk:
-                raise TxnLogError(
-                    f"the embedded broker ended with exit code {process.wait()}: {_tail(log_path)}"
-                )
+                raise _did_not_start(process.wait(), log_path)
             line += chunk
     text = line.decode("utf-8", "replace").strip()
     if not text.startswith(READY_PREFIX):
@@ -169,6 +242,16 @@ def _wait_ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
         process.wait()
         raise TxnLogError(f"the embedded broker said {text!r} instead of its address")
     return text.removeprefix(READY_PREFIX)
+
+
+def _did_not_start(exit_code: int, log_path: Path) -> TxnLogError:
+    reason = _tail(log_path)
+    if LOCKED in reason:
+        return TxnLogError(
+            f"the data under {log_path.parent} is in use by a broker that was started otherwise: "
+            "stop that broker, or name it with kafka.bootstrap.servers, or give another path"
+        )
+    return TxnLogError(f"the embedded broker ended with exit code {exit_code}: {reason}")
 
 
 def _tail(log_path: Path) -> str:

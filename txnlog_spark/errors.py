@@ -51,6 +51,17 @@ def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLog
     return error
 
 
+HIDDEN = "..."
+_SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
+_SECRET_NAMES = ("kafka.ssl.keystore.key", "kafka.ssl.keystore.certificate.chain")
+
+
+def is_secret(option_name: str) -> bool:
+    """Whether an option's value may be a password or a key, which no message may show."""
+    name = option_name.lower()
+    return name in _SECRET_NAMES or any(word in name for word in _SECRET_WORDS)
+
+
 class TxnLogError(Exception):
     """The root. `condition` is a stable name for programs; the text is for people."""
 
@@ -70,9 +81,13 @@ class OptionError(TxnLogError):
     condition = "TXNLOG_OPTION"
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
-        super().__init__(f"option {name}={value!r}: {allowed}")
+        """`value` None means that there is none to show: not set, or not what is wrong."""
+        shown = HIDDEN if value is not None and is_secret(name) else value
+        super().__init__(
+            f"option {name}: {allowed}" if shown is None else f"option {name}={shown!r}: {allowed}"
+        )
         self.name = name
-        self.value = value
+        self.value = shown
         self.allowed = allowed
 
 

@@ -1,22 +1,31 @@
 """Every option of the connector, declared once: name, reader, default, where it is valid, meaning.
 
 Names and meanings are those of Spark's Kafka connector, `kafka.`-prefixed ones Kafka's own configs,
-so that changing `format("kafka")` to `format("txnlog")` is the whole migration. An option that is
-not in the table is an error that names it: a silently ignored option is how an exactly-once job
-becomes an at-least-once one. Spark hands options over with lower-cased names, so names are looked
-up without regard to case. `connection.py`, `source` and `sink` read the parsed values.
+so that changing `format("kafka")` to `format("txnlog")` is the whole migration. Nothing is ignored
+in silence, which is how an exactly-once job becomes an at-least-once one: a config of Kafka's that
+only tunes its own clients is taken with a line in the log (`kafka_configs.py`), any other name that
+is not in the table is an error. Spark hands options over with lower-cased names, so names are
+looked up without regard to case. `connection.py`, `source` and `sink` read the parsed values.
 """
 
 from __future__ import annotations
 
 import difflib
 import enum
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, PREFIX, Standing, config_of
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets, parse_partitions
+
+MS_MAX = 2**31 - 1
+HINT_RATIO_MIN = 0.75
+"""How alike two names must be for one to be a hint for the other; 1 is equal."""
+
+logger = logging.getLogger(__name__)
 
 
 class Use(enum.Flag):
@@ -80,6 +89,12 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return read
 
 
+def _plaintext(text: str) -> str:
+    if text.strip().upper() != "PLAINTEXT":
+        raise ValueError(NO_SECURITY)
+    return "PLAINTEXT"
+
+
 def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
@@ -112,139 +127,204 @@ def _offsets_or(*words: str) -> Callable[[str], Any]:
 
 
 _TIMESTAMPS = _json(parse_offsets, '{"topic":{"0":1718000000000}}')
-_SERVERS_DOC = "host:port,host:port of the cluster; without it and `path`: an embedded broker"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("kafka.bootstrap.servers", Use.ALL, _text, None, _SERVERS_DOC),
-    Option("path", Use.ALL, _text, None, "directory of an embedded broker, started when needed"),
-    Option("kafka.client.id", Use.ALL, _text, "txnlog", "name in the broker's logs and quotas"),
-    Option("kafka.request.timeout.ms", Use.ALL, _integer(1), 30_000, "for one answer"),
-    Option("kafka.default.api.timeout.ms", Use.ALL, _integer(1), 60_000, "with all retries"),
-    Option("kafka.security.protocol", Use.ALL, _text, "PLAINTEXT", "PLAINTEXT only, so far"),
+    Option(
+        "kafka.bootstrap.servers", Use.ALL, _text, None,
+        "Addresses of brokers, host:port,host:port. Either this or `path` must be set.",
+    ),
+    Option(
+        "path", Use.ALL, _text, None,
+        "Directory of an embedded broker, which is started when needed; "
+        "`.load(path)`, `.start(path)` and `.save(path)` set it.",
+    ),
+    Option("kafka.client.id", Use.ALL, _text, "txnlog", "Name in the brokers' logs and quotas."),
+    Option("kafka.request.timeout.ms", Use.ALL, _integer(1), 30_000, "Timeout of one request."),
+    Option(
+        "kafka.default.api.timeout.ms", Use.ALL, _integer(1), 60_000,
+        "Timeout of an operation including retries.",
+    ),
+    Option(
+        "kafka.retry.backoff.ms", Use.ALL, _integer(0, MS_MAX), 20,
+        "Pause before the first retry; it doubles with each one.",
+    ),
+    Option(
+        "kafka.retry.backoff.max.ms", Use.ALL, _integer(0, MS_MAX), 1_000,
+        "Longest pause before a retry.",
+    ),
+    Option(
+        "kafka.socket.connection.setup.timeout.ms", Use.ALL, _integer(1, MS_MAX), 10_000,
+        "Timeout of connecting to a broker.",
+    ),
+    Option(
+        "kafka.connections.max.idle.ms", Use.ALL, _integer(-1, MS_MAX), 540_000,
+        "A connection that was not used for longer is closed; -1 keeps it open.",
+    ),
+    Option(
+        "kafka.metadata.max.age.ms", Use.ALL, _integer(0, MS_MAX), 300_000,
+        "How often subscribePattern looks for new topics.",
+    ),
+    Option(
+        "kafka.security.protocol", Use.ALL, _plaintext, "PLAINTEXT",
+        "Only PLAINTEXT: TLS and SASL are not supported yet.",
+    ),
     Option(
         "kafka.group.id", Use.ALL, _text, None,
-        "consumer group: the sink commits the source offsets to it inside the transaction, the "
-        "source resumes from it with startingOffsets=committed", ("group.id",),
+        "Consumer group. The sink commits the source offsets to it inside the transaction; the "
+        "source starts from it with startingOffsets=committed.", ("group.id",),
     ),
     # what to read
-    Option("subscribe", Use.READ, _topics, None, "topics, separated by commas"),
-    Option("subscribePattern", Use.READ, _text, None, "Java-style regular expression of topics"),
+    Option("subscribe", Use.READ, _topics, None, "Topics to read, separated by commas."),
     Option(
-        "assign", Use.READ, _json(parse_partitions, '{"topic":[0,1]}'), None, "single partitions"
+        "subscribePattern", Use.READ, _text, None,
+        "Regular expression (Python's `re`) for the whole names of topics to read.",
+    ),
+    Option(
+        "assign", Use.READ, _json(parse_partitions, '{"topic":[0,1]}'), None,
+        'Partitions to read, as JSON such as `{"topic":[0,1]}`.',
     ),
     Option(
         "startingOffsets", Use.READ,
         _offsets_or("earliest", "latest", "committed", "committedOrEarliest", "committedOrLatest"),
         None,
-        "where a new query starts: latest (default of a stream), earliest (of a batch), committed "
-        "(the group's committed offsets, which must exist), committedOrEarliest or "
-        "committedOrLatest (for a first start), or JSON with -2 as earliest and -1 as latest",
+        "Where a new query starts: latest (default of a stream), earliest (default of a batch), "
+        "committed (the group's committed offsets, which must exist), committedOrEarliest or "
+        'committedOrLatest (the same for a first start), or JSON such as `{"topic":{"0":23}}` '
+        "with -2 as earliest and -1 as latest.",
     ),
-    Option("startingOffsetsByTimestamp", Use.READ, _TIMESTAMPS, None, "ms per partition"),
-    Option("startingTimestamp", Use.READ, _integer(0), None, "ms for all partitions"),
+    Option(
+        "startingOffsetsByTimestamp", Use.READ, _TIMESTAMPS, None,
+        "Start at the first record of this time or later: ms by partition, as JSON.",
+    ),
+    Option(
+        "startingTimestamp", Use.READ, _integer(0), None,
+        "Start at the first record of this time or later: ms, for all partitions.",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy", Use.READ, _one_of("error", "latest"), "error",
-        "when no record is as late as the timestamp",
+        "What to do when no record is as late as the starting timestamp: error or latest.",
     ),
-    Option("endingOffsets", Use.READ_BATCH, _offsets_or("latest"), "latest", "where a batch ends"),
-    Option("endingOffsetsByTimestamp", Use.READ_BATCH, _TIMESTAMPS, None, "ms per partition"),
-    Option("endingTimestamp", Use.READ_BATCH, _integer(0), None, "ms for all partitions"),
+    Option(
+        "endingOffsets", Use.READ_BATCH, _offsets_or("latest"), "latest",
+        "Where a batch ends: latest or JSON as for startingOffsets.",
+    ),
+    Option(
+        "endingOffsetsByTimestamp", Use.READ_BATCH, _TIMESTAMPS, None,
+        "End before the first record of this time or later: ms by partition, as JSON.",
+    ),
+    Option(
+        "endingTimestamp", Use.READ_BATCH, _integer(0), None,
+        "End before the first record of this time or later: ms, for all partitions.",
+    ),
     # how to read
-    Option("failOnDataLoss", Use.READ, _boolean, True, "stop when records are gone unread"),
-    Option("includeHeaders", Use.READ, _boolean, False, "add the column headers"),
-    Option("minPartitions", Use.READ, _integer(1), None, "split to at least as many tasks"),
-    Option("maxRecordsPerPartition", Use.READ, _integer(1), None, "offsets per task, at most"),
-    Option("maxOffsetsPerTrigger", Use.READ_STREAM, _integer(1), None, "offsets per micro-batch"),
+    Option(
+        "failOnDataLoss", Use.READ, _boolean, True,
+        "Stop when records were deleted before they were read; false: log it and go on.",
+    ),
+    Option("includeHeaders", Use.READ, _boolean, False, "Add the column headers."),
+    Option("minPartitions", Use.READ, _integer(1), None, "Minimum number of tasks of a read."),
+    Option("maxRecordsPerPartition", Use.READ, _integer(1), None, "Maximum offsets of a task."),
+    Option(
+        "maxOffsetsPerTrigger", Use.READ_STREAM, _integer(1), None,
+        "Maximum offsets of a micro-batch.",
+    ),
     Option(
         "kafka.isolation.level", Use.READ, _one_of("read_committed", "read_uncommitted"),
-        "read_committed", "whether records of open and aborted transactions are left out",
+        "read_committed",
+        "read_committed leaves out the records of open and aborted transactions, "
+        "read_uncommitted includes them.",
     ),
-    Option("kafka.fetch.max.bytes", Use.READ, _integer(1), 50 * 2**20, "of one Fetch answer"),
     Option(
-        "kafka.max.partition.fetch.bytes", Use.READ, _integer(1), 8 * 2**20, "of one partition"
+        "kafka.fetch.max.bytes", Use.READ, _integer(1), 50 * 2**20,
+        "Maximum size of a Fetch response.",
+    ),
+    Option(
+        "kafka.max.partition.fetch.bytes", Use.READ, _integer(1), 8 * 2**20,
+        "Maximum size of one partition's records in a Fetch response.",
     ),
     # how to write
-    Option("topic", Use.WRITE, _text, None, "topic of all rows; wins over the column topic"),
+    Option(
+        "topic", Use.WRITE, _text, None,
+        "Topic of all rows; without it each row needs the column topic, which it overrides.",
+    ),
     Option(
         "timestampColumn", Use.WRITE, _text, None,
-        "column with the records' timestamps; without it: the time of writing",
+        "Column with the timestamps of the records; without it: the time of writing.",
     ),
     Option(
         "kafka.transactional.id", Use.WRITE, _text, None,
-        "names the one producer; without it: made from the group id, else from the query id",
-        ("transactional.id",),
+        "Transactional id of the query's one producer; without it: made from the group id, else "
+        "from the query id.", ("transactional.id",),
     ),
     Option(
-        "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, 2**31 - 1), 300_000,
-        "the broker aborts a transaction that is open for longer",
+        "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, MS_MAX), 300_000,
+        "The broker aborts a transaction that is open for longer.",
     ),
     Option(
         "kafka.compression.type", Use.WRITE, _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-        "none", "of the record batches",
+        "none", "Compression of the record batches: none, gzip, snappy, lz4 or zstd.",
     ),
-    Option("kafka.max.request.size", Use.WRITE, _integer(1024), 2**20, "largest record batch"),
-    Option("kafka.acks", Use.WRITE, _one_of("all", "-1"), "all", "exactly-once needs all"),
-    Option("kafka.enable.idempotence", Use.WRITE, _one_of("true"), "true", "always on"),
+    Option(
+        "kafka.max.request.size", Use.WRITE, _integer(1024), 2**20,
+        "Maximum size of a record batch.",
+    ),
+    Option("kafka.acks", Use.WRITE, _one_of("all", "-1"), "all", "Exactly-once needs all."),
+    Option(
+        "kafka.enable.idempotence", Use.WRITE, _one_of("true"), "true", "Exactly-once needs true."
+    ),
     Option(
         "stagingLocation", Use.WRITE, _text, None,
-        "directory that all executors and the driver share; default: inside the checkpoint",
+        "Directory for staged rows that driver and executors share; without it: inside the "
+        "checkpoint.",
     ),
     Option(
-        "overwriteGroupOffsets", Use.WRITE_STREAM, _boolean, False,
-        "let a new query start elsewhere than the group's committed offsets, and overwrite them",
+        "overwriteGroupOffsets", Use.WRITE, _boolean, False,
+        "Let a new query start elsewhere than its group's committed offsets, and overwrite them.",
     ),
     Option(
         "txnAppId", Use.WRITE_BATCH, _text, None,
-        "with txnVersion: makes a batch write idempotent, as Delta Lake's options of these names",
+        "With txnVersion: makes a batch write idempotent, as Delta Lake's options of these names.",
     ),
     Option(
         "txnVersion", Use.WRITE_BATCH, _integer(0, 2**62), None,
-        "rises with each write of a txnAppId; at or below the committed one the write is skipped",
+        "Rises with each write of a txnAppId; at or below the committed one the write is skipped.",
     ),
     Option(
         "sourceOffsets", Use.WRITE_BATCH, _json(parse_offsets, '{"topic":{"0":23}}'), None,
-        "next offsets to read, committed for kafka.group.id in the write's transaction",
+        "Next offsets to read, as JSON, committed for kafka.group.id in the write's transaction.",
     ),
     Option(
-        "checkpointLocation", Use.WRITE_STREAM, _text, None,
-        "must be an option: Spark does not tell a sink what the session's configuration says",
+        "checkpointLocation", Use.WRITE, _text, None,
+        "Required as an option of writeStream, as Spark does not tell a sink what the session's "
+        "configuration says; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+    ),
+    Option(
+        "sinkName", Use.WRITE_BATCH, _text, None,
+        "Inside foreachBatch: tells several sinks of one query apart.",
     ),
 )  # fmt: skip
 
 _BY_NAME: dict[str, Option] = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
 }
-
-REFUSED: dict[str, str] = {
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.key.deserializer": "keys are read as bytes; use expressions on the column key",
-    "kafka.value.deserializer": "values are read as bytes; use expressions on the column value",
-    "kafka.key.serializer": "keys are written as bytes; cast the column key",
-    "kafka.value.serializer": "values are written as bytes; cast the column value",
-    "kafka.enable.auto.commit": "the sink commits offsets inside the transaction",
-    "kafka.interceptor.classes": "there is no JVM consumer or producer to intercept",
+_SPELLINGS: dict[str, str] = {
+    name.lower(): name for option in OPTIONS for name in (option.name, *option.aliases)
 }
-"""Options that have no meaning here, and what to use instead."""
 
-NOT_YET = frozenset(
-    {
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "kafkaConsumer.pollTimeoutMs",
-        "fetchOffset.numRetries",
-        "fetchOffset.retryIntervalMs",
-        "groupIdPrefix",
-        "kafka.linger.ms",
-        "kafka.batch.size",
-        "kafka.partitioner.class",
-        "kafka.ssl.truststore.location",
-        "kafka.sasl.mechanism",
-        "kafka.sasl.jaas.config",
-    }
-)
-"""Options of Spark's connector and of Kafka that people use, and that are not there yet."""
+NOT_SUPPORTED = ("minOffsetsPerTrigger", "maxTriggerDelay")
+"""Options of Spark's connector that change what a query does."""
 
-_NOT_YET_BY_NAME = {name.lower(): name for name in NOT_YET}
+NO_EFFECT: dict[str, str] = {
+    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is the timeout of one request",
+    "fetchOffset.numRetries": "retries go on until kafka.default.api.timeout.ms",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
+    "groupIdPrefix": "a read needs no consumer group, and makes none up",
+}
+"""Options of Spark's connector that only tune it, and why they mean nothing here."""
+
+_SPARKS = {name.lower(): name for name in (*NOT_SUPPORTED, *NO_EFFECT)}
+_told: set[str] = set()
+"""Names that this process has logged as without effect."""
 
 
 def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
@@ -255,36 +335,95 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
     values = {option.name: option.default for option in OPTIONS if use & option.use}
     given: dict[str, str] = {}
     for name, text in options.items():
-        option = _find_option(name, use)
+        option = _find_option(name, text, use)
+        if option is None:
+            continue
+        spelling = _SPELLINGS[name.lower()]
         if option.name in given:
-            raise OptionError(name, text, f"leave it out: {given[option.name]} says the same")
-        given[option.name] = name
+            raise OptionError(spelling, text, f"remove it: {given[option.name]} says the same")
+        given[option.name] = spelling
         try:
             values[option.name] = option.read(text)
         except ValueError as error:
-            raise OptionError(option.name, text, str(error)) from None
-    security = values["kafka.security.protocol"]
-    if security.upper() != "PLAINTEXT":
-        raise OptionError(
-            "kafka.security.protocol", security, "PLAINTEXT (TLS and SASL are not there yet)"
-        )
+            raise OptionError(spelling, text, str(error)) from None
     return values
 
 
-def _find_option(name: str, use: Use) -> Option:
+def check_cluster(values: Mapping[str, Any]) -> None:
+    """Raise OptionError unless exactly one of the options says which cluster is meant.
+
+    There is no default: a forgotten option would send production data to a broker in the working
+    directory, and the query would look well.
+    """
+    servers, path = values["kafka.bootstrap.servers"], values["path"]
+    if servers is None and path is None:
+        raise OptionError(
+            "kafka.bootstrap.servers",
+            None,
+            "set it to the addresses of the cluster's brokers, such as "
+            '.option("kafka.bootstrap.servers", "host:9092"), or give a path for an embedded '
+            'broker with its data there, such as .load(".txnlog"), .start(".txnlog") or '
+            '.save(".txnlog")',
+        )
+    if servers is not None and path is not None:
+        raise OptionError(
+            "path",
+            path,
+            f"remove it or kafka.bootstrap.servers={servers!r}: path is for an embedded broker, "
+            "and only one of them can be meant",
+        )
+
+
+def _find_option(name: str, text: str, use: Use) -> Option | None:
+    """The option of this name; None when it is taken without effect, which is logged."""
     lower = name.lower()
     option = _BY_NAME.get(lower)
     if option is not None and use & option.use:
         return option
+    if option is not None and not lower.startswith(PREFIX):
+        raise OptionError(_SPELLINGS[lower], None, f"only {_uses(option.use)}; remove it here")
     if option is not None:
-        raise OptionError(option.name, None, f"only {_uses(option.use)}; remove it here")
-    if lower in REFUSED:
-        raise OptionError(name, None, f"remove it: {REFUSED[lower]}")
-    if lower in _NOT_YET_BY_NAME:
-        raise OptionError(_NOT_YET_BY_NAME[lower], None, "remove it: it is not there yet")
-    close = difflib.get_close_matches(lower, _BY_NAME, n=1)
-    hint = f"did you mean {_BY_NAME[close[0]].name}?" if close else "it is not there yet"
-    raise OptionError(name, None, f"remove it: this option is not known, {hint}")
+        _tell_no_effect(option.name, f"it is only {_uses(option.use)}")
+        return None
+    if lower in _SPARKS:
+        _take_sparks(_SPARKS[lower])
+        return None
+    config = config_of(lower)
+    if config is None:
+        raise OptionError(name, None, f"remove it: this option is not known{_hint(lower)}")
+    if config.standing is Standing.REFUSED:
+        raise OptionError(lower, None, f"remove it: {config.why}")
+    if config.allows is not None and not config.allows(text):
+        raise OptionError(lower, text, config.allowed)
+    _tell_no_effect(lower, config.why)
+    return None
+
+
+def _take_sparks(name: str) -> None:
+    if name in NOT_SUPPORTED:
+        raise OptionError(name, None, "remove it: it is not supported yet")
+    _tell_no_effect(name, NO_EFFECT[name])
+
+
+def _tell_no_effect(name: str, why: str) -> None:
+    if name not in _told:
+        _told.add(name)
+        logger.warning("option %s has no effect: %s", name, why)
+
+
+def _hint(lower: str) -> str:
+    """The known name that was probably meant. Kafka's names are compared without their prefix.
+
+    The prefix would make all of them look alike, and one may have been forgotten or be too many.
+    """
+    plain = {n: s for n, s in _SPELLINGS.items() if not n.startswith(PREFIX)}
+    kafkas = {n.removeprefix(PREFIX): n for n in KAFKA_CONFIGS}
+    wanted = lower.removeprefix(PREFIX)
+    own, other = (kafkas, plain) if lower.startswith(PREFIX) else (plain, kafkas)
+    if wanted in other:
+        return f", did you mean {other[wanted]}?"
+    close = difflib.get_close_matches(wanted, own, n=1, cutoff=HINT_RATIO_MIN)
+    return f", did you mean {own[close[0]]}?" if close else ""
 
 
 def _uses(use: Use) -> str:

@@ -15,7 +15,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from broker_sim.core.broker import Broker
@@ -23,6 +23,7 @@ from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
 from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.codecs import CODECS
+from broker_sim.server.connection import Connection
 from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -31,6 +32,12 @@ from broker_sim.server.system import StorageFull
 LOCK_FILE = ".lock"
 BACKLOG = 1024
 PARENT_POLL_SECONDS = 0.5
+LINGER_SECONDS = 5.0
+"""How long a broker whose application ended waits for a client to come back: another application
+has asked for its address, and is about to connect."""
+
+_START_TIME_FIELD = 19
+"""Of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
 
 _log = logging.getLogger(__name__)
 
@@ -137,8 +144,9 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = await loop.create_server(host.accept, sock=listening, backlog=BACKLOG)
-    watcher = asyncio.create_task(_watch_parent(exit_with_pid, stopping))
+    clients = _Clients(host.accept)
+    server = await loop.create_server(clients.accept, sock=listening, backlog=BACKLOG)
+    watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={advertised_endpoint(config)}\n")
     sys.stdout.flush()
     host.failed.add_done_callback(lambda _: stopping.set())
@@ -152,33 +160,69 @@ async def _serve(
     await asyncio.sleep(0)
 
 
-async def _watch_parent(pid: int | None, stopping: asyncio.Event) -> None:
-    """Stop when the process that wanted this broker is gone."""
+class _Clients:
+    """Tells whether anybody uses the broker."""
+
+    def __init__(self, accept: Callable[[], Connection]) -> None:
+        self._accept = accept
+        self._connections: list[Connection] = []
+        self._accepted = False
+
+    def accept(self) -> Connection:
+        """The protocol for a new socket."""
+        connection = self._accept()
+        self._connections.append(connection)
+        self._accepted = True
+        return connection
+
+    def were_there(self) -> bool:
+        """Whether a connection is open, or was opened since this was last asked."""
+        accepted, self._accepted = self._accepted, False
+        self._connections = [c for c in self._connections if not c.is_closing]
+        return accepted or bool(self._connections)
+
+
+async def _watch_parent(pid: int | None, clients: _Clients, stopping: asyncio.Event) -> None:
+    """Stop when the process that wanted this broker is gone, and nobody else uses it.
+
+    The connections of that process have gone with it: what is open belongs to others, such as a
+    second application that found this broker in its directory.
+    """
     if pid is None:
         return
-    while _is_alive(pid):
+    started = _started(pid)
+    while started is not None and _started(pid) == started:
+        clients.were_there()
         await asyncio.sleep(PARENT_POLL_SECONDS)
-    _log.info("process %d is gone, stopping", pid)
+    _log.info("process %d is gone, stopping when no client is left", pid)
+    loop = asyncio.get_running_loop()
+    last_seen = loop.time()
+    while loop.time() - last_seen < LINGER_SECONDS:
+        if clients.were_there():
+            last_seen = loop.time()
+        await asyncio.sleep(PARENT_POLL_SECONDS)
+    _log.info("no client is left, stopping")
     stopping.set()
 
 
-def _is_alive(pid: int) -> bool:
+def _started(pid: int) -> str | None:
+    """When a process started, as the system writes it; None when it is gone.
+
+    A process id is used again, the pair of both is not. A killed process that its parent has not
+    waited for is gone, too. Where there is no /proc a living process started "sometime".
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return None
     except PermissionError:
-        return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """Where /proc tells: a killed process that its parent has not waited for is gone, too."""
+        pass
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] == "Z"
+        return "sometime"
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
 
 
 __all__ = ["CannotStart", "ConfigError", "broker_directory", "run"]

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.connector import Pipe
-from support.librdkafka import committed_offsets, produce_values
+from support.connector import Pipe, error_of
+from support.librdkafka import committed_offsets, consumer, produce_values, transactional
 from test_connector_committer import Query
 
 from txnlog_spark.errors import CommittedOffsetsMoved, OptionError, ProducerFenced
-from txnlog_spark.offsets import COMMITTED_START_KEY
+from txnlog_spark.offsets import COMMITTED_START_KEY, from_json_value
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
@@ -29,7 +30,7 @@ def values(numbers: range) -> list[str]:
 class NewCheckpoint(Query):
     """The same query on a new checkpoint, with its reader; batches are logged as Spark does it."""
 
-    def __init__(self, old: Query, folder: Path, **options: str) -> None:
+    def __init__(self, old: Query, folder: Path, word: str = "committed", **options: str) -> None:
         self.__dict__ |= old.__dict__
         self.checkpoint = folder
         (folder / "offsets").mkdir(parents=True)
@@ -38,7 +39,7 @@ class NewCheckpoint(Query):
         common = {"kafka.bootstrap.servers": old.bootstrap, "kafka.group.id": old.group}
         writer = common | {"checkpointLocation": str(folder)} | options
         self.settings = read_sink_settings(writer, streaming=True)
-        reader = common | {"subscribe": old.input, "startingOffsets": "committed"}
+        reader = common | {"subscribe": old.input, "startingOffsets": word}
         self.reader = TxnLogStreamReader(read_source_settings(reader, streaming=True))
 
     def plan(self, batch_id: int, start: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
 
 
 def test_available_now_from_the_committed_offsets_copies_every_row_once(pipe: Pipe) -> None:
-    committed = {"startingOffsets": "committed", "maxOffsetsPerTrigger": 15}
+    committed = {"startingOffsets": "committedOrEarliest", "maxOffsetsPerTrigger": 15}
     pipe.feed(range(40))
     pipe.copy(committed)
     for first in (40, 60):
@@ -172,3 +173,84 @@ def test_a_first_batch_from_the_committed_offsets_is_replayed_empty(pipe: Pipe) 
     pipe.feed(range(30, 50))
     pipe.copy(committed)
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(50)))
+
+
+def open_transaction(query: Query, *, ends_at: int) -> Producer:
+    """A driver of the same transactional id that died with a batch open, offsets and all."""
+    made = transactional(query.bootstrap, f"txnlog-{query.group}")
+    made.begin_transaction()
+    made.produce(query.output, b"never seen")
+    member = consumer(query.bootstrap, query.group)
+    offsets = [TopicPartition(query.input, 0, ends_at)]
+    made.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 30)
+    member.close()
+    assert made.flush(30) == 0
+    return made
+
+
+@pytest.mark.parametrize("word", ["committed", "committedOrEarliest", "committedOrLatest"])
+def test_a_lost_checkpoint_goes_on_though_the_dead_drivers_transaction_is_open(
+    old: Query, tmp_path: Path, word: str
+) -> None:
+    dead = open_transaction(old, ends_at=20)
+    go_on(NewCheckpoint(old, tmp_path / "new", word))
+    assert old.values() == values(range(20))
+    assert group_offset(old) == 20
+    with pytest.raises(KafkaException):
+        dead.commit_transaction(30)
+
+
+def test_a_first_start_beside_a_driver_that_commits_first_is_refused(
+    broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    query = Query(broker, tmp_path / "old", unique)
+    produce_values(broker.bootstrap_servers, query.input, values(range(10)))
+    other = open_transaction(query, ends_at=10)
+    new = NewCheckpoint(query, tmp_path / "new", "committedOrEarliest")
+    start = new.reader.initialOffset()
+    assert from_json_value(start) == {(query.input, 0): 0}
+    first = new.plan(0, start)
+    other.commit_transaction(30)
+    with pytest.raises(CommittedOffsetsMoved, match=f"{query.input}-0 from none to 10"):
+        new.run(0, start, first)
+    assert query.values("read_uncommitted") == ["never seen"]
+
+
+@pytest.mark.parametrize("word", ["committedOrEarliest", "committedOrLatest"])
+def test_a_first_start_and_a_later_one_with_the_same_word(both_pipe: Pipe, word: str) -> None:
+    pipe = both_pipe
+    start = {"startingOffsets": word}
+    pipe.feed(range(10))
+    pipe.copy(start)
+    pipe.feed(range(10, 20))
+    pipe.copy(start)
+    shutil.rmtree(pipe.checkpoint)
+    pipe.feed(range(20, 30))
+    pipe.copy(start)
+    first = 0 if word == "committedOrEarliest" else 10
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(first, 30)))
+
+
+def test_a_group_that_has_no_committed_offset_is_refused_in_streams_and_batches(
+    both_pipe: Pipe,
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(10))
+    pipe.copy()
+    shutil.rmtree(pipe.checkpoint)
+    misspelt = {"kafka.group.id": f"{pipe.group}x", "startingOffsets": "committed"}
+    line = pipe.copy_error(source=misspelt, sink={"kafka.group.id": f"{pipe.group}x"})
+    for part in ("NO_COMMITTED_OFFSETS", f"{pipe.group}x", pipe.input, "committedOrEarliest"):
+        assert part in line
+    assert "NO_COMMITTED_OFFSETS" in error_of(lambda: pipe.read(**misspelt).count())
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
+    assert pipe.read(**misspelt | {"startingOffsets": "committedOrEarliest"}).count() == 10
+    assert pipe.read(**misspelt | {"startingOffsets": "committedOrLatest"}).count() == 0
+
+
+def test_a_batch_read_starts_from_the_committed_offsets(pipe: Pipe) -> None:
+    pipe.feed(range(10))
+    pipe.copy()
+    pipe.feed(range(10, 17))
+    committed = {"kafka.group.id": pipe.group, "startingOffsets": "committed"}
+    assert pipe.read(**committed).count() == 7

@@ -57,14 +57,14 @@ def test_an_output_topic_that_cannot_be_is_named(pipe: Pipe) -> None:
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ({"subscribe": None}, "option subscribe=None: set it"),
+        ({"subscribe": None}, "option subscribe: set it"),
         ({"assign": '{"a":[0]}'}, "only one of them"),
-        ({"fetchOffset.numRetries": 3}, "it is not there yet"),
+        ({"minOffsetsPerTrigger": 3}, "it is not supported yet"),
         ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"maxOffsetsPerTriger": 5}, "did you mean maxOffsetsPerTrigger?"),
         ({"maxOffsetsPerTrigger": "lots"}, "an integer of at least 1"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "TLS and SASL are not there yet"),
-        ({"startingOffsets": "yesterday"}, "earliest, latest, committed or JSON"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "cannot talk to secured clusters yet"),
+        ({"startingOffsets": "yesterday"}, "committedOrEarliest, committedOrLatest or JSON"),
         ({"checkpointLocation": "/x"}, "only for writeStream"),
         ({"assign": '{"INPUT":[7]}', "subscribe": None}, "the topic has fewer"),
         ({"startingOffsets": '{"INPUT":{"0":0}}'}, "it must name exactly the partitions"),
@@ -81,9 +81,9 @@ def test_a_wrong_source_option_is_named_with_what_is_allowed(
 @pytest.mark.parametrize(
     ("sink", "named"),
     [
-        ({"topic": None}, "option topic=None: set it to the output topic"),
+        ({"topic": None}, "option topic: set it to the output topic"),
         ({"kafka.acks": "1"}, "all or -1"),
-        ({"kafka.linger.ms": "5"}, "it is not there yet"),
+        ({"kafka.max.in.flight.requests.per.connection": "6"}, "an integer from 1 to 5"),
         ({"subscribe": "x"}, "only for readStream and read"),
         ({"kafka.transaction.timeout.ms": "100000000"}, "INVALID_TRANSACTION_TIMEOUT"),
     ],
@@ -96,6 +96,13 @@ def test_a_wrong_sink_option_is_named_and_nothing_is_written(
     query = pipe.write(rows, **sink).trigger(availableNow=True)
     assert named in error_of(lambda: finish(query.start()))
     assert nothing_written(pipe)
+
+
+def test_a_job_with_the_tuning_options_of_kafkas_clients_runs(pipe: Pipe) -> None:
+    tuning = {"kafka.linger.ms": 5, "kafka.batch.size": 65536, "kafka.retries": 3, "kafka.acks": -1}
+    pipe.feed(range(3))
+    pipe.copy(source=tuning | {"kafka.max.poll.records": 500}, sink=tuning)
+    assert pipe.output_values() == ["0", "1", "2"]
 
 
 def test_a_checkpoint_from_the_sessions_configuration_is_refused_and_told_why(

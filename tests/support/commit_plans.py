@@ -44,6 +44,8 @@ def build_plan(batch_id: int = 0, **changes) -> CommitPlan:
         group_id="g",
         source_offsets={("in", 0): 5},
         source_digest="digest-5",
+        batch_hash=f"planned-{batch_id}",
+        is_pinned=True,
         must_exist=batch_id > 0,
     )
     return dataclasses.replace(plan, **changes)

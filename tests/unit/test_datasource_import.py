@@ -9,7 +9,7 @@ SAY_WHAT_IS_LOADED = """
 import sys
 import pyspark_txnlog
 from txnlog_spark.datasource import TxnLogDataSource
-TxnLogDataSource({"subscribe": "t"}).schema()
+TxnLogDataSource({"subscribe": "t", "path": "p"}).schema()
 print(*sys.modules)
 """
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from pathlib import Path
+
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options import NOT_YET, OPTIONS, REFUSED, Use, parse_options
+from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, Standing
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.options import (
+    NO_EFFECT,
+    NOT_SUPPORTED,
+    OPTIONS,
+    Use,
+    check_cluster,
+    parse_options,
+)
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
 
@@ -26,12 +40,12 @@ def refused(options: dict[str, str], use: Use) -> str:
 def test_names_are_unique_without_regard_to_case() -> None:
     names = [n.lower() for o in OPTIONS for n in (o.name, *o.aliases)]
     assert len(set(names)) == len(names)
-    assert not set(names) & {n.lower() for n in (*NOT_YET, *REFUSED)}
+    assert not set(names) & {n.lower() for n in (*NOT_SUPPORTED, *NO_EFFECT)}
 
 
 def test_every_option_says_what_it_means_and_its_default_is_valid() -> None:
     for option in OPTIONS:
-        assert option.doc
+        assert re.fullmatch(r"[A-Z].*\.|read_.*\.", option.doc), "a sentence"
         if isinstance(option.default, str):
             assert option.read(option.default) in (option.default, option.default.lower())
 
@@ -49,10 +63,10 @@ def test_an_alias_is_the_option_and_both_at_once_are_refused() -> None:
 
 
 @pytest.mark.parametrize("use", list(Use))
-@pytest.mark.parametrize("name", sorted({*NOT_YET, *REFUSED, "kafka.fetch.min.bytes", "bogus"}))
+@pytest.mark.parametrize("name", sorted({*NOT_SUPPORTED, "kafka.auto.offset.reset", "bogus"}))
 def test_an_option_that_is_not_there_is_named_in_the_error(name: str, use: Use) -> None:
     text = refused({name: "1"}, use)
-    assert name.lower() in text.lower()
+    assert f"option {name}:".lower() in text.lower()
     assert "remove it" in text
 
 
@@ -73,12 +87,16 @@ def test_an_option_of_the_other_side_says_where_it_belongs() -> None:
         ("maxOffsetsPerTrigger", "0", "an integer of at least 1"),
         ("failOnDataLoss", "maybe", "true or false"),
         ("kafka.isolation.level", "dirty", "read_committed or read_uncommitted"),
-        ("startingOffsets", "now", "earliest, latest, committed or JSON"),
+        (
+            "startingOffsets",
+            "now",
+            "earliest, latest, committed, committedOrEarliest, committedOrLatest or JSON",
+        ),
         ("startingOffsets", '{"t":{"0":-3}}', "t-0: offset -3"),
         ("startingOffsets", '{"t":{"x":1}}', "'x' is not a partition number"),
         ("assign", '{"t":0}', "expected a list of partition numbers"),
         ("subscribe", " , ", "topic names separated by commas"),
-        ("kafka.security.protocol", "SASL_SSL", "TLS and SASL are not there yet"),
+        ("kafka.security.protocol", "SASL_SSL", "cannot talk to secured clusters yet (TLS, SASL)"),
     ],
 )
 def test_a_malformed_value_says_what_is_allowed(name: str, text: str, allowed: str) -> None:
@@ -169,8 +187,182 @@ def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_quer
 
 
 def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_group() -> None:
-    # It would fence that query. A batch write has no offsets to commit to the group.
+    # It would fence that query.
     options = {**SERVERS, "topic": "out", "kafka.group.id": "g"}
-    write = read_sink_settings(options, streaming=False)
-    assert write.group_id is None
+    given = {**options, "sourceOffsets": '{"in":{"0":5}}'}
+    write = read_sink_settings(given, streaming=False)
+    assert write.group_id == "g"
+    assert write.source_offsets == {TopicPartition("in", 0): 5}
     assert write.transactional_id_of("write-1") == "txnlog-write-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kafka.group.id": "g"}, "or set sourceOffsets"),
+        ({"sourceOffsets": '{"in":{"0":5}}'}, "sourceOffsets are committed for a group"),
+        (
+            {"kafka.group.id": "g", "sourceOffsets": '{"in":{"0":-1}}'},
+            "next offset to read of in-0",
+        ),
+        ({"txnAppId": "a"}, "txnAppId needs a version that rises"),
+        ({"txnVersion": "3"}, "txnVersion counts the writes of an application"),
+        ({"txnAppId": "a", "txnVersion": "x"}, "an integer of at least 0"),
+        ({"checkpointLocation": "c"}, "txnlog_spark.foreach_batch"),
+    ],
+)
+def test_a_batch_write_refuses_options_that_do_not_go_together(options, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        read_sink_settings({**SERVERS, "topic": "out", **options}, streaming=False)
+
+
+# ------------------------------------------------------------------ which cluster
+
+
+@pytest.mark.parametrize(
+    "use", [Use.READ_STREAM, Use.READ_BATCH, Use.WRITE_STREAM, Use.WRITE_BATCH]
+)
+def test_neither_a_cluster_nor_a_path_is_an_error_with_an_example_of_each(use: Use) -> None:
+    with pytest.raises(OptionError) as caught:
+        check_cluster(parse_options({}, use))
+    text = str(caught.value)
+    assert '.option("kafka.bootstrap.servers", "host:9092")' in text
+    assert all(f'.{call}(".txnlog")' in text for call in ("load", "start", "save"))
+
+
+def test_a_cluster_and_a_path_contradict_each_other() -> None:
+    with pytest.raises(
+        OptionError, match=r"remove it or kafka\.bootstrap\.servers='localhost:9092'"
+    ):
+        read_source_settings({**READ, "path": ".txnlog"}, streaming=True)
+
+
+def test_settings_of_either_kind_need_to_know_the_cluster() -> None:
+    with pytest.raises(OptionError, match="bootstrap"):
+        read_source_settings({"subscribe": "t"}, streaming=False)
+    with pytest.raises(OptionError, match="bootstrap"):
+        read_sink_settings({"topic": "t"}, streaming=False)
+    assert read_sink_settings({"topic": "t", "path": "p"}, streaming=False).connection.path == "p"
+
+
+# ------------------------------------------------------------------ Kafka's own configs
+
+NAMES = (Path(__file__).parent.parent / "support" / "kafka_config_names.txt").read_text()
+KAFKA_NAMES = [f"kafka.{line.split()[0]}" for line in NAMES.splitlines()]
+HARMLESS = {
+    "kafka.max.in.flight.requests.per.connection": "5",
+    "kafka.enable.auto.commit": "false",
+    "kafka.transaction.two.phase.commit.enable": "false",
+    "kafka.exclude.internal.topics": "true",
+    "kafka.partitioner.ignore.keys": "false",
+    "kafka.partitioner.class": ("org.apache.kafka.clients.producer.internals.DefaultPartitioner"),
+}
+HARMFUL = {
+    "kafka.max.in.flight.requests.per.connection": ("6", "many", "0"),
+    "kafka.enable.auto.commit": ("true",),
+    "kafka.transaction.two.phase.commit.enable": ("true",),
+    "kafka.exclude.internal.topics": ("false",),
+    "kafka.partitioner.ignore.keys": ("true",),
+    "kafka.partitioner.class": ("org.apache.kafka.clients.producer.RoundRobinPartitioner",),
+}
+
+
+@pytest.fixture
+def told(monkeypatch, caplog):
+    """What is logged, by a process that has logged nothing yet."""
+    monkeypatch.setattr(options_module, "_told", set())
+    with caplog.at_level(logging.WARNING):
+        yield lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_every_config_of_kafkas_clients_has_a_place_in_the_table() -> None:
+    assert len(KAFKA_NAMES) > 140
+    assert [name for name in KAFKA_NAMES if name not in KAFKA_CONFIGS] == []
+
+
+def test_the_obeyed_configs_are_the_declared_options() -> None:
+    declared = {option.name for option in OPTIONS if option.name.startswith("kafka.")}
+    obeyed = {n for n, c in KAFKA_CONFIGS.items() if c.standing is Standing.OBEYED}
+    assert obeyed == declared
+
+
+def test_harmless_values_are_known_for_all_configs_that_look_at_theirs() -> None:
+    looks = {name for name, config in KAFKA_CONFIGS.items() if config.allows is not None}
+    assert looks == set(HARMLESS) == set(HARMFUL)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_CONFIGS))
+def test_every_config_of_kafkas_is_obeyed_or_taken_with_one_line_or_refused(name, told) -> None:
+    config = KAFKA_CONFIGS[name]
+    if config.standing is Standing.REFUSED:
+        assert f"option {name}: remove it: {config.why}" in refused({name: "x"}, Use.READ_STREAM)
+        assert told() == []
+    elif config.standing is Standing.NO_EFFECT:
+        for _ in range(3):
+            values = parse_options({name: HARMLESS.get(name, "x")}, Use.WRITE_STREAM)
+        assert name not in values
+        assert told() == [f"option {name} has no effect: {config.why}"]
+    else:
+        parse_options({}, Use.READ)
+        assert told() == []
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n in HARMFUL for v in HARMFUL[n]])
+def test_a_value_that_breaks_the_guarantee_is_refused(name, value, told) -> None:
+    text = refused({name: value}, Use.WRITE_STREAM)
+    assert f"option {name}={value!r}: {KAFKA_CONFIGS[name].allowed}" in text
+    assert told() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.sasl.new.in.kafka.5"]
+)
+def test_security_is_one_line_without_the_secret(name) -> None:
+    text = refused({name: "hunter2"}, Use.READ)
+    assert NO_SECURITY in text
+    assert "hunter2" not in text
+
+
+def test_a_config_for_the_other_side_has_no_effect_and_says_so(told) -> None:
+    parse_options({"kafka.acks": "1"}, Use.READ_STREAM)
+    assert told() == ["option kafka.acks has no effect: it is only for writeStream and write"]
+
+
+@pytest.mark.parametrize("name", sorted(NO_EFFECT))
+def test_options_that_tune_sparks_connector_are_taken_with_one_line(name, told) -> None:
+    parse_options(CaseInsensitiveDict({name: "3"}), Use.READ_STREAM)
+    assert told() == [f"option {name} has no effect: {NO_EFFECT[name]}"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.fetch.min.byte", "kafka.fetch.min.bytes"),
+        ("kafka.subscribe", "subscribe"),
+        ("subscibe", "subscribe"),
+        ("startingoffset", "startingOffsets"),
+        ("linger.ms", "kafka.linger.ms"),
+    ],
+)
+def test_a_hint_names_the_option_that_was_meant(given: str, meant: str) -> None:
+    assert refused({given: "x"}, Use.READ).endswith(f"not known, did you mean {meant}?")
+
+
+@pytest.mark.parametrize("name", ["kafka.no.such.config", "kafka.quux", "bogus"])
+def test_no_hint_is_better_than_a_wrong_one(name: str) -> None:
+    assert refused({name: "x"}, Use.READ).endswith("this option is not known")
+
+
+def test_an_error_has_the_spelling_of_the_table_also_for_an_alias() -> None:
+    assert "option group.id=' '" in refused({"group.id": " "}, Use.READ)
+    assert "option startingOffsets='x'" in refused({"startingoffsets": "x"}, Use.READ)
+
+
+def test_new_configs_have_kafkas_defaults_or_ours() -> None:
+    values = parse_options({}, Use.READ)
+    assert values["kafka.metadata.max.age.ms"] == 300_000
+    assert values["kafka.connections.max.idle.ms"] == 540_000
+    settings = read_source_settings({**READ, "kafka.retry.backoff.ms": "7"}, streaming=True)
+    assert settings.connection.retry_backoff_ms == 7

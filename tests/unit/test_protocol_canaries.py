@@ -41,7 +41,15 @@ def test_without_a_planted_bug_the_checks_pass():
 
 
 def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
-    monkeypatch.setattr(commit, "decide_batch", lambda *_: False)
+    def forgetful(session, plan):
+        yield from ()
+
+    def careless(session, attempt, identity):
+        yield from ()
+        return identity
+
+    monkeypatch.setattr(commit, "_visible_progress", forgetful)
+    monkeypatch.setattr(commit, "_judge", careless)
     with pytest.raises(AssertionError, match="doubled"):
         check_run(2)
 
@@ -72,8 +80,12 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
 
 
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
-    original = commit._group_offsets
-    monkeypatch.setattr(commit, "_group_offsets", lambda plan: original(plan)[:-1])
+    def without_progress(plan):
+        offsets = original(plan)
+        return {group: offsets[group] for group in offsets if group != plan.progress_group_id}
+
+    original = commit._offsets_to_commit
+    monkeypatch.setattr(commit, "_offsets_to_commit", without_progress)
     with pytest.raises(AssertionError, match="progress and records must agree"):
         check_run(2)
 

@@ -104,11 +104,16 @@ def test_every_failpoint_is_reached_once_and_in_order():
     assert len(afters) == len(STEPS)
 
 
-def test_progress_is_read_before_anything_is_written_and_after_the_epoch_is_ours():
+def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_is_ours():
     cluster = ScriptedCluster(2)
     commit(cluster, build_plan())
+    stable = [
+        i
+        for i, asked in enumerate(cluster.asked)
+        if asked.api_key == K.OFFSET_FETCH and asked.message.require_stable
+    ]
     apis = cluster.apis()
-    assert apis.index(K.INIT_PRODUCER_ID) < apis.index(K.OFFSET_FETCH) < apis.index(K.PRODUCE)
+    assert apis.index(K.INIT_PRODUCER_ID) < min(stable) <= max(stable) < apis.index(K.PRODUCE)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -226,14 +231,14 @@ def test_a_committed_batch_with_other_source_offsets_is_refused():
 
 
 def test_an_older_batch_is_skipped_when_the_group_is_past_all_its_offsets():
-    plan = build_plan(7, group_covers_sources=True)
+    plan = build_plan(7)
     assert commit(with_progress(12, source=5), plan).skipped
 
 
 @pytest.mark.parametrize("changes", [{}, {"group_id": None}])
 def test_an_older_batch_that_reaches_beyond_the_group_is_refused(changes):
     with pytest.raises(BatchReplanned):
-        commit(with_progress(12, source=4), build_plan(7, group_covers_sources=True, **changes))
+        commit(with_progress(12, source=4), build_plan(7, **changes))
 
 
 def test_the_newest_progress_counts_wherever_it_was_committed():

@@ -53,7 +53,11 @@ def test_the_group_is_asked_by_name_after_older_drivers_are_fenced() -> None:
     cluster = cluster_with({A: 5})
     commit_from(cluster, {A: 5, B: None})
     apis = cluster.apis()
-    asked = [i for i, api in enumerate(apis) if api == K.OFFSET_FETCH]
+    asked = [
+        i
+        for i, each in enumerate(cluster.asked)
+        if each.api_key == K.OFFSET_FETCH and each.message.require_stable
+    ]
     groups = [r.groups[0] for r in cluster.requests(K.OFFSET_FETCH)]
     named = [
         sorted((topic.name, number) for topic in group.topics for number in topic.partition_indexes)

@@ -18,6 +18,8 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 from txnlog_spark.protocol.commit import StagedPartition, commit_micro_batch
+from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
+from txnlog_spark.protocol.transaction import Transaction, init_producer_id
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import SEQUENCE_MAX, parse_header
@@ -30,9 +32,9 @@ def commit(cluster, plan, identity=None):
 
 
 def many(partition: int, count: int) -> StagedPartition:
-    return staged(
-        "out", partition, *(record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count))
-    )
+    pieces = [record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count)]
+    part = staged("out", partition, *pieces)
+    return dataclasses.replace(part, record_count=count, piece_bytes=tuple(map(len, pieces)))
 
 
 def values(partition: int, count: int) -> list[bytes]:
@@ -90,7 +92,7 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
         in_flight = 0
 
     plan = build_plan(
-        staged=(StagedPartition("out", 0, read),),
+        staged=(StagedPartition("out", 0, read, 60 * size),),
         produce_request_bytes=size,
         in_flight_bytes_max=3 * size,
     )
@@ -192,6 +194,42 @@ def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
                  for _, _, r in entries(m)]  # fmt: skip
     assert sorted(set(sequences)) == list(range(12))
     check_wire_discipline(cluster)
+
+
+# ------------------------------------------------------------------ what was acknowledged
+
+
+def produce_only(cluster, plan, produced):
+    """Only S5, inside a transaction of its own."""
+
+    def operation(session):
+        identity = yield from init_producer_id(session, "t", 60_000)
+        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
+        yield from produce_staged(session, transaction, plan, produced)
+
+    cluster.run(operation(cluster.session()))
+
+
+@pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
+def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, None, fault, None, fault)
+    plan = build_plan(staged=(many(0, 12), many(1, 7)), produce_request_bytes=100)
+    produced = Produced()
+    produce_only(cluster, plan, produced)
+    assert produced == staged_totals(plan.staged)
+    assert (produced.records, produced.partitions) == (19, {("out", 0), ("out", 1)})
+
+
+def test_after_an_error_the_caller_knows_how_far_it_got():
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    produced = Produced()
+    with pytest.raises(RecordRefused):
+        produce_only(cluster, plan, produced)
+    assert produced.records == 3
+    assert produced.bytes == 3 * len(record_batch("0.000" + "x" * 50))
 
 
 def test_sequences_wrap_to_0_within_a_batch():
@@ -322,6 +360,15 @@ def test_a_batch_that_has_a_producer_already_is_refused():
 def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
     piece = kind(bytearray(GOOD) if kind is memoryview else GOOD)
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece]),)))
+    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece], len(GOOD)),)))
     assert bytes(piece) == GOOD
     assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("sizes", [(len(GOOD),), (len(GOOD),) * 3, (len(GOOD), 7)])
+def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(sizes):
+    cluster = ScriptedCluster(2)
+    part = dataclasses.replace(staged("out", 0, GOOD, GOOD), piece_bytes=sizes)
+    with pytest.raises(StagedBatchesInvalid, match="out-0"):
+        commit(cluster, build_plan(staged=(part,)))
+    assert not cluster.state.committed_values(("out", 0))

@@ -18,6 +18,7 @@ from broker_sim import ClusterError, LocalCluster
 from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.server import process
 from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -149,6 +150,58 @@ def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path):
     wanted.communicate()
     assert broker.wait(60) == 0
     broker.stdout.close()
+
+
+class Client:
+    """As much of a connection as is looked at."""
+
+    is_closing = False
+
+
+def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(monkeypatch):
+    monkeypatch.setattr(process, "PARENT_POLL_SECONDS", 0)
+    monkeypatch.setattr(process, "LINGER_SECONDS", 0.05)
+
+    async def story() -> None:
+        looks = 0
+
+        class Clients(process._Clients):
+            def were_there(self) -> bool:
+                nonlocal looks
+                looks += 1
+                return super().were_there()
+
+        clients, stopping = Clients(Client), asyncio.Event()
+        client = clients.accept()
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        watcher = asyncio.create_task(process._watch_parent(gone.pid, clients, stopping))
+        until = asyncio.get_running_loop().time() + 3 * process.LINGER_SECONDS
+        while asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0)
+        assert looks > 3
+        assert not stopping.is_set()
+        client.is_closing = True
+        await watcher
+        assert stopping.is_set()
+
+    asyncio.run(story())
+
+
+def test_a_client_that_came_and_went_between_two_looks_was_there():
+    clients = process._Clients(Client)
+    assert not clients.were_there()
+    clients.accept().is_closing = True
+    assert clients.were_there()
+    assert not clients.were_there()
+
+
+def test_a_process_with_the_pid_of_the_one_that_ended_is_another(monkeypatch):
+    assert process._started(os.getpid()) == process._started(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process._started(child.pid) not in (None, process._started(os.getpid()))
+    child.communicate()
+    assert process._started(child.pid) is None
 
 
 def test_an_idle_connection_is_closed(tmp_path):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.offsets import SourceNote, TopicPartition
 from txnlog_spark.protocol.values import ExpectedOffsets
-from txnlog_spark.sink.checkpoint import (
-    RecordedIdentity,
-    merge_source_offsets,
-    read_batch_offsets,
-    read_identity,
-    read_query_id,
-    write_identity,
-)
-from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.sink.checkpoint import read_batch_offsets, read_query_id
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 OURS = '{"in": {"0": 3, "1": 7}}'
@@ -47,11 +38,13 @@ def test_a_missing_or_damaged_metadata_file_is_an_error_that_names_it(
 
 
 def test_source_offsets_of_all_kafka_like_sources_are_merged(tmp_path: Path) -> None:
-    write_offsets(tmp_path, f'v1\n{METADATA}\n{OURS}\n{{"logOffset":3}}\n{JVM}\n-')
+    jvm = JVM.replace("in", "more")
+    write_offsets(tmp_path, f'v1\n{METADATA}\n{OURS}\n{{"logOffset":3}}\n{jvm}\n-')
     batch = read_batch_offsets(tmp_path, 4)
     assert batch.source_offsets == {
         TopicPartition("in", 0): 3,
-        TopicPartition("in", 1): 5,
+        TopicPartition("in", 1): 7,
+        TopicPartition("more", 1): 5,
         TopicPartition("other", 0): 9,
     }
 
@@ -99,10 +92,45 @@ def test_a_torn_offset_log_is_an_error_and_never_an_empty_batch(
         read_batch_offsets(tmp_path, 4)
 
 
-def test_a_topic_that_two_sources_read_counts_as_far_as_both_have_read() -> None:
-    assert merge_source_offsets([{"t": {"0": 5}}, {"t": {"0": 2}}, 17]) == {
-        TopicPartition("t", 0): 2
-    }
+def test_a_partition_that_two_sources_read_is_told(tmp_path: Path) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}\n{JVM}")
+    assert read_batch_offsets(tmp_path, 4).read_twice == [TopicPartition("in", 1)]
+
+
+def test_the_hash_tells_one_planning_from_another_with_the_same_offsets(tmp_path: Path) -> None:
+    hashes = []
+    for time in (1, 1, 2):
+        metadata = METADATA.replace(":1,", f":{time},")
+        write_offsets(tmp_path, f'v1\n{metadata}\n{{"logOffset":1}}')
+        found = read_batch_offsets(tmp_path, 4)
+        hashes.append((found.batch_hash, found.digest))
+    assert hashes[0] == hashes[1]
+    assert hashes[0][0] != hashes[2][0]
+    assert hashes[0][1] == hashes[2][1]
+
+
+def test_named_sources_of_the_second_format_are_read_in_any_order(tmp_path: Path) -> None:
+    first, second = f"orders:{OURS}", 'b:{"other":{"0":9}}'
+    found = []
+    for lines in (f"{first}\n{second}\nidle:-", f"{second}\n{first}\nidle:-"):
+        write_offsets(tmp_path, f"v2\n{METADATA}\n{lines}")
+        found.append(read_batch_offsets(tmp_path, 4))
+    assert found[0].source_offsets == found[1].source_offsets
+    assert len(found[0].source_offsets) == 3
+    assert found[0].digest == found[1].digest
+    assert [source.name for source in found[0].sources] == ["orders", "b"]
+    assert found[0].is_whole
+
+
+def test_a_note_says_which_cluster_and_group_and_is_not_of_the_digest(tmp_path: Path) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}")
+    plain = read_batch_offsets(tmp_path, 4)
+    noted = OURS[:-1] + ', "txnlog/source": {"cluster.id": "c", "group.id": "g"}}'
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{noted}")
+    batch = read_batch_offsets(tmp_path, 4)
+    assert batch.sources[0].note == SourceNote("c", "g")
+    assert (batch.digest, batch.source_offsets) == (plain.digest, plain.source_offsets)
+    assert batch.batch_hash != plain.batch_hash
 
 
 @pytest.mark.parametrize(
@@ -119,45 +147,3 @@ def test_offsets_are_whole_when_all_sources_are_kafka_like_and_none_reads_what_a
 ) -> None:
     write_offsets(tmp_path, f"v1\n{METADATA}\n{lines}")
     assert read_batch_offsets(tmp_path, 4).is_whole == is_whole
-
-
-IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, "g.progress.q", ("out", 2), 7)
-
-
-def test_the_identity_survives_and_is_replaced_whole(tmp_path: Path) -> None:
-    assert read_identity(tmp_path) is None
-    write_identity(tmp_path, IDENTITY)
-    assert read_identity(tmp_path) == IDENTITY
-    assert os.listdir(tmp_path / "txnlog") == ["identity.json"]
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version":2}', '{"version":1,"query_id":"q"}'])
-def test_a_damaged_identity_is_an_error_and_not_a_first_start(tmp_path: Path, text: str) -> None:
-    write_atomically(tmp_path / "txnlog" / "identity.json", text.encode())
-    with pytest.raises(ProgressError, match=r"identity\.json"):
-        read_identity(tmp_path)
-
-
-def test_the_identity_file_has_its_golden_form(tmp_path: Path) -> None:
-    write_identity(tmp_path, IDENTITY)
-    assert (tmp_path / "txnlog" / "identity.json").read_text() == (
-        '{\n "version": 2,\n "query_id": "q",\n "run_id": "r",\n "transactional_id": "tid",\n'
-        ' "producer_id": 1000,\n "producer_epoch": 3,\n "progress_group_id": "g.progress.q",\n'
-        ' "progress_partition": [\n  "out",\n  2\n ],\n "next_batch_id": 7\n}'
-    )
-
-
-def test_an_identity_of_version_1_is_read_and_says_nothing_of_the_progress(tmp_path: Path) -> None:
-    path = tmp_path / "txnlog" / "identity.json"
-    write_atomically(
-        path,
-        b'{"version": 1, "query_id": "q", "run_id": "r", "transactional_id": "tid",'
-        b' "producer_id": 1000, "producer_epoch": 3}',
-    )
-    assert read_identity(tmp_path) == RecordedIdentity("q", "r", "tid", 1000, 3, "", None, 0)
-
-
-def test_an_identity_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "txnlog" / "identity.json", b'{"version": 3}')
-    with pytest.raises(ProgressError, match="newer version"):
-        read_identity(tmp_path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnlog_spark.errors import DataLoss, OptionError
+from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 from txnlog_spark.source.data_loss import (
     clip_to_log,
@@ -24,6 +26,7 @@ from txnlog_spark.source.planning import (
 from txnlog_spark.source.positions import (
     Bounds,
     check_in_log,
+    explain_group_start,
     is_repeatable,
     resolve_positions,
     timestamps_wanted,
@@ -187,7 +190,10 @@ def test_a_position_between_the_stable_offset_and_the_high_watermark_is_kept(
         (PositionRequest(word="latest"), False),
         (PositionRequest(word="earliest"), True),
         (PositionRequest(word="committed"), False),
+        (PositionRequest(word="committedOrEarliest"), False),
+        (PositionRequest(word="committedOrLatest"), False),
         (PositionRequest(word="committed", timestamp_ms=1), True),
+        (PositionRequest(word="committedOrEarliest", timestamp_ms=1), True),
         (PositionRequest(offsets={P0: 1}), True),
         (PositionRequest(offsets={P0: LATEST_OFFSET}), False),
         (PositionRequest(word="latest", timestamp_ms=1), True),
@@ -196,3 +202,41 @@ def test_a_position_between_the_stable_offset_and_the_high_watermark_is_kept(
 )
 def test_only_a_moving_start_is_not_repeatable(request_: PositionRequest, repeatable: bool) -> None:
     assert is_repeatable(request_) is repeatable
+
+
+@pytest.mark.parametrize(
+    ("word", "without"),
+    [("committedOrEarliest", {P0: 5, P1: 0}), ("committedOrLatest", {P0: 50, P1: 60})],
+)
+def test_a_group_without_any_position_starts_where_the_word_says(
+    word: str, without: dict[TopicPartition, int]
+) -> None:
+    request = PositionRequest(word=word)
+    assert resolve_positions(request, BOTH, BOUNDS) == {P0: 33, P1: 0}
+    for committed in ({}, {P2: 9}):
+        assert resolve_positions(request, BOTH, replace(BOUNDS, committed=committed)) == without
+
+
+def test_what_is_said_of_a_start_from_a_group() -> None:
+    def said(word: str, committed: dict[TopicPartition, int]) -> str:
+        return explain_group_start(PositionRequest(word=word), "g", BOTH, committed)
+
+    partly = "starts from them (t-0 at 33), the earliest of 1 partitions that it has none in"
+    assert partly in said("committed", {P0: 33})
+    assert "starts from them (t-0 at 33, t-1 at 4)" in said("committedOrLatest", {P0: 33, P1: 4})
+    assert "no committed offset, the query starts from the latest" in said("committedOrLatest", {})
+    assert "starts from the earliest" in said("committedOrEarliest", {})
+
+
+@pytest.mark.parametrize(
+    ("names", "read"), [(BOTH, "in any of the 2 partitions that are read (t)"), ((), "no topic")]
+)
+def test_a_start_from_a_group_without_any_position_is_refused_with_the_ways_on(
+    names: tuple[TopicPartition, ...], read: str
+) -> None:
+    with pytest.raises(NoCommittedOffsets) as caught:
+        explain_group_start(PositionRequest(word="committed"), "gruop", names, {})
+    text = str(caught.value)
+    for part in ("'gruop'", read, "misspelt", "offsets.retention.minutes", "compare the output"):
+        assert part in text
+    assert "committedOrEarliest or committedOrLatest" in text

@@ -8,12 +8,16 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from txnlog_spark.errors import DataLoss, UnknownTopic
+from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
+    SOURCE_NOTE_KEY,
     CommittedStart,
+    SourceNote,
     TopicPartition,
     committed_start_of,
     from_json_value,
+    plain_offset,
+    source_note_of,
 )
 from txnlog_spark.source import brokers, stream
 from txnlog_spark.source.settings import read_source_settings
@@ -34,6 +38,7 @@ class Cluster:
         self.committed: dict[TopicPartition, int] = {}
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
+        self.cluster_id: str | None = None
 
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
@@ -51,8 +56,11 @@ class Cluster:
         ends = self.end if read_committed else self.end | self.high
         return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
 
-    def fetch_committed(self, _settings, _partitions=()) -> dict[TopicPartition, int]:
+    def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
         return dict(self.committed)
+
+    def connected_cluster(self, _settings) -> str | None:
+        return self.cluster_id
 
 
 @pytest.fixture
@@ -62,6 +70,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         monkeypatch.setattr(module, "discover", made.discover)
         monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
         monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
+    monkeypatch.setattr(stream, "connected_cluster", made.connected_cluster)
     monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
     return made
 
@@ -208,6 +217,30 @@ def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster
         assert source.latestOffset(first, ALL) == at(110, 50)
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"), [("committedOrEarliest", at(0, 4)), ("committedOrLatest", at(100, 50))]
+)
+def test_a_first_start_of_a_group_is_recorded_as_one_without_committed_offsets(
+    cluster: Cluster, word: str, expected: dict
+) -> None:
+    cluster.earliest[P1] = 4
+    source = from_committed(startingOffsets=word)
+    start = source.initialOffset()
+    assert start == expected
+    cluster.committed, cluster.end = {P0: 60}, {P0: 120, P1: 50}
+    first = as_spark_logs(source.latestOffset(start, ALL))
+    assert (plain_offset(first), committed_start_of(first)) == (start, CommittedStart("g", {}))
+    assert source.latestOffset(first, ALL) == at(120, 50)
+
+
+def test_a_start_from_a_group_that_has_no_position_is_refused(cluster: Cluster) -> None:
+    cluster.committed = {TopicPartition("other", 0): 3}
+    source = from_committed()
+    for _ in range(2):
+        with pytest.raises(NoCommittedOffsets, match="group 'g' has no committed offset"):
+            source.initialOffset()
+
+
 def test_new_partitions_are_read_from_their_start(cluster: Cluster) -> None:
     cluster.end = {P0: 100, P1: 50}
     source = reader()
@@ -316,3 +349,66 @@ def test_a_reader_is_pickled_to_the_tasks_at_any_time(cluster: Cluster) -> None:
     source = reader()
     source.latestOffset(source.initialOffset(), ALL)
     assert pickle.loads(pickle.dumps(source)).reportLatestOffset() == at(100, 50)
+
+
+def text(offset: object) -> str:
+    """What Spark compares."""
+    return json.dumps(offset)
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest", "committed"])
+@pytest.mark.parametrize("available_now", [False, True])
+def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_text(
+    cluster: Cluster, word: str, available_now: bool
+) -> None:
+    cluster.cluster_id, cluster.committed = "A", {P0: 70, P1: 20}
+    source = reader(**{"kafka.group.id": "g", "startingOffsets": word})
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    start = source.initialOffset()
+    polls = [start]
+    for _ in range(4):
+        polls.append(source.latestOffset(json.loads(text(polls[-1])), ALL))
+    assert {source_note_of(offset) for offset in polls} == {SourceNote("A", "g")}
+    assert text(polls[-1]) == text(polls[-2]) == text(source.reportLatestOffset())
+    assert list(polls[1])[-1] == SOURCE_NOTE_KEY
+    assert plain_offset(polls[-1]) == at(100, 50)
+    if word == "latest":
+        assert text(polls[1]) == text(start)
+
+
+def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) -> None:
+    cluster.cluster_id = "A"
+    source = reader()
+    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None)
+
+
+def noted(offset: dict, cluster_id: str) -> dict:
+    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id}}
+
+
+def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:
+    cluster.cluster_id = "B"
+    cluster.deleted = ("t",)
+    asked = [
+        lambda: reader().latestOffset(noted(at(1, 1), "A"), ALL),
+        lambda: reader().partitions(noted(at(1, 1), "A"), noted(at(2, 2), "A")),
+        lambda: reader().partitions(noted(at(0, 0), "B"), noted(at(2, 2), "A")),
+    ]
+    for ask in asked:
+        with pytest.raises(WrongCluster, match=r"'A'.*'B'.*Nothing was read.*new checkpoint"):
+            ask()
+
+
+def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> None:
+    cluster.cluster_id = "A"
+    source = reader()
+    assert len(source.partitions(at(60, 20), at(100, 50))) == 2
+    end = source.latestOffset(at(100, 50), ALL)
+    assert end == noted(at(100, 50), "A")
+    assert text(source.latestOffset(end, ALL)) == text(end)
+
+
+def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:
+    start = noted(at(60, 20), "A")
+    assert reader().latestOffset(start, ALL) == at(100, 50)

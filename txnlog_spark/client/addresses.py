@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.kafka_configs import NO_SECURITY, PREFIX
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.")
@@ -26,13 +27,15 @@ def _parse_address(part: str, text: str) -> tuple[str, int]:
     is_number = port.isascii() and port.isdigit()
     if not separator or not host or not is_number or not 0 < int(port) < 65536:
         raise OptionError(
-            BOOTSTRAP_OPTION, text, f"{part!r} is no host:port with a port from 1 to 65535"
+            BOOTSTRAP_OPTION,
+            text,
+            f"{part!r} is not host:port with a valid port, which is from 1 to 65535",
         )
     host = host.strip("[]")
     try:
         host.encode("idna")
     except UnicodeError as error:
-        raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is no name of a host") from error
+        raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is not a valid host name") from error
     return host, int(port)
 
 
@@ -43,8 +46,4 @@ def refuse_security(options: Mapping[str, str]) -> None:
             continue
         if name == "security.protocol" and value.upper() == "PLAINTEXT":
             continue
-        raise OptionError(
-            f"kafka.{name}",
-            "..." if "password" in name or "jaas" in name else value,
-            "TLS and SASL are not there yet, only kafka.security.protocol=PLAINTEXT is",
-        )
+        raise OptionError(PREFIX + name, value, NO_SECURITY)

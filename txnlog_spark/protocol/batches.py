@@ -1,19 +1,27 @@
 """From staged to stamped: read staged record batches lazily and give each its sequence.
 
-Theory of operation. A `PartitionQueue` holds one partition's staged batches in order. `peek` reads
-the next piece only when it is needed, checks its CRC (stamping writes a new one and would launder a
-torn file) and copies one batch into a buffer of its own, stamped with producer id, epoch and base
-sequence. That buffer is what goes out, now and at every retry, byte for byte: it is never built
-again. Batches that were not acknowledged come back to the front, in sequence order.
+Theory of operation. A `PartitionQueue` holds one partition's staged batches in order. The next
+piece is read only when a batch of it is taken (its size is known before), its CRC is checked
+(stamping writes a new one and would launder a torn file), and one batch after another is copied
+into a buffer of its own, stamped with producer id, epoch and base sequence. That buffer is what
+goes out, now and at every retry, byte for byte: it is never built again. Batches that were not
+acknowledged come back to the front, in sequence order.
+
+`Turns` says which queue is next: the queues of one leader form a ring. Who was served goes to its
+end, so that no partition starves though one round has room for a few only; who has something in
+memory, read or to be sent again, comes to its front, so that it leaves memory first. A round looks
+at the queues that it serves and at few others, however many there are.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.protocol.metadata import NO_LEADER, ClusterView
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition
 from txnlog_spark.wire.records import (
@@ -24,6 +32,8 @@ from txnlog_spark.wire.records import (
     iter_batches,
     stamp_producer,
 )
+
+Ring = OrderedDict[Partition, "PartitionQueue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +52,89 @@ class PartitionQueue:
     def __init__(
         self, partition: Partition, staged: Iterable[StagedPartition], transaction: Transaction
     ) -> None:
+        parts = list(staged)
         self.partition = partition
         self._transaction = transaction
-        self._unread = _read_all(partition, staged)
+        # Nothing but the batches that are not stamped yet keeps a piece in memory.
+        self._pieces = itertools.chain.from_iterable(part.read() for part in parts)
+        self._sizes = _sizes_of(parts)
+        self._split: deque[tuple[memoryview, BatchHeader]] = deque()
         self._ready: deque[StampedBatch] = deque()
         self._is_read = False
+        self.unstamped_bytes = 0
+        """What was read and is not stamped."""
 
-    def peek(self) -> StampedBatch | None:
-        """The next batch to send, None when all are sent. Raises StagedBatchesInvalid."""
-        if not self._ready and not self._is_read:
-            found = next(self._unread, None)
-            if found is None:
-                self._is_read = True
-            else:
-                self._ready.append(self._stamp(*found))
-        return self._ready[0] if self._ready else None
+    @property
+    def is_resending(self) -> bool:
+        """Whether the next batch is one that was sent before: it is in memory."""
+        return bool(self._ready)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all batches are known to be taken; one that must be read to tell is not yet."""
+        return self._is_read and not self._split and not self._ready
+
+    @property
+    def must_read(self) -> bool:
+        """Whether taking the next batch reads a piece; else it is in memory."""
+        return not self._ready and not self._split
+
+    def next_bytes(self) -> int | None:
+        """How much the next batch takes at most, None when all are taken.
+
+        Reads only where the sizes of the pieces are not known. Raises StagedBatchesInvalid.
+        """
+        if self._ready:
+            return len(self._ready[0].data)
+        if not self._split and self._sizes:
+            return self._sizes[0]
+        if not self._split and not self._is_read:
+            self._read()
+        return self._split[0][1].size_bytes if self._split else None
 
     def pop(self) -> StampedBatch:
-        """Take what `peek` returned."""
-        return self._ready.popleft()
+        """Take the next batch. Raises StagedBatchesInvalid."""
+        if self._ready:
+            return self._ready.popleft()
+        if not self._split:
+            self._read()
+        piece, header = self._split.popleft()
+        self.unstamped_bytes -= header.size_bytes
+        return self._stamp(piece, header)
 
     def put_back(self, batches: Sequence[StampedBatch]) -> None:
         """Batches that were not acknowledged, in sequence order, before all others."""
         self._ready.extendleft(reversed(batches))
+
+    def _read(self) -> None:
+        """Read the next piece that holds a batch, or find that there is none."""
+        try:
+            while not self._split and not self._is_read:
+                piece = next(self._pieces, None)
+                self._check_size(piece)
+                if piece is None:
+                    self._is_read = True
+                else:
+                    self._split.extend(_split(piece))
+                    self.unstamped_bytes = len(piece)
+            if self._sizes is not None and not self._sizes and not self._is_read:
+                self._check_size(next(self._pieces, None))
+                self._is_read = True
+        except (OSError, ValueError) as error:
+            topic, number = self.partition
+            raise StagedBatchesInvalid(
+                f"staged batches of {topic}-{number} cannot be read back: {error}. "
+                "Nothing of this batch becomes visible; restart the query, which stages it anew"
+            ) from error
+
+    def _check_size(self, piece: Bytes | None) -> None:
+        """A piece more or less than was announced would be rows doubled or lost."""
+        if self._sizes is None:
+            return
+        expected = self._sizes.popleft() if self._sizes else None
+        found = None if piece is None else len(piece)
+        if found != expected:
+            raise ValueError(f"a piece of {expected} bytes was staged, {found} are there")
 
     def _stamp(self, piece: memoryview, header: BatchHeader) -> StampedBatch:
         sequences = self._transaction.sequences
@@ -82,6 +152,63 @@ class PartitionQueue:
         return StampedBatch(self.partition, data, base_sequence, header.record_count)
 
 
+class Turns:
+    """Whose turn it is: the queues that have something to send, in a ring for each leader."""
+
+    def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
+        self._queues = queues
+        self._rings: dict[int, Ring] = {NO_LEADER: OrderedDict(queues)}
+        self._view: ClusterView | None = None
+        self._first = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no queue has anything to send."""
+        return not any(self._rings.values())
+
+    def arrange(self, view: ClusterView) -> list[Partition]:
+        """Give each queue to its leader's ring; those without a known leader are returned."""
+        if view is not self._view:
+            waiting = [p for ring in self._rings.values() for p in ring]
+            waiting.sort(key=lambda p: self._queues[p].must_read)
+            self._view, self._rings = view, {}
+            for partition in waiting:
+                self._ring_of(partition)[partition] = self._queues[partition]
+        return list(self._rings.get(NO_LEADER, ()))
+
+    def leaders(self) -> list[int]:
+        """The nodes that have something to get, each time another one first."""
+        nodes = [node for node, ring in self._rings.items() if ring]
+        self._first = (self._first + 1) % max(1, len(nodes))
+        return nodes[self._first :] + nodes[: self._first]
+
+    def ring(self, node: int) -> Ring:
+        """The queues of one leader, the next one first. Not to be changed by the caller."""
+        return self._rings[node]
+
+    def served(self, node: int, partition: Partition) -> None:
+        """The queue got its turn, and comes last; first while it holds a piece, never when drained.
+
+        Were those that hold a piece not next, all that there is room for could be held by others.
+        """
+        ring = self._rings[node]
+        if ring[partition].is_drained:
+            del ring[partition]
+        else:
+            ring.move_to_end(partition, last=ring[partition].must_read)
+
+    def put_back(self, partition: Partition, batches: Sequence[StampedBatch]) -> None:
+        """Batches that were not acknowledged, in sequence order: their partition is next."""
+        self._queues[partition].put_back(batches)
+        ring = self._ring_of(partition)
+        ring[partition] = self._queues[partition]
+        ring.move_to_end(partition, last=False)
+
+    def _ring_of(self, partition: Partition) -> Ring:
+        node = NO_LEADER if self._view is None else self._view.leader(partition)
+        return self._rings.setdefault(node, OrderedDict())
+
+
 def queues_of(
     staged: Iterable[StagedPartition], transaction: Transaction
 ) -> dict[Partition, PartitionQueue]:
@@ -92,18 +219,11 @@ def queues_of(
     return {p: PartitionQueue(p, parts, transaction) for p, parts in grouped.items()}
 
 
-def _read_all(
-    partition: Partition, staged: Iterable[StagedPartition]
-) -> Iterator[tuple[memoryview, BatchHeader]]:
-    try:
-        for part in staged:
-            for piece in part.read():
-                yield from _split(piece)
-    except (OSError, ValueError) as error:
-        raise StagedBatchesInvalid(
-            f"staged batches of {partition[0]}-{partition[1]} cannot be read back: {error}. "
-            "Nothing of this batch becomes visible; restart the query, which stages it anew"
-        ) from error
+def _sizes_of(parts: Sequence[StagedPartition]) -> deque[int] | None:
+    """The sizes of all pieces, None when one is not known."""
+    if not all(part.piece_bytes and min(part.piece_bytes) > 0 for part in parts):
+        return None
+    return deque(size for part in parts for size in part.piece_bytes)
 
 
 def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:

@@ -165,15 +165,14 @@ def _try(session: Session, attempt: _Attempt) -> Operation[CommitOutcome]:
     if not session.cluster.nodes:
         yield from refresh_metadata(session, ())
     identity = attempt.identity
-    follows = goes_on(identity, plan)
-    visible = None if follows else (yield from _visible_progress(session, plan))
-    if visible is not None and visible.next_batch_id > plan.batch_id:
-        yield Reached("S1", "after", plan.batch_id)
-        return (yield from _skip(session, attempt, visible))
     yield from find_coordinator(
         session, TRANSACTION, plan.transactional_id, deadline=session.deadline()
     )
+    follows = goes_on(identity, plan)
+    visible = None if follows else (yield from _visible_progress(session, plan))
     yield Reached("S1", "after", plan.batch_id)
+    if visible is not None and visible.next_batch_id > plan.batch_id:
+        return (yield from _skip(session, attempt, visible))
     identity = yield from _initialise(session, attempt)
     if follows:
         yield Reached("S3", "before", plan.batch_id)
@@ -351,7 +350,7 @@ def _write(
         yield from add_partitions(session, transaction, partitions)
     yield Reached("S4", "after", plan.batch_id)
     yield Reached("S5", "before", plan.batch_id)
-    attempt.produced = yield from produce_staged(session, transaction, plan)
+    yield from produce_staged(session, transaction, plan, attempt.produced)
     yield Reached("S5", "after", plan.batch_id)
     staged_bytes = sum(part.size_bytes for part in plan.staged)
     check(

@@ -2,10 +2,12 @@
 
 Theory of operation. Work goes in rounds. A round fills up to five Produce requests for every leader
 (Kafka's max.in.flight with idempotence), each with at most one batch per partition (the protocol's
-rule) and about `produce_request_bytes`, all leaders' within `in_flight_bytes_max`, and sends them
-all at once; a leader handles its requests in order. What was not acknowledged goes back to the
-front of its queue, the same bytes with the same sequence, so that a leader recognises a batch that
-it has already appended: at most five per partition are in flight, and it remembers the last five.
+rule) and about `produce_request_bytes`, and sends them all at once; a leader handles its requests
+in order. Partitions take turns (`Turns`), and a batch is read and stamped when there is room for it
+in its request and within `in_flight_bytes_max`, not before: memory does not grow with the number of
+partitions. What was not acknowledged goes back to the front of its queue, the same bytes with the
+same sequence, so that a leader recognises a batch that it has already appended: at most five per
+partition are in flight, and it remembers the last five.
 
 A partition's first batch goes alone. A leader that does not know the producer takes any sequence
 for the start, so that a second batch could be appended before a first one that was put off; and
@@ -19,15 +21,14 @@ retried; in front it means that the leader's state and ours differ, and the tran
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
-from txnlog_spark.errors import RemoteProtocolError
-from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, queues_of
+from txnlog_spark.errors import RemoteProtocolError, check
+from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, Turns, queues_of
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
 from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
-from txnlog_spark.protocol.metadata import NO_LEADER
 from txnlog_spark.protocol.retry import (
     RECORD_REFUSALS,
     Action,
@@ -38,7 +39,7 @@ from txnlog_spark.protocol.retry import (
 )
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_spark.protocol.values import CommitPlan, Partition
+from txnlog_spark.protocol.values import CommitPlan, Partition, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
@@ -47,6 +48,8 @@ IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
+MISSES_MAX = 16
+"""After so many partitions in a row that find no room, a leader's requests count as full."""
 TOPIC_NAME_VERSION_MAX = 12
 """Later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1
@@ -56,7 +59,11 @@ _PRODUCE = APIS[ApiKey.PRODUCE].request
 
 @dataclass(slots=True)
 class Produced:
-    """What was acknowledged so far."""
+    """What was acknowledged so far: every batch once, however often it was sent.
+
+    When all is produced, `bytes` and `records` are the sums of the plan's `size_bytes` and
+    `record_count` (`staged_totals`).
+    """
 
     records: int = 0
     bytes: int = 0
@@ -83,24 +90,38 @@ class _Round:
     refresh: set[Partition] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     acknowledged: int = 0
+    acknowledged_bytes: int = 0
+
+
+def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
+    """What `Produced` has to say when all of `staged` is acknowledged."""
+    totals = Produced()
+    for part in staged:
+        totals.records += part.record_count
+        totals.bytes += part.size_bytes
+        totals.partitions.add((part.topic, part.partition))
+    return totals
 
 
 def produce_staged(
-    session: Session, transaction: Transaction, plan: CommitPlan
-) -> Operation[Produced]:
+    session: Session, transaction: Transaction, plan: CommitPlan, produced: Produced
+) -> Operation[None]:
     """Append all of the plan's staged batches to their partitions' leaders.
 
-    Raises ProducerFenced, AbortableError, RecordRefused, FatalError, StagedBatchesInvalid,
-    UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the operation timeout.
+    `produced` is the caller's, empty, and grows as batches are acknowledged: after an error it says
+    how far this got. Raises ProducerFenced, AbortableError, RecordRefused, FatalError,
+    StagedBatchesInvalid, UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the
+    operation timeout.
     """
-    queues = queues_of(plan.staged, transaction)
-    produced = Produced()
-    staged_bytes = sum(part.size_bytes for part in plan.staged)
+    turns = Turns(queues_of(plan.staged, transaction))
+    memory = _Memory(plan.in_flight_bytes_max)
     deadline = session.deadline()
-    marks = _Marks(plan.batch_id, staged_bytes)
-    while queues:
-        yield from require_leaders(session, _leaderless(queues, session), deadline=deadline)
-        requests = _fill_round(session, queues, plan, produced)
+    marks = _Marks(plan.batch_id, staged_totals(plan.staged).bytes)
+    while not turns.is_over:
+        while leaderless := turns.arrange(session.cluster):
+            yield from require_leaders(session, leaderless, deadline=deadline)
+        requests = _fill_round(turns, memory, plan, produced)
+        check(bool(requests) or turns.is_over, "a round sends something while there is something")
         if not requests:
             break
         transaction.begun = True
@@ -110,21 +131,14 @@ def produce_staged(
         result = _Round()
         for (_, request), outcome in zip(requests, outcomes, strict=True):
             _take_answer(request, outcome, result, transaction, produced)
-        _put_back(session, queues, result)
+        memory.stamped_bytes -= result.acknowledged_bytes
+        _put_back(session, turns, result)
         if result.acknowledged:
             deadline = session.deadline()
             yield from marks.reached(produced)
         if result.errors:
             yield from deadline.backoff("producing the staged batches", result.errors[0])
     yield Reached("S5.last", "after", plan.batch_id)
-    return produced
-
-
-def _leaderless(
-    queues: Mapping[Partition, PartitionQueue], session: Session
-) -> Iterable[Partition]:
-    """Partitions without a known leader; all of them are looked up at once."""
-    return [p for p in queues if session.cluster.leader(p) == NO_LEADER]
 
 
 @dataclass(slots=True)
@@ -145,29 +159,33 @@ class _Marks:
             yield Reached("S5.middle", "after", self.batch_id)
 
 
-def _fill_round(
-    session: Session,
-    queues: dict[Partition, PartitionQueue],
-    plan: CommitPlan,
-    produced: Produced,
-) -> list[tuple[int, _Request]]:
-    """Up to five requests per leader; queues found empty are dropped."""
-    leaders = {session.cluster.leader(p) for p in queues}
-    leader_bytes_max = max(plan.produce_request_bytes, plan.in_flight_bytes_max // len(leaders))
-    requests: dict[int, list[_Request]] = defaultdict(
-        lambda: [_Request() for _ in range(IN_FLIGHT_MAX)]
-    )
-    for partition, queue in list(queues.items()):
-        slots = requests[session.cluster.leader(partition)]
-        started = partition in produced.partitions
-        limits = _Limits(
-            batches=IN_FLIGHT_MAX if started else 1,
-            request_bytes=plan.produce_request_bytes,
-            leader_bytes=leader_bytes_max,
-        )
-        if _fill(slots, queue, limits):
-            del queues[partition]
-    return [(node, r) for node, slots in requests.items() for r in slots if r.batches]
+@dataclass(slots=True)
+class _Memory:
+    """Bytes that are held until they are acknowledged, and those that wait for their stamp."""
+
+    bytes_max: int
+    stamped_bytes: int = 0
+    unstamped_bytes: int = 0
+
+    def has_room(self, queue: PartitionQueue, size_bytes: int) -> bool:
+        """Whether the queue's next batch may be taken; one alone always may."""
+        if queue.is_resending:
+            return True
+        if queue.must_read and not _fits(self.unstamped_bytes, size_bytes, self.bytes_max):
+            return False
+        return _fits(self.stamped_bytes, size_bytes, self.bytes_max)
+
+    def take(self, queue: PartitionQueue) -> StampedBatch:
+        """The queue's next batch, accounted for."""
+        is_resent = queue.is_resending
+        batch = queue.pop()
+        if not is_resent:
+            self.stamped_bytes += len(batch.data)
+        return batch
+
+
+def _fits(held_bytes: int, size_bytes: int, bytes_max: int) -> bool:
+    return not held_bytes or held_bytes + size_bytes <= bytes_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,27 +197,64 @@ class _Limits:
     leader_bytes: int
 
 
-def _fill(slots: list[_Request], queue: PartitionQueue, limits: _Limits) -> bool:
-    """Move batches from the queue to the leader's requests; True when the queue was empty at once.
+def _fill_round(
+    turns: Turns, memory: _Memory, plan: CommitPlan, produced: Produced
+) -> list[tuple[int, _Request]]:
+    """Up to five requests per leader."""
+    leaders = turns.leaders()
+    leader_bytes = max(plan.produce_request_bytes, plan.in_flight_bytes_max // len(leaders))
+    first = _Limits(1, plan.produce_request_bytes, leader_bytes)
+    later = _Limits(IN_FLIGHT_MAX, plan.produce_request_bytes, leader_bytes)
+    requests: list[tuple[int, _Request]] = []
+    for node in leaders:
+        slots = [_Request() for _ in range(IN_FLIGHT_MAX)]
+        served: list[Partition] = []
+        misses = 0
+        for partition, queue in turns.ring(node).items():
+            if misses == MISSES_MAX or _is_full(slots, later):
+                break
+            limits = later if partition in produced.partitions else first
+            if _fill(slots, queue, memory, limits) or queue.is_drained:
+                served.append(partition)
+                misses = 0
+            else:
+                misses += 1
+        for partition in served:
+            turns.served(node, partition)
+        requests += [(node, slot) for slot in slots if slot.batches]
+    return requests
+
+
+def _is_full(slots: list[_Request], limits: _Limits) -> bool:
+    return sum(slot.bytes for slot in slots) >= limits.leader_bytes or all(
+        slot.bytes >= limits.request_bytes for slot in slots
+    )
+
+
+def _fill(slots: list[_Request], queue: PartitionQueue, memory: _Memory, limits: _Limits) -> int:
+    """Move batches from the queue to the leader's requests; how many.
 
     A partition's batches go to requests of rising index, so that they arrive in order.
     """
     filled = 0
-    leader_bytes = sum(r.bytes for r in slots)
+    leader_bytes = sum(slot.bytes for slot in slots)
+    unstamped_bytes = queue.unstamped_bytes
     for slot in slots:
+        if filled >= limits.batches or leader_bytes >= limits.leader_bytes:
+            break
         if slot.bytes >= limits.request_bytes:
             continue
-        if leader_bytes >= limits.leader_bytes or filled >= limits.batches:
-            return False
-        batch = queue.peek()
-        if batch is None:
-            return filled == 0
-        if slot.batches and slot.bytes + len(batch.data) > limits.request_bytes:
+        size_bytes = queue.next_bytes()
+        if size_bytes is None or not memory.has_room(queue, size_bytes):
+            break
+        if slot.batches and slot.bytes + size_bytes > limits.request_bytes:
             continue
-        slot.add(queue.pop())
+        batch = memory.take(queue)
+        slot.add(batch)
         filled += 1
         leader_bytes += len(batch.data)
-    return False
+    memory.unstamped_bytes += queue.unstamped_bytes - unstamped_bytes
+    return filled
 
 
 def _call_of(node: int, request: _Request, transaction: Transaction, deadline: Deadline) -> Call:
@@ -266,6 +321,7 @@ def _take_partition(
         produced.bytes += len(batch.data)
         produced.partitions.add(batch.partition)
         result.acknowledged += 1
+        result.acknowledged_bytes += len(batch.data)
         return
     follows_failure = batch.partition in result.failed
     if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_failure:
@@ -291,8 +347,8 @@ def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction
     return text
 
 
-def _put_back(session: Session, queues: dict[Partition, PartitionQueue], result: _Round) -> None:
+def _put_back(session: Session, turns: Turns, result: _Round) -> None:
     for partition, batches in result.failed.items():
-        queues[partition].put_back(batches)
+        turns.put_back(partition, batches)
     for partition in result.refresh:
         session.cluster = session.cluster.forget_leader(partition)

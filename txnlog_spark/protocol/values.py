@@ -47,13 +47,18 @@ class StagedPartition:
     `read()` opens them anew at each call and yields pieces of whole, valid RecordBatches with blank
     producer fields, one or more to a piece; a piece should stay near 1 MiB, because it is held in
     memory until its batches are acknowledged. Several StagedPartitions may name one partition: they
-    are appended in the order of the plan.
+    are appended in the order of the plan. `size_bytes` and `record_count` are of all its record
+    batches, headers included: what is acknowledged in the end, each batch once. `piece_bytes` are
+    the sizes of what `read()` yields, so that nothing is read before there is room for it; () says
+    that they are not known.
     """
 
     topic: str
     partition: int
     read: Callable[[], Iterable[Bytes]]
     size_bytes: int = 0
+    record_count: int = 0
+    piece_bytes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,9 @@ def _plan_batch_write(
         query_id=name,
         run_id=write_id,
         batch_id=settings.txn_version if app_id is not None else 0,
-        transactional_id=settings.transactional_id_of(app_id or write_id),
+        transactional_id=settings.transactional_id_of(
+            write_id if app_id is None else f"app-{app_id}"
+        ),
         progress_group_id=f"{app_id}.progress"
         if app_id is not None
         else settings.progress_group_of(write_id),

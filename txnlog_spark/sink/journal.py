@@ -88,8 +88,7 @@ def read_attempt(folder: Path) -> Attempt | None:
     """The recorded attempt, None before the first. Raises ProgressError if it is unreadable."""
     path = folder / "attempt.json"
     if not path.exists():
-        recorded = read_identity(folder)
-        return None if recorded is None else _attempt_before_version_3(recorded)
+        return _attempt_before_version_3(folder)
     value = json_of(path, path.read_text(encoding="utf-8"))
     try:
         if value.pop("version") != ATTEMPT_VERSION:
@@ -143,10 +142,18 @@ def write_identity(folder: Path, identity: RecordedIdentity) -> bool:
     return True
 
 
-def _attempt_before_version_3(recorded: RecordedIdentity) -> Attempt | None:
-    """What identity.json said before there was attempt.json; the last batch may have been begun."""
-    if not recorded.extra:
+def _attempt_before_version_3(folder: Path) -> Attempt | None:
+    """What identity.json said before there was attempt.json; the last batch may have been begun.
+
+    Raises ProgressError for one that says nothing: with it a query has committed, which must not be
+    taken for its first start.
+    """
+    path = folder / "identity.json"
+    if not path.exists():
         return None
+    recorded = read_identity(folder)
+    if recorded is None or not recorded.extra:
+        raise unreadable(path, "it is damaged, or attempt.json beside it is gone")
     partition = recorded.extra["progress_partition"]
     return Attempt(
         recorded.query_id,

@@ -28,12 +28,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.files import flush_directory
-from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches
+from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
 
 INLINE_BYTES_MAX = 1024 * 1024
 """Staged batches up to this size travel in the commit message: no file, no flush."""
 
-MESSAGE_VERSION = 1
+CHUNK_BYTES_MAX = 64 * 1024
+"""Neighbouring record batches of one partition become one chunk up to this size. The committer
+holds a chunk of each partition that it is sending, so chunks are small where batches are."""
+
+MESSAGE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class StagedChunk:
     partition: int
     position: int
     size_bytes: int
+    record_count: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class StagingWriter:
         with _disk_errors(self._directory):
             for batch in batches:
                 self._write(batch)
-                self._extend_chunk(topic, partition, len(batch))
+                self._extend_chunk(topic, partition, len(batch), record_count_of(batch))
 
     def finish(self) -> tuple[tuple[StagedChunk, ...], bytes | None, str | None]:
         """(chunks, inline bytes, path of the complete and flushed file)."""
@@ -147,19 +152,25 @@ class StagingWriter:
         else:
             self._file.write(batch)
 
-    def _extend_chunk(self, topic: str, partition: int, size_bytes: int) -> None:
+    def _extend_chunk(self, topic: str, partition: int, size_bytes: int, record_count: int) -> None:
         last = self._chunks[-1] if self._chunks else None
         joins = (
             last is not None
             and (last.topic, last.partition) == (topic, partition)
-            and last.size_bytes + size_bytes <= INLINE_BYTES_MAX
+            and last.size_bytes + size_bytes <= CHUNK_BYTES_MAX
         )
         if last is not None and joins:
             self._chunks[-1] = StagedChunk(
-                topic, partition, last.position, last.size_bytes + size_bytes
+                topic,
+                partition,
+                last.position,
+                last.size_bytes + size_bytes,
+                last.record_count + record_count,
             )
         else:
-            self._chunks.append(StagedChunk(topic, partition, self._position, size_bytes))
+            self._chunks.append(
+                StagedChunk(topic, partition, self._position, size_bytes, record_count)
+            )
         self._position += size_bytes
 
 
@@ -183,34 +194,42 @@ def plan_staged(messages: Sequence[StagedBatches]) -> list[StagedPartition]:
             partition=number,
             read=_reader(pieces),
             size_bytes=sum(chunk.size_bytes for _, chunk in pieces),
+            record_count=sum(chunk.record_count for _, chunk in pieces),
+            piece_bytes=[chunk.size_bytes for _, chunk in pieces],
         )
         for (topic, number), pieces in sorted(found.items())
     ]
 
 
-def _reader(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Callable[[], Iterator[bytearray]]:
+def _reader(
+    pieces: list[tuple[StagedBatches, StagedChunk]],
+) -> Callable[[], Iterator[bytes | memoryview]]:
     return partial(_read_pieces, pieces)
 
 
-def _read_pieces(pieces: list[tuple[StagedBatches, StagedChunk]]) -> Iterator[bytearray]:
+def _read_pieces(
+    pieces: list[tuple[StagedBatches, StagedChunk]],
+) -> Iterator[bytes | memoryview]:
     """The chunks' bytes, one at a time, each checked.
 
     No file stays open between two pieces: all partitions of a batch are read side by side, and a
     topic may have more of them than a process may have open files.
     """
     for message, chunk in pieces:
-        if message.path is None:
-            data = bytearray(_inline_part(message, chunk))
-        else:
-            with _open(message.path) as file:
-                file.seek(chunk.position)
-                data = bytearray(file.read(chunk.size_bytes))
-        _check_batches(data, message, chunk)
-        yield data
+        yield _read_piece(message, chunk)
 
 
-def _inline_part(message: StagedBatches, chunk: StagedChunk) -> bytes:
-    return (message.inline or b"")[chunk.position : chunk.position + chunk.size_bytes]
+def _read_piece(message: StagedBatches, chunk: StagedChunk) -> bytes | memoryview:
+    """A function of its own: a generator's variable would hold the piece until the next one."""
+    data: bytes | memoryview
+    if message.path is None:
+        data = memoryview(message.inline or b"")[chunk.position :][: chunk.size_bytes]
+    else:
+        with _open(message.path) as file:
+            file.seek(chunk.position)
+            data = file.read(chunk.size_bytes)
+    _check_batches(data, message, chunk)
+    return data
 
 
 def _open(path: str) -> BinaryIO:
@@ -223,7 +242,7 @@ def _open(path: str) -> BinaryIO:
         ) from error
 
 
-def _check_batches(data: bytearray, message: StagedBatches, chunk: StagedChunk) -> None:
+def _check_batches(data: bytes | memoryview, message: StagedBatches, chunk: StagedChunk) -> None:
     """Raise StagedBatchesInvalid unless `data` is exactly whole batches with right CRCs."""
     end = 0
     try:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import DeadlineExceeded, OptionError
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.source.positions import (
     Bounds,
     check_in_log,
+    explain_group_start,
     resolve_positions,
+    starts_from_group,
     timestamps_wanted,
 )
 from txnlog_spark.source.settings import (
@@ -23,11 +26,23 @@ from txnlog_spark.source.settings import (
     SourceSettings,
 )
 
-COMMITTED_WAIT_MS_MIN = 120_000
+COMMITTED_WAIT_MS_MIN = 330_000
 """A stable read of a group waits for the transactions that still hold offsets pending: a driver
-that died in one is timed out by the coordinator (`transaction.timeout.ms` 60 s, sweep 10 s)."""
+that died in one is timed out by the coordinator (`kafka.transaction.timeout.ms`, 300 s by default,
+looked at every 10 s)."""
+DECIDED_WAIT_MS = 3_000
+"""How long a stream's start waits for them. A driver that lives decides within a commit, much less
+than this; one that died would be waited for until its transaction times out, and only the sink,
+which comes after the start, can end that sooner."""
+
+logger = logging.getLogger(__name__)
 
 _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+
+
+def connected_cluster(settings: SourceSettings) -> str | None:
+    """The id of the cluster that answers, None from brokers that do not tell it."""
+    return client_for(settings.connection).session.cluster.cluster_id
 
 
 def discover(
@@ -84,25 +99,63 @@ def fetch_offsets(
 
 
 def fetch_committed(
-    settings: SourceSettings, partitions: Iterable[TopicPartition] = ()
+    settings: SourceSettings,
+    partitions: Iterable[TopicPartition] = (),
+    *,
+    stable_within_ms: int | None = None,
 ) -> dict[TopicPartition, int]:
     """The group's stable committed offsets; empty without a group.
 
     Waits while a transaction holds offsets pending, longer than other requests may take. Kafka
     reports a partition whose first offset ever is pending only when it is among `partitions`.
+    Raises DeadlineExceeded.
     """
     if settings.group_id is None:
         return {}
     connection = settings.connection
-    api_timeout_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
-    client = client_for(replace(connection, api_timeout_ms=api_timeout_ms))
+    if stable_within_ms is None:
+        stable_within_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
+    client = client_for(replace(connection, api_timeout_ms=stable_within_ms))
     committed = admin.committed_offsets(
-        client,
-        settings.group_id,
-        partitions=[(topic, number) for topic, number in partitions],
-        require_stable=True,
+        client, settings.group_id, partitions=list(partitions), require_stable=True
     )
     return {TopicPartition(*name): position for name, position in committed.items()}
+
+
+def fetch_decided(
+    settings: SourceSettings, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The group's stable committed offsets, or after a moment those that were decided last.
+
+    For a reader that goes by them only if they are still the same when whoever holds newer ones
+    pending has been fenced: an offset that is pending is not reported at all.
+    """
+    try:
+        return fetch_committed(settings, partitions, stable_within_ms=DECIDED_WAIT_MS)
+    except DeadlineExceeded as error:
+        logger.warning("going by what is decided, the sink compares it: %s", error)
+    committed = admin.committed_offsets(
+        client_for(settings.connection), settings.group_id or "", require_stable=False
+    )
+    return {TopicPartition(*name): position for name, position in committed.items()}
+
+
+def _fetch_start(
+    settings: SourceSettings,
+    request: PositionRequest,
+    partitions: tuple[TopicPartition, ...],
+    *,
+    sink_compares: bool,
+) -> dict[TopicPartition, int]:
+    """What the group has committed, for a start from there. Raises NoCommittedOffsets."""
+    if sink_compares:
+        committed = fetch_decided(settings, partitions)
+    if not sink_compares or (request.word == COMMITTED and not set(partitions) & set(committed)):
+        # Without a decided one, whether there is any has to be waited for.
+        committed = fetch_committed(settings, partitions)
+    found = {p: committed[p] for p in partitions if p in committed}
+    logger.warning(explain_group_start(request, settings.group_id or "", partitions, found))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +170,23 @@ def fetch_positions(
     settings: SourceSettings,
     request: PositionRequest,
     partitions: tuple[TopicPartition, ...],
+    *,
+    sink_compares: bool = False,
 ) -> Positions:
     """Where `request` starts or ends in each partition.
 
     A start may lie between the last stable offset and the high watermark, an end may not: a read
-    would wait there. The committed offsets are read first, so that the log's end is not older.
-    Raises OptionError for a request that does not fit the partitions, and DataLoss for an offset
-    that is named or committed and lies outside the log (unless failOnDataLoss=false).
+    would wait there. The committed offsets are read first, so that the log's end is not older; with
+    `sink_compares` they need not be stable, as the sink refuses a start that the group has left.
+    Raises NoCommittedOffsets, OptionError for a request that does not fit the partitions, and
+    DataLoss for an offset that is named or committed and lies outside the log (unless
+    failOnDataLoss=false).
     """
-    named = request.offsets is not None or request.word == COMMITTED
-    committed = fetch_committed(settings, partitions) if request.word == COMMITTED else {}
+    from_group = starts_from_group(request)
+    named = request.offsets is not None or from_group
+    committed: dict[TopicPartition, int] = {}
+    if from_group:
+        committed = _fetch_start(settings, request, partitions, sink_compares=sink_compares)
     bounds = Bounds(
         earliest=fetch_offsets(settings, partitions, "earliest"),
         latest=fetch_offsets(settings, partitions, "latest"),
@@ -144,7 +204,7 @@ def fetch_positions(
             fail_on_data_loss=settings.fail_on_data_loss,
             option=request.option,
         )
-    return Positions(positions, {p: committed[p] for p in partitions if p in committed})
+    return Positions(positions, committed)
 
 
 def _list_offsets(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from txnlog_spark.errors import DataLoss, OptionError
+from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -13,10 +14,14 @@ from txnlog_spark.offsets import (
     TopicPartition,
     format_offsets,
 )
-from txnlog_spark.source.settings import COMMITTED, PositionRequest
+from txnlog_spark.source.settings import COMMITTED, COMMITTED_WORDS, PositionRequest
 
 NO_OFFSET = -1
 """ListOffsets' answer when no record is as late as the timestamp."""
+NAMES_SHOWN_MAX = 5
+"""A message names this many partitions; a topic may have thousands."""
+
+NameT = TypeVar("NameT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,9 @@ def resolve_positions(
     """The offset of every partition.
 
     A partition that a group has no position in starts at the earliest, as one that is discovered
-    later does. Raises OptionError when the request does not name exactly the partitions that are
-    read, or no record is as late as a timestamp.
+    later does; where it has none at all, the word says where to start. Raises OptionError when the
+    request does not name exactly the partitions that are read, or no record is as late as a
+    timestamp.
     """
     names = sorted(partitions)
     wanted = timestamps_wanted(request, names)
@@ -63,10 +69,50 @@ def resolve_positions(
     if request.offsets is not None:
         _check_all_named(request.offsets, names, request.option)
         return {p: _specified(request.offsets[p], p, bounds) for p in names}
-    if request.word == COMMITTED:
-        return {p: bounds.committed.get(p, bounds.earliest[p]) for p in names}
-    source = bounds.earliest if request.word == "earliest" else bounds.latest
+    word = request.word
+    if word in COMMITTED_WORDS:
+        if word == COMMITTED or any(p in bounds.committed for p in names):
+            return {p: bounds.committed.get(p, bounds.earliest[p]) for p in names}
+        word = COMMITTED_WORDS[word]
+    source = bounds.earliest if word == "earliest" else bounds.latest
     return {p: source[p] for p in names}
+
+
+def explain_group_start(
+    request: PositionRequest,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    committed: SourceOffset,
+) -> str:
+    """Where a start from a group begins, for the log.
+
+    Raises NoCommittedOffsets when the word `committed` finds no position in any partition: a group
+    that is misspelt or has expired would otherwise process everything again, silently.
+    """
+    names = sorted(partitions)
+    new = [p for p in names if p not in committed]
+    start = f"startingOffsets={request.word}: group {group_id!r} has"
+    if len(new) < len(names):
+        known = ", ".join(f"{p} at {committed[p]}" for p in _shown(names) if p in committed)
+        without = f", the earliest of {len(new)} partitions that it has none in" if new else ""
+        return f"{start} committed offsets, the query starts from them ({known}){without}"
+    if request.word != COMMITTED:
+        at = COMMITTED_WORDS[request.word or ""]
+        return f"{start} no committed offset, the query starts from the {at}"
+    topics = sorted({p.topic for p in names})
+    read = ", ".join(map(str, _shown(topics))) or "no topic matches"
+    raise NoCommittedOffsets(
+        f"{start} no committed offset in any of the {len(names)} partitions that are read "
+        f"({read}). Its name is misspelt, or it never committed, or its offsets expired "
+        "(offsets.retention.minutes after its last commit, 7 days by default). Nothing was read. "
+        "For a first start set startingOffsets=committedOrEarliest or committedOrLatest. After an "
+        "expiry compare the output with the input first: the earliest would process again what is "
+        "in the output already; startingOffsets can name the offset of each partition instead"
+    )
+
+
+def _shown(names: Sequence[NameT]) -> Sequence[NameT]:
+    return names[:NAMES_SHOWN_MAX]
 
 
 def is_repeatable(request: PositionRequest) -> bool:
@@ -87,7 +133,7 @@ def is_repeatable(request: PositionRequest) -> bool:
 def starts_from_group(request: PositionRequest) -> bool:
     """Whether the committed offsets decide: a timestamp beside them wins over them."""
     timestamps = request.timestamp_ms is not None or request.timestamps_ms is not None
-    return request.word == COMMITTED and not timestamps
+    return request.word in COMMITTED_WORDS and not timestamps
 
 
 def check_in_log(

@@ -13,6 +13,12 @@ from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 from txnlog_spark.options import Use, parse_options
 
 COMMITTED = "committed"
+COMMITTED_WORDS = {
+    COMMITTED: None,
+    "committedOrEarliest": "earliest",
+    "committedOrLatest": "latest",
+}
+"""startingOffsets from a group, and where to start when it has no position; None: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,9 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
             None,
             f"offsets or {EARLIEST_OFFSET} (earliest): a batch cannot start at {LATEST_OFFSET}",
         )
-    if starting.word == COMMITTED and values["kafka.group.id"] is None:
-        raise OptionError("kafka.group.id", None, "set it: startingOffsets=committed needs a group")
+    if starting.word in COMMITTED_WORDS and values["kafka.group.id"] is None:
+        needed = f"set it: startingOffsets={starting.word} needs a group"
+        raise OptionError("kafka.group.id", None, needed)
     return SourceSettings(
         connection=ConnectionSettings.from_values(values),
         selection=_selection(values),

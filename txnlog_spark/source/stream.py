@@ -5,14 +5,16 @@ query `initialOffset` (also when batch 0 is replayed), then per micro-batch `lat
 answer goes to `<checkpoint>/offsets/<batchId>`), `partitions`, and `commit` when the next batch is
 logged. `read` runs in the tasks on a copy.
 
-Four rules keep batches repeatable:
+Every offset carries a `SourceNote`, the cluster that it is a position in: one from a checkpoint of
+another cluster is refused. Four rules keep batches repeatable:
 
 - A start that asking again could change (latest, committed, a timestamp after the last record) is
   made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
   not keep a Python source's initial offset, so this is where it is kept.
-- A start from a group's committed offsets is logged with a `CommittedStart` beside it. The sink
-  commits this empty batch only if the group is still there, after it has fenced an older driver
-  that might have moved it (`protocol.progress.check_expected`).
+- A start from a group's committed offsets is logged with a `CommittedStart` beside it, also when
+  the group had none. The sink commits this empty batch only if the group is still there, after it
+  has fenced an older driver that might have moved it (`protocol.progress.check_expected`): so what
+  such a driver holds pending is not waited for here.
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
 - With a group, the first batch after a restart ends where the group was committed, if that is ahead
   (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
@@ -35,17 +37,26 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from txnlog_spark.connection import resolve_bootstrap
-from txnlog_spark.errors import DataLoss, UnknownTopic, check
+from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import (
     CommittedStart,
+    SourceNote,
     TopicPartition,
     committed_start_of,
     from_json_value,
+    source_note_of,
     to_json_value,
     with_committed_start,
+    with_source_note,
 )
-from txnlog_spark.source.brokers import discover, fetch_committed, fetch_offsets, fetch_positions
+from txnlog_spark.source.brokers import (
+    connected_cluster,
+    discover,
+    fetch_committed,
+    fetch_offsets,
+    fetch_positions,
+)
 from txnlog_spark.source.data_loss import (
     REMEDY,
     Loss,
@@ -88,11 +99,13 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with readable_errors():
             if self._initial is None:
                 settings = self._settings
-                found = fetch_positions(settings, settings.starting, discover(settings))
+                found = fetch_positions(
+                    settings, settings.starting, discover(settings), sink_compares=True
+                )
                 self._initial = found.offsets
                 if settings.group_id is not None and starts_from_group(settings.starting):
                     self._committed = CommittedStart(settings.group_id, found.committed)
-            return to_json_value(self._initial)
+            return self._noted(to_json_value(self._initial))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxOffsetsPerTrigger, as rows."""
@@ -107,6 +120,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
         """The end of the next batch: what is available, within `limit` and the rules above."""
         with readable_errors():
+            self._check_cluster(start)
             begin = from_json_value(start)
             first = self._latest is None
             available = self._available(begin)
@@ -121,16 +135,17 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end is None:
                 end = self._limited(begin, available, limit)
             reached("S0", "before", ANY_BATCH)
-            return to_json_value(end)
+            return self._noted(to_json_value(end))
 
     def reportLatestOffset(self) -> JsonOffset | None:
         """The ends that the last `latestOffset` saw, for the query's progress report."""
-        return None if self._latest is None else to_json_value(self._latest)
+        return None if self._latest is None else self._noted(to_json_value(self._latest))
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         reached("S0", "after", ANY_BATCH)
         with readable_errors():
+            self._check_cluster(start, end)
             if committed_start_of(end) is not None:
                 return []
             begin, until = from_json_value(start), from_json_value(end)
@@ -161,8 +176,32 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _moving_start(self, begin: Offsets) -> JsonOffset:
         """The end of the empty first batch, which keeps where the query starts."""
         if self._committed is None:
-            return to_json_value(begin)
-        return with_committed_start(begin, self._committed)
+            return self._noted(to_json_value(begin))
+        return self._noted(with_committed_start(begin, self._committed))
+
+    def _noted(self, value: JsonOffset) -> JsonOffset:
+        """The offset with its cluster and group: a number alone does not say which log it is of.
+
+        The same cluster gives the same text: Spark compares texts, and two for one offset would be
+        a batch.
+        """
+        cluster_id = connected_cluster(self._settings)
+        if cluster_id is None:
+            return value
+        return with_source_note(value, SourceNote(cluster_id, self._settings.group_id))
+
+    def _check_cluster(self, *offsets: JsonOffset) -> None:
+        """Raise WrongCluster for a checkpoint's offset that another cluster gave."""
+        cluster_id = connected_cluster(self._settings)
+        for note in map(source_note_of, offsets):
+            if note is not None and cluster_id is not None and note.cluster_id != cluster_id:
+                raise WrongCluster(
+                    f"the checkpoint's offsets are positions in the log of cluster "
+                    f"{note.cluster_id!r}, but the cluster that is connected to is {cluster_id!r}, "
+                    "where the same numbers are other records. Nothing was read. Set "
+                    "kafka.bootstrap.servers to the cluster of the checkpoint, or start a new "
+                    "checkpoint for this one"
+                )
 
     def _available(self, begin: Offsets) -> Offsets:
         """The end of every partition now, or the target of AvailableNow."""

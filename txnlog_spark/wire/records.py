@@ -180,6 +180,12 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
+def record_count_of(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
+    """The record count of the whole batch at `position`, nothing else looked at."""
+    count: int = _INT32.unpack_from(buffer, position + RECORD_COUNT_AT)[0]
+    return count
+
+
 def encode_header(header: BatchHeader) -> bytes:
     """The 61 bytes of a header, its CRC field as given; the inverse of `parse_header`."""
     return _HEADER.pack(*header)

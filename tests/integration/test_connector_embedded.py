@@ -1,0 +1,106 @@
+"""Which cluster a query talks to: always one that its author has named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from support.connector import Pipe, error_of, finish
+
+from txnlog_spark.embedded import ensure_broker
+
+
+def test_a_path_given_to_load_start_and_save_is_the_embedded_broker(
+    connector_spark, tmp_path: Path
+) -> None:
+    spark, path = connector_spark, str(tmp_path / "log")
+    rows = spark.createDataFrame([("a",), ("b",)], "value string")
+    rows.write.format("txnlog").option("topic", "in").mode("append").save(path)
+    assert spark.read.format("txnlog").option("subscribe", "in").load(path).count() == 2
+    stream = spark.readStream.format("txnlog").option("subscribe", "in")
+    stream = stream.option("startingOffsets", "earliest").load(path)
+    writer = stream.select("value").writeStream.format("txnlog").option("topic", "out")
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+    finish(writer.start(path))
+    read = spark.read.format("txnlog").option("subscribe", "out").option("path", path).load()
+    assert sorted(row.value.decode() for row in read.collect()) == ["a", "b"]
+    assert ensure_broker(path)
+
+
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+def test_load_refuses_a_query_that_names_no_cluster_and_says_how(connector_spark, kind) -> None:
+    reader = getattr(connector_spark, kind).format("txnlog").option("subscribe", "t")
+    line = error_of(reader.load)
+    assert '.option("kafka.bootstrap.servers", "host:9092")' in line
+    assert '.load(".txnlog")' in line
+
+
+def test_load_refuses_a_query_that_names_two(pipe: Pipe, tmp_path: Path) -> None:
+    reader = pipe.spark.readStream.format("txnlog").option("subscribe", pipe.input)
+    reader = reader.option("kafka.bootstrap.servers", pipe.bootstrap)
+    assert "only one of them can be meant" in error_of(lambda: reader.load(str(tmp_path)))
+
+
+def test_a_writer_that_names_no_cluster_is_refused_and_starts_no_broker(
+    pipe: Pipe, tmp_path: Path, monkeypatch
+) -> None:
+    """Rows for a production cluster once went to a broker in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    pipe.feed(range(3))
+    assert "kafka.bootstrap.servers" in pipe.copy_error(sink={"kafka.bootstrap.servers": None})
+    writer = pipe.rows(["x"]).write.format("txnlog").option("topic", pipe.output).mode("append")
+    assert '.save(".txnlog")' in error_of(writer.save)
+    assert not (tmp_path / ".txnlog").exists()
+
+
+def shown(action: Callable[[], object]) -> str:
+    """All that Spark shows of the error that `action` must raise."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+def our_frames(text: str) -> list[str]:
+    """The lines of Python tracebacks that lie in our packages."""
+    return re.findall(r'File ".*(?:txnlog_spark|pyspark_txnlog)/.*", line .*', text)
+
+
+WRONG = {
+    "an unknown option": {"no.such.option": "1"},
+    "a missing topic": {
+        "subscribe": "no-such-topic", "topic": "not a topic",
+        "kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000",
+    },
+    "nobody there": {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "400",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("read", "an unknown option"),
+        ("readStream", "a missing topic"),
+        ("write", "a missing topic"),
+        ("writeStream", "an unknown option"),
+        ("writeStream", "nobody there"),
+    ],
+)
+def test_at_most_two_of_our_frames_are_shown(pipe: Pipe, kind: str, wrong: str) -> None:
+    pipe.feed(range(3))
+    reads = kind.startswith("read")
+    options = {n: v for n, v in WRONG[wrong].items() if n != ("topic" if reads else "subscribe")}
+    actions = {
+        "read": lambda: pipe.read(**options).count(),
+        "readStream": lambda: pipe.copy(source=options),
+        "write": lambda: pipe.save(pipe.rows(["x"]), **options),
+        "writeStream": lambda: pipe.copy(sink=options),
+    }
+    text = shown(actions[kind])
+    assert "[TXNLOG_" in text
+    assert len(our_frames(text)) <= 2, text

@@ -1,0 +1,81 @@
+"""The notes beside the offsets in a checkpoint: which cluster they are positions in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support.connector import Pipe, error_of, finish
+from support.librdkafka import create_topic
+
+from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
+
+
+def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
+    """The source's line of every batch in the offset log."""
+    files = [pipe.checkpoint / "offsets" / str(n) for n in pipe.logged("offsets")]
+    return [json.loads(file.read_text().splitlines()[2]) for file in files]
+
+
+def cluster_id(bootstrap: str) -> str:
+    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest"])
+def test_every_logged_offset_names_the_cluster_and_an_idle_restart_plans_no_batch(
+    both_pipe: Pipe, word: str
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(30))
+    source = {"startingOffsets": word, "maxOffsetsPerTrigger": 20}
+    pipe.copy(source)
+    lines = source_lines(pipe)
+    expected = SourceNote(cluster_id(pipe.bootstrap), pipe.group)
+    assert {source_note_of(line) for line in lines} == {expected}
+    pipe.copy(source)
+    assert source_lines(pipe) == lines
+
+
+def test_a_checkpoint_without_notes_goes_on(pipe: Pipe) -> None:
+    pipe.feed(range(10))
+    pipe.copy()
+    log = pipe.checkpoint / "offsets" / "0"
+    head = log.read_text().splitlines()[:2]
+    log.write_text("\n".join([*head, json.dumps(plain_offset(source_lines(pipe)[0]))]))
+    (log.parent / ".0.crc").unlink()
+    pipe.feed(range(10, 20))
+    pipe.copy()
+    assert pipe.output_values() == sorted(map(str, range(20)))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("topic_is_there_too", [True, False])
+def test_a_checkpoint_of_another_cluster_is_refused_and_nothing_is_written(
+    connector_spark,
+    shared_brokers: Callable[[str], Any],
+    tmp_path: Path,
+    unique: Callable[[str], str],
+    topic_is_there_too: bool,
+) -> None:
+    pipe = Pipe(connector_spark, shared_brokers("broker_sim"), tmp_path, unique)
+    pipe.feed(range(10))
+    pipe.copy()
+    ours, other = cluster_id(pipe.bootstrap), shared_brokers("apache_kafka").bootstrap_servers
+    pipe.bootstrap = other
+    create_topic(other, pipe.output, 3)
+    if topic_is_there_too:
+        create_topic(other, pipe.input, 3)
+        pipe.feed(range(100))
+        line = pipe.copy_error()
+    else:
+        # A trigger that freezes the end of the query first asks for the topics.
+        rows = pipe.stream().select("key", "value")
+        line = error_of(lambda: finish(pipe.write(rows).start()))
+    assert "TXNLOG_WRONG_CLUSTER" in line
+    assert f"cluster {ours!r}" in line
+    assert repr(cluster_id(other)) in line
+    assert pipe.output_values("read_uncommitted") == []

@@ -1,0 +1,162 @@
+"""The two files that the sink keeps in the checkpoint: their form, and that they never go back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.commit_plans import build_plan
+
+from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
+from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.sink.journal import (
+    Attempt,
+    CheckpointJournal,
+    RecordedIdentity,
+    check_cluster,
+    read_attempt,
+    read_identity,
+    write_attempt,
+    write_identity,
+)
+
+IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, True, 6, 2, 7)
+ATTEMPT = Attempt("q", 7, "r", "tid", "g.progress.q", ("out", 2), "d", "c", "host", 12)
+OLD = (
+    b'{"version": 2, "query_id": "q", "run_id": "r", "transactional_id": "tid", "producer_id": 10,'
+    b' "producer_epoch": 3, "progress_group_id": "p", "progress_partition": ["out", 2],'
+    b' "next_batch_id": 7}'
+)
+
+
+def test_both_survive_and_are_replaced_whole(tmp_path: Path) -> None:
+    assert read_identity(tmp_path) is None
+    assert read_attempt(tmp_path) is None
+    assert write_identity(tmp_path, IDENTITY)
+    write_attempt(tmp_path, ATTEMPT)
+    assert (read_identity(tmp_path), read_attempt(tmp_path)) == (IDENTITY, ATTEMPT)
+    assert sorted(os.listdir(tmp_path)) == ["attempt.json", "identity.json"]
+
+
+def test_both_have_their_golden_form(tmp_path: Path) -> None:
+    write_identity(tmp_path, IDENTITY)
+    write_attempt(tmp_path, ATTEMPT)
+    assert (tmp_path / "identity.json").read_text() == (
+        '{\n "version": 3,\n "query_id": "q",\n "run_id": "r",\n "transactional_id": "tid",\n'
+        ' "producer_id": 1000,\n "producer_epoch": 3,\n "initialised": true,\n'
+        ' "last_batch_id": 6,\n "transaction_version": 2,\n "next_batch_id": 7\n}'
+    )
+    assert (tmp_path / "attempt.json").read_text() == (
+        '{\n "version": 1,\n "query_id": "q",\n "batch_id": 7,\n "run_id": "r",\n'
+        ' "transactional_id": "tid",\n "progress_group_id": "g.progress.q",\n'
+        ' "progress_partition": [\n  "out",\n  2\n ],\n "group_digest": "d",\n'
+        ' "cluster_id": "c",\n "host": "host",\n "pid": 12\n}'
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version":1}', '{"version":2}'])
+def test_a_damaged_attempt_is_an_error_and_not_a_first_start(tmp_path: Path, text: str) -> None:
+    write_atomically(tmp_path / "attempt.json", text.encode())
+    with pytest.raises(ProgressError, match=r"attempt\.json"):
+        read_attempt(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version":2}', '{"version":3}'])
+def test_an_identity_without_an_attempt_that_says_nothing_is_not_a_first_start(
+    tmp_path: Path, text: str
+) -> None:
+    write_atomically(tmp_path / "identity.json", text.encode())
+    with pytest.raises(ProgressError, match=r"identity\.json"):
+        read_attempt(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", '{"version": 3, "query', "\x00" * 20])
+def test_a_torn_identity_costs_a_new_epoch_and_nothing_else(tmp_path: Path, text: str) -> None:
+    write_attempt(tmp_path, ATTEMPT)
+    (tmp_path / "identity.json").write_text(text)
+    assert read_identity(tmp_path) is None
+    assert read_attempt(tmp_path) == ATTEMPT
+    assert write_identity(tmp_path, IDENTITY)
+
+
+def test_an_identity_of_version_2_says_which_batch_may_have_been_begun(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "identity.json", OLD)
+    assert read_attempt(tmp_path) == Attempt("q", 7, "r", "tid", "p", ("out", 2))
+    found = read_identity(tmp_path)
+    assert found is not None
+    assert (found.producer_id, found.next_batch_id, found.initialised) == (10, 7, False)
+
+
+def test_an_identity_of_version_1_says_nothing_of_the_progress(tmp_path: Path) -> None:
+    write_atomically(
+        tmp_path / "identity.json",
+        b'{"version": 1, "query_id": "q", "run_id": "r", "transactional_id": "tid",'
+        b' "producer_id": 1000, "producer_epoch": 3}',
+    )
+    assert read_attempt(tmp_path) == Attempt("q", None, "r", "tid", "", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_written"),
+    [
+        ({"next_batch_id": 6}, False),
+        ({"producer_epoch": 2}, False),
+        ({"producer_epoch": 2, "next_batch_id": 8}, False),
+        ({"producer_epoch": 4, "next_batch_id": 8}, True),
+        ({"producer_id": 5, "producer_epoch": 0}, True),
+        ({"query_id": "another", "next_batch_id": 0}, True),
+    ],
+)
+def test_the_identity_never_goes_back(tmp_path: Path, changes, is_written: bool) -> None:
+    write_identity(tmp_path, IDENTITY)
+    assert write_identity(tmp_path, replace(IDENTITY, **changes)) == is_written
+    expected = replace(IDENTITY, **changes) if is_written else IDENTITY
+    assert read_identity(tmp_path) == expected
+
+
+def journal(folder: Path, batch_id: int, **changes) -> CheckpointJournal:
+    return CheckpointJournal(folder, build_plan(batch_id, **changes), "c")
+
+
+def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> None:
+    for batch_id in (0, 1, 1):
+        journal(tmp_path, batch_id).begin()
+    recorded = read_attempt(tmp_path)
+    assert recorded is not None
+    assert (recorded.batch_id, recorded.cluster_id, recorded.pid) == (1, "c", os.getpid())
+    with pytest.raises(ProducerFenced, match="has begun batch 1, this one was about to begin"):
+        journal(tmp_path, 0).begin()
+    assert read_attempt(tmp_path) == recorded
+
+
+def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) -> None:
+    journal(tmp_path, 3).begin()
+    other = journal(tmp_path, 4, transactional_id="other")
+    with pytest.raises(ProducerFenced, match="went on with transactional id 't'"):
+        other.confirm_holder()
+    other.take_over()
+    other.confirm_holder()
+    recorded = read_attempt(tmp_path)
+    assert recorded is not None
+    assert (recorded.batch_id, recorded.transactional_id) == (3, "other")
+    with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
+        journal(tmp_path, 4).confirm_holder()
+
+
+def test_files_left_over_from_another_query_are_none_of_this_one(tmp_path: Path) -> None:
+    write_attempt(tmp_path, replace(ATTEMPT, query_id="another", batch_id=99))
+    journal(tmp_path, 0).confirm_holder()
+    journal(tmp_path, 0).begin()
+    recorded = read_attempt(tmp_path)
+    assert recorded is not None
+    assert recorded.batch_id == 0
+
+
+def test_a_checkpoint_of_another_cluster_is_refused() -> None:
+    check_cluster(ATTEMPT, "c")
+    check_cluster(ATTEMPT, "")
+    check_cluster(replace(ATTEMPT, cluster_id=""), "other")
+    with pytest.raises(WrongCluster, match="has written to cluster c so far"):
+        check_cluster(ATTEMPT, "other")

@@ -1,0 +1,116 @@
+"""What is read of a group for a start from it, over answers that may stay undecided."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.source import brokers
+from txnlog_spark.source.brokers import fetch_positions
+from txnlog_spark.source.settings import SourceSettings, read_source_settings
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EARLIEST, LATEST = {P0: 0, P1: 0}, {P0: 100, P1: 50}
+
+
+class Group:
+    """A group's decided offsets, and whether a transaction holds newer ones pending.
+
+    A read that insists on stable ones waits for `pending_ms`; then the transaction is aborted.
+    """
+
+    def __init__(self) -> None:
+        self.decided: dict[TopicPartition, int] = {}
+        self.pending_ms = 0
+        self.waits_ms: list[int] = []
+
+    def committed_offsets(
+        self,
+        client: ConnectionSettings,
+        _group_id: str,
+        *,
+        partitions: object = (),
+        require_stable: bool,
+    ) -> dict[TopicPartition, int]:
+        if require_stable:
+            assert set(partitions) == {P0, P1}
+            self.waits_ms.append(client.api_timeout_ms)
+            if client.api_timeout_ms < self.pending_ms:
+                raise DeadlineExceeded("reading", client.api_timeout_ms, "UNSTABLE_OFFSET_COMMIT")
+        return dict(self.decided)
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+    made = Group()
+    monkeypatch.setattr(brokers, "client_for", lambda connection: connection)
+    monkeypatch.setattr(admin, "committed_offsets", made.committed_offsets)
+    monkeypatch.setattr(
+        brokers,
+        "fetch_offsets",
+        lambda _s, names, which, **_: {
+            p: {"earliest": EARLIEST}.get(which, LATEST)[p] for p in names
+        },
+    )
+    return made
+
+
+def settings(word: str, **options: str) -> SourceSettings:
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": word}
+    return read_source_settings(base | {"kafka.group.id": "g"} | options, streaming=True)
+
+
+def start(word: str, *, sink_compares: bool = True) -> brokers.Positions:
+    made = settings(word)
+    return fetch_positions(made, made.starting, (P0, P1), sink_compares=sink_compares)
+
+
+WORDS = ("committed", "committedOrEarliest", "committedOrLatest")
+LONG_MS = brokers.COMMITTED_WAIT_MS_MIN
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_stream_does_not_wait_for_an_open_transaction_that_its_sink_will_end(
+    group: Group, word: str
+) -> None:
+    group.decided, group.pending_ms = {P0: 70}, 300_000
+    found = start(word)
+    assert (found.offsets, found.committed) == ({P0: 70, P1: 0}, {P0: 70})
+    assert group.waits_ms == [brokers.DECIDED_WAIT_MS]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_batch_read_waits_because_nothing_compares_later(group: Group, word: str) -> None:
+    group.decided, group.pending_ms = {P0: 70}, 300_000
+    assert start(word, sink_compares=False).offsets == {P0: 70, P1: 0}
+    assert group.waits_ms == [LONG_MS]
+
+
+def test_no_decided_position_is_believed_to_be_none_only_when_none_is_pending(
+    group: Group,
+) -> None:
+    group.pending_ms = 300_000
+    with pytest.raises(NoCommittedOffsets):
+        start("committed")
+    assert group.waits_ms == [brokers.DECIDED_WAIT_MS, LONG_MS]
+    group.pending_ms = LONG_MS + 1
+    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
+        start("committed")
+
+
+@pytest.mark.parametrize(("word", "at"), [(WORDS[1], EARLIEST), (WORDS[2], LATEST)])
+def test_a_first_start_does_not_wait_for_a_first_commit(
+    group: Group, word: str, at: dict[TopicPartition, int]
+) -> None:
+    group.pending_ms = LONG_MS + 1
+    found = start(word)
+    assert (found.offsets, found.committed) == (at, {})
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_start_from_a_group_needs_its_name(word: str) -> None:
+    with pytest.raises(OptionError, match=f"startingOffsets={word} needs a group"):
+        read_source_settings({"subscribe": "t", "startingOffsets": word}, streaming=True)

@@ -1,0 +1,202 @@
+"""What becomes of each `kafka.*` config that Kafka's own clients know.
+
+A job that moves here from Spark's connector brings configs along, and must not stop at one that
+only tunes a client it no longer has; nor may it go on with one that would break exactly-once. So
+each name is one of three: obeyed (declared in `options.OPTIONS`), without effect (taken, with one
+log line a process that says why), or refused. The names are those of ConsumerConfig,
+ProducerConfig and AdminClientConfig of Kafka 4.3, and a few that older versions had.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PREFIX = "kafka."
+SECURITY_FAMILIES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+NO_SECURITY = (
+    "this version of the connector cannot talk to secured clusters yet (TLS, SASL), only "
+    "kafka.security.protocol=PLAINTEXT is supported"
+)
+IN_FLIGHT_MAX = 5
+"""Kafka's own limit with idempotence: a broker remembers this many batches of a producer."""
+
+
+class Standing(enum.Enum):
+    """What the connector does with a config."""
+
+    OBEYED = "obeyed"
+    NO_EFFECT = "no effect"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """One config: what is done with it, and why. `allows` tells of a value whether it is taken."""
+
+    standing: Standing
+    why: str = ""
+    allows: Callable[[str], bool] | None = None
+    allowed: str = ""
+
+
+def _obeyed(*names: str) -> dict[str, KafkaConfig]:
+    return {PREFIX + name: KafkaConfig(Standing.OBEYED) for name in names}
+
+
+def _no_effect(why: str, *names: str) -> dict[str, KafkaConfig]:
+    return {PREFIX + name: KafkaConfig(Standing.NO_EFFECT, why) for name in names}
+
+
+def _refused(why: str, *names: str) -> dict[str, KafkaConfig]:
+    return {PREFIX + name: KafkaConfig(Standing.REFUSED, why) for name in names}
+
+
+def _only(
+    name: str, allowed: str, allows: Callable[[str], bool], why: str
+) -> dict[str, KafkaConfig]:
+    return {PREFIX + name: KafkaConfig(Standing.NO_EFFECT, why, allows, allowed)}
+
+
+def _is(word: str) -> Callable[[str], bool]:
+    return lambda text: text.strip().lower() == word
+
+
+def _at_most_in_flight(text: str) -> bool:
+    return text.strip().isascii() and text.strip().isdigit() and 1 <= int(text) <= IN_FLIGHT_MAX
+
+
+def _default_partitioner(text: str) -> bool:
+    return text.strip().rpartition(".")[2] == "DefaultPartitioner"
+
+
+_STAGED = "the sink sends each micro-batch as a whole, in record batches of kafka.max.request.size"
+_RETRIES = "retries go on until kafka.default.api.timeout.ms"
+_NO_MEMBER = "the source is not a member of a consumer group, Spark assigns the partitions"
+_FETCHES = "a task fetches its offset range as fast as it can"
+_PARTITIONER = "rows without a key or a partition are spread by Kafka's default partitioner"
+_METRICS = "there are no client metrics; Spark's query progress has the rows and offsets"
+_RECONNECTS = "the pause between attempts is kafka.retry.backoff.ms"
+_SOCKETS = "the operating system sizes socket buffers"
+_ADDRESSES = "all addresses of a host are tried, and the bootstrap servers when no broker answers"
+_COMMITS = "the sink commits offsets inside the transaction"
+_BYTES = "are bytes here"
+
+KAFKA_CONFIGS: dict[str, KafkaConfig] = {
+    **_obeyed(
+        "bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms",
+        "security.protocol", "group.id", "isolation.level", "fetch.max.bytes",
+        "max.partition.fetch.bytes", "transactional.id", "transaction.timeout.ms",
+        "compression.type", "max.request.size", "acks", "enable.idempotence",
+        "metadata.max.age.ms", "retry.backoff.ms", "retry.backoff.max.ms",
+        "connections.max.idle.ms", "socket.connection.setup.timeout.ms",
+    ),
+    # without effect
+    **_no_effect(_STAGED, "linger.ms", "batch.size", "buffer.memory", "max.block.ms"),
+    **_no_effect(_RETRIES, "retries", "delivery.timeout.ms"),
+    **_no_effect(
+        _NO_MEMBER, "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms",
+        "partition.assignment.strategy", "group.protocol", "group.remote.assignor",
+        "share.acknowledgement.mode", "share.acquire.mode",
+    ),
+    **_no_effect(_FETCHES, "max.poll.records", "fetch.min.bytes", "fetch.max.wait.ms"),
+    **_no_effect(
+        _PARTITIONER, "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+    ),
+    **_no_effect(
+        _METRICS, "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+        "metrics.sample.window.ms", "enable.metrics.push", "auto.include.jmx.reporter",
+    ),
+    **_no_effect(_RECONNECTS, "reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+    **_no_effect(
+        "an attempt to connect takes kafka.socket.connection.setup.timeout.ms at most",
+        "socket.connection.setup.timeout.max.ms",
+    ),
+    **_no_effect(_SOCKETS, "receive.buffer.bytes", "send.buffer.bytes"),
+    **_no_effect(
+        _ADDRESSES, "client.dns.lookup", "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+    ),
+    **_no_effect("metadata is asked for when it is needed", "metadata.max.idle.ms"),
+    **_no_effect("records are read from the partition leaders", "client.rack"),
+    **_no_effect(_COMMITS, "auto.commit.interval.ms"),
+    **_no_effect("the codec's default level is used", "compression.gzip.level",
+                 "compression.lz4.level", "compression.zstd.level"),
+    **_no_effect("the CRC of every batch is checked", "check.crcs"),
+    **_no_effect("a read never creates a topic, a write does as the broker's "
+                 "auto.create.topics.enable says", "allow.auto.create.topics"),
+    **_no_effect("internal to Kafka's consumer",
+                 "internal.throw.on.fetch.stable.offset.unsupported",
+                 "internal.leave.group.on.close"),
+    # without effect as long as the value is harmless
+    **_only("max.in.flight.requests.per.connection", f"an integer from 1 to {IN_FLIGHT_MAX}: more "
+            "could reorder records", _at_most_in_flight, "requests keep their order"),
+    **_only("enable.auto.commit", f"false: {_COMMITS}", _is("false"), _COMMITS),
+    **_only("transaction.two.phase.commit.enable", "false: the sink ends its own transactions",
+            _is("false"), "the sink ends its own transactions"),
+    **_only("exclude.internal.topics", "true: subscribePattern never matches internal topics",
+            _is("true"), "subscribePattern never matches internal topics"),
+    **_only("partitioner.ignore.keys", "false: the key chooses the partition; to choose it "
+            "yourself, add a column partition", _is("false"), _PARTITIONER),
+    **_only("partitioner.class", "leave it out: there is no JVM producer to load it; to choose "
+            "the partition yourself, add a column partition", _default_partitioner, _PARTITIONER),
+    # refused
+    **_refused("use startingOffsets", "auto.offset.reset"),
+    **_refused(f"keys {_BYTES}; use expressions on the column key", "key.deserializer"),
+    **_refused(f"values {_BYTES}; use expressions on the column value", "value.deserializer"),
+    **_refused(f"keys {_BYTES}; cast the column key", "key.serializer"),
+    **_refused(f"values {_BYTES}; cast the column value", "value.serializer"),
+    **_refused("there is no JVM consumer or producer to intercept", "interceptor.classes"),
+    **_refused(f"{_NO_MEMBER}, so it cannot be a static one", "group.instance.id"),
+    **_refused("values are taken as they are, no provider is asked for them", "config.providers"),
+    **_refused("controllers cannot be asked for records; name brokers with "
+               "kafka.bootstrap.servers", "bootstrap.controllers"),
+    **_refused(NO_SECURITY, "security.providers"),
+    **_refused(
+        NO_SECURITY,
+        *(f"ssl.{name}" for name in (
+            "cipher.suites", "enabled.protocols", "endpoint.identification.algorithm",
+            "engine.factory.class", "key.password", "keymanager.algorithm",
+            "keystore.certificate.chain", "keystore.key", "keystore.location", "keystore.password",
+            "keystore.type", "protocol", "provider", "secure.random.implementation",
+            "trustmanager.algorithm", "truststore.certificates", "truststore.location",
+            "truststore.password", "truststore.type",
+        )),
+        *(f"sasl.{name}" for name in (
+            "client.callback.handler.class", "jaas.config", "kerberos.kinit.cmd",
+            "kerberos.min.time.before.relogin", "kerberos.service.name",
+            "kerberos.ticket.renew.jitter", "kerberos.ticket.renew.window.factor",
+            "login.callback.handler.class", "login.class", "login.connect.timeout.ms",
+            "login.read.timeout.ms", "login.refresh.buffer.seconds",
+            "login.refresh.min.period.seconds", "login.refresh.window.factor",
+            "login.refresh.window.jitter", "login.retry.backoff.max.ms", "login.retry.backoff.ms",
+            "mechanism",
+        )),
+        *(f"sasl.oauthbearer.{name}" for name in (
+            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds",
+            "assertion.claim.iss", "assertion.claim.jti.include", "assertion.claim.nbf.seconds",
+            "assertion.claim.sub", "assertion.file", "assertion.private.key.file",
+            "assertion.private.key.passphrase", "assertion.template.file",
+            "client.credentials.client.id", "client.credentials.client.secret",
+            "clock.skew.seconds", "expected.audience", "expected.issuer", "header.urlencode",
+            "jwks.endpoint.refresh.ms", "jwks.endpoint.retry.backoff.max.ms",
+            "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url", "jwt.retriever.class",
+            "jwt.validator.class", "scope", "scope.claim.name", "sub.claim.name",
+            "token.endpoint.url",
+        )),
+    ),
+}  # fmt: skip
+"""By name with its prefix."""
+
+
+def config_of(lower_name: str) -> KafkaConfig | None:
+    """The config of this lower-cased name; None for what Kafka does not know.
+
+    Security names that this table lacks are refused as those it has.
+    """
+    known = KAFKA_CONFIGS.get(lower_name)
+    if known is None and lower_name.startswith(SECURITY_FAMILIES):
+        return KafkaConfig(Standing.REFUSED, NO_SECURITY)
+    return known
