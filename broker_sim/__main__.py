@@ -7,6 +7,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 from broker_sim.core.config import ConfigError, ConfigValue, parse_properties
@@ -19,6 +20,8 @@ CLI_COMMANDS = {
     "topics": "list, describe, create, alter, delete topics of any Kafka broker",
     "groups": "list, describe, delete consumer groups, reset and delete their offsets",
     "transactions": "list, describe, find hanging and abort transactions",
+    "produce": "write records, one a line of standard input",
+    "consume": "print a topic's records",
     "dump": "print the files of a data directory readably",
 }
 
@@ -42,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m broker_sim", description="A transactional log store with Kafka's protocol."
     )
+    parser.add_argument("--version", action="version", version=f"broker_sim {_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser(
         "start",
@@ -53,7 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--port", type=int, help="on 127.0.0.1; 0 takes a free one (default: 9092)")
     start.add_argument("--config", type=Path, help="a properties file with Kafka's names")
     start.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="one configuration"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a configuration by Kafka's name, such as num.partitions=4; may be repeated",
     )
     start.add_argument(
         "--exit-with-pid",
@@ -70,6 +78,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _version() -> str:
+    """Of the distribution that the broker comes in."""
+    try:
+        return metadata.version("txnlog_spark")
+    except metadata.PackageNotFoundError:
+        return "of a source tree that is not installed"
+
+
 def _start(arguments: argparse.Namespace) -> int:
     # The host imports asyncio and sockets: not needed to simulate.
     from broker_sim.server.process import CannotStart, run
@@ -81,7 +97,7 @@ def _start(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"--brokers {arguments.brokers} is not there yet, only 1 is")
         run(arguments.data_dir, _overrides(arguments), exit_with_pid=arguments.exit_with_pid)
     except (ConfigError, CannotStart) as error:
-        print(f"broker_sim: {error}", file=sys.stderr)  # noqa: T201
+        print(f"broker_sim: {error}{_hint(error)}", file=sys.stderr)  # noqa: T201
         return EXIT_CANNOT_START
     except StorageError as error:
         logging.shutdown()
@@ -92,6 +108,14 @@ def _start(arguments: argparse.Namespace) -> int:
         traceback.print_exc()
         return EXIT_CRASHED
     return 0
+
+
+def _hint(error: Exception) -> str:
+    """Where to look for a name that resembles none of the known ones."""
+    text = str(error)
+    if not text.startswith("unknown configuration") or "did you mean" in text:
+        return ""
+    return "; the names are those of Apache Kafka's broker configurations"
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:

@@ -24,6 +24,7 @@ and these, which Jepsen's model does not name:
     hanging-transaction records of a transaction with no marker, after everything has ended
     phantom             an output record whose source coordinates are not in the input
     wrong-key           an output record whose key is not its source record's key
+    foreign             an output record without source coordinates: another program wrote it
 
 Normal and never reported: gaps in offsets (markers take offsets, aborted records too), and aborted
 attempts that only read_uncommitted shows.
@@ -119,6 +120,7 @@ def check_all(
 ) -> list[Anomaly]:
     """Every check; an empty list is the proof. Offsets map a partition to its next offset."""
     return [
+        *check_foreign(output),
         *check_exactly_once(source, output),
         *check_keys(source, output),
         *check_order(output),
@@ -128,10 +130,25 @@ def check_all(
     ]
 
 
+def check_foreign(output: OutputRecords) -> list[Anomaly]:
+    """`foreign`: records that name no input record are of another program, or of another input.
+
+    No other check looks at them: what they are is not a second fault.
+    """
+    foreign = output.delivered & (output.source_offsets < 0)
+    if not foreign.any():
+        return []
+    whole = "this topic was" if foreign.sum() == output.delivered.sum() else "they were"
+    at = np.flatnonzero(foreign)[0]
+    first = _show_output(int(coordinates(output.partitions[[at]], output.offsets[[at]])[0]))
+    examples = (f"{whole} not written by consume_transform_produce.py", f"the first is {first}")
+    return [Anomaly("foreign", int(foreign.sum()), examples)]
+
+
 def check_exactly_once(source: InputRecords, output: OutputRecords) -> list[Anomaly]:
     """`duplicate`, `lost-write`, `unseen` and `phantom`: the delivered output against the input."""
     wanted = coordinates(source.partitions, source.offsets)
-    shown = output.delivered
+    shown = output.delivered & (output.source_offsets >= 0)
     made = coordinates(output.source_partitions[shown], output.source_offsets[shown])
     values, counts = np.unique(made, return_counts=True)
     missing = np.setdiff1d(wanted, values)
@@ -166,7 +183,7 @@ def check_order(output: OutputRecords) -> list[Anomaly]:
     it; records without a key have no order. A key found in two output partitions is reported too.
     """
     keys, _ = encode_keys(output.keys, output.keys)
-    rows = np.flatnonzero(output.delivered & (keys >= 0))
+    rows = np.flatnonzero(output.delivered & (keys >= 0) & (output.source_offsets >= 0))
     keys, partitions, offsets = keys[rows], output.partitions[rows], output.offsets[rows]
     sources = coordinates(output.source_partitions[rows], output.source_offsets[rows])
     order = np.lexsort((offsets, partitions, keys))
@@ -384,8 +401,6 @@ def _anomaly(name: str, places: Int64s, show: Callable[[int], str]) -> list[Anom
 
 
 def _show_source(place: int) -> str:
-    if place < 0:
-        return "a record without source coordinates"
     return f"input partition {place >> 47} offset {place & (1 << 47) - 1}"
 
 

@@ -14,7 +14,8 @@ TIMEOUT_MS = 30_000
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 """The largest values that requests can hold."""
 
-Run = Callable[[Cluster, argparse.Namespace], Output]
+Run = Callable[[Cluster, argparse.Namespace], Output | int]
+"""What a command has to say, or the exit code of one that has said it."""
 
 _TOPIC_PARTITIONS = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)(:(?P<partitions>\d+(,\d+)*))?")
 
@@ -23,14 +24,25 @@ class UsageError(Exception):
     """Options that do not go together, or an option's value that cannot be; names the option."""
 
 
-def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that asks a broker."""
-    parser.add_argument(
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Which brokers: a cluster, or the embedded broker of a directory."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
         "--bootstrap-server",
-        required=True,
         metavar="HOST:PORT",
         help="a broker to begin with; several with commas",
     )
+    where.add_argument(
+        "--path",
+        metavar="DIR",
+        help="the embedded broker that format('txnlog') uses with this path; it is started for "
+        "the time of the command when it does not run",
+    )
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that asks a broker, and prints a table."""
+    add_cluster_options(parser)
     parser.add_argument(
         "--timeout-ms",
         type=number(1, INT32_MAX),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
+from broker_sim.cli.output import write_error
 from txnlog_spark.client.driver import Client
 from txnlog_spark.errors import RemoteProtocolError
 from txnlog_spark.protocol import cluster as operations
@@ -34,6 +36,9 @@ REMEDIES: Mapping[int, str] = {
     _E.TRANSACTION_COORDINATOR_FENCED: "give the --coordinator-epoch of describe-producers",
     _E.TOPIC_DELETION_DISABLED: "the broker runs with delete.topic.enable=false",
 }
+
+SILENCE_S = 3.0
+"""After so long without any broker's answer the user is told."""
 
 NOT_READY = frozenset(
     {_E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR}
@@ -72,10 +77,20 @@ class Cluster:
             bootstrap_timeout_ms=timeout_ms,
         )
         self.client = Client(bootstrap_servers, client_id="broker_sim-cli", config=config)
+        self._servers = bootstrap_servers
         self._timeout_ms = timeout_ms
+        self._silence = threading.Timer(SILENCE_S, self._tell_of_silence)
+        self._silence.daemon = True
 
     def __enter__(self) -> Cluster:
+        self._silence.start()
         return self
+
+    def _tell_of_silence(self) -> None:
+        """A person at a terminal should not wonder for the whole timeout what is going on."""
+        if not self.client.session.cluster.nodes:
+            total_s = self._timeout_ms / 1000
+            write_error(f"no answer yet from {self._servers}, trying for {total_s:g} s in all")
 
     def __exit__(
         self,
@@ -83,6 +98,7 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._silence.cancel()
         self.client.close()
 
     def ask(self, message: Message, doing: str, *, node: int = ANY_NODE) -> Message:

@@ -95,7 +95,7 @@ def _codec(header: BatchHeader) -> str | int:
 def _record_items(position: int, header: BatchHeader, batch: bytes, decoder: str) -> Iterator[Item]:
     sequence = header.base_sequence
     try:
-        for record in _records(header, batch):
+        for record in plain_records(header, batch):
             delta = record.record_offset - header.base_offset
             fields: dict[str, Any] = {
                 "offset": record.record_offset,
@@ -117,7 +117,7 @@ def _record_items(position: int, header: BatchHeader, batch: bytes, decoder: str
         raise Damage(position, str(corrupt)) from corrupt
 
 
-def _records(header: BatchHeader, batch: bytes) -> Iterator[Record]:
+def plain_records(header: BatchHeader, batch: bytes) -> Iterator[Record]:
     """The records of a batch, whatever codec it is in. Raises CorruptBatch."""
     if header.compression == Compression.NONE:
         yield from decode_records(batch, 0, header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from broker_sim.cli import group_offsets
@@ -27,6 +28,9 @@ STATES = (
 )
 """Of groups of every type (Kafka's `GroupState`)."""
 
+_PROGRESS_GROUP = re.compile(r"\.progress(\.|$)")
+"""How the connector names the groups that hold progress alone, and that nobody consumes with."""
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options of all group commands."""
@@ -35,6 +39,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     listing = add_command(actions, "list", list_groups, "the ids of all groups")
     listing.add_argument(
         "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
+    )
+    listing.add_argument(
+        "--exclude-internal",
+        action="store_true",
+        help="leave out the groups that queries keep their progress in (GROUP.progress.QUERY)",
     )
     describing = add_command(actions, "describe", describe_groups, "offsets and lag of a group")
     _choose_groups(describing)
@@ -64,6 +73,8 @@ def _choose_groups(parser: argparse.ArgumentParser) -> None:
 def list_groups(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """One row a group."""
     listed = _listed(cluster, arguments.state or [])
+    if arguments.exclude_internal:
+        listed = [each for each in listed if not _PROGRESS_GROUP.search(each.group_id)]
     rows = [[each.group_id, each.group_state, each.protocol_type] for each in listed]
     return Output([Table("groups", ["GROUP", "STATE", "PROTOCOL-TYPE"], sorted(rows))])
 

@@ -10,20 +10,27 @@ import os
 import sys
 from collections.abc import Sequence
 
-from broker_sim.cli import dump, groups, topics, transactions
+from broker_sim.cli import consume, dump, groups, produce, topics, transactions
 from broker_sim.cli.arguments import UsageError
 from broker_sim.cli.cluster import Cluster, Refused
-from broker_sim.cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, write_error
+from broker_sim.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    Output,
+    write_error,
+)
+from txnlog_spark.embedded import ensure_broker
 from txnlog_spark.errors import OptionError, TxnLogError
 
-COMMANDS = ("topics", "groups", "transactions", "dump")
+COMMANDS = ("topics", "groups", "transactions", "produce", "consume", "dump")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m broker_sim")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (topics, groups, transactions, dump):
+    for module in (topics, groups, transactions, produce, consume, dump):
         module.add_parser(commands)
     return parser
 
@@ -44,12 +51,27 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
+def _servers(options: argparse.Namespace) -> str:
+    """Of --bootstrap-server, or of the embedded broker of --path.
+
+    That one is found, started and ended as the connector does it: a command and a job never run two
+    brokers on one directory. Raises Refused, TxnLogError when it does not start.
+    """
+    if options.path is None:
+        return str(options.bootstrap_server)
+    try:
+        return ensure_broker(options.path)
+    except OSError as error:
+        raise Refused(f"--path {options.path}: {error.strerror or error}") from error
+
+
 def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)
-        with Cluster(options.bootstrap_server, options.timeout_ms) as cluster:
-            return int(options.run(cluster, options).write(as_json=options.json))
+        with Cluster(_servers(options), options.timeout_ms) as cluster:
+            done: Output | int = options.run(cluster, options)
+            return done.write(as_json=options.json) if isinstance(done, Output) else done
     except UsageError as error:
         write_error(str(error))
         return EXIT_USAGE

@@ -13,6 +13,8 @@ from broker_sim.sim.scenario import RANDOM, ScenarioError, load_scenario, scenar
 from broker_sim.sim.world import Verdict, World
 
 FAILURES_TOLD_MAX = 20
+STORIES = "stories"
+"""Every scenario that has a file."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,15 +57,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario",
         default=RANDOM,
-        help=f"{RANDOM} (default), a .toml file, 'stories' for all of: "
+        help=f"{RANDOM} (default), a .toml file, {STORIES} for all of: "
         + ", ".join(scenario_names()),
     )
-    parser.add_argument("--plant", default="", choices=["", *PLANTS], help="a bug to be caught")
+    parser.add_argument("--plant", default="", choices=sorted(PLANTS), help="a bug to be caught")
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)
     try:
-        for name in _scenarios(arguments.scenario):
+        names = _scenarios(arguments.scenario)
+        if not names:
+            raise ScenarioError(f"--scenario {arguments.scenario}: there are no scenarios")
+        for name in names:
             load_scenario(name, 0)
     except ScenarioError as error:
         parser.error(str(error))
@@ -71,16 +76,19 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _scenarios(name: str) -> tuple[str, ...]:
-    return scenario_names() if name == "stories" else (name,)
+    return scenario_names() if name == STORIES else (name,)
 
 
 def _seeds(text: str) -> range:
     start, colon, end = text.partition(":")
     try:
         first = int(start)
-        return range(first, int(end) if colon else first + 1)
+        seeds = range(first, int(end) if colon else first + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither A:B nor a number") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} holds no seed: B is excluded, give A < B")
+    return seeds
 
 
 def _tell(verdict: Verdict, plant: str) -> None:

@@ -1,7 +1,7 @@
-"""What a simulation is to do: a scenario, declared as data (`conf/sim/*.toml`).
+"""What a simulation is to do: a scenario, declared as data (`scenarios/*.toml`).
 
-A scenario fixes what its file says; what it leaves open is drawn from the seed. So a story (a crash
-after PREPARE) is one file, and it is still run under many network timings.
+A scenario fixes what its file says; what it leaves open is drawn from the seed. So a crash after
+PREPARE is one file, and it is still run under many network timings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-SCENARIO_DIRECTORY = Path(__file__).resolve().parents[2] / "conf" / "sim"
+SCENARIO_DIRECTORY = Path(__file__).resolve().parent / "scenarios"
+"""Part of the package: an installed one has the same scenarios as a checkout."""
 RANDOM = "random"
 """The default scenario: faults of every kind, drawn from the seed."""
 

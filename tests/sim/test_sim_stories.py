@@ -1,4 +1,4 @@
-"""The stories of conf/sim and random faults: the real broker, the real commit, virtual time."""
+"""The scenarios that have files, and random faults: the real broker and commit, virtual time."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_sim.sim import cli
 from broker_sim.sim.cli import main, run_seed
 from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.scenario import scenario_names
@@ -75,3 +76,21 @@ def test_the_command_prints_the_count_and_how_to_replay_a_failure(capsys):
     assert main(["--seeds", "0:2", "--scenario", "calm"]) == 0
     assert capsys.readouterr().out.endswith("2 passed, 0 failed\n")
     assert main(["--seeds", "0:1", "--scenario", "calm", "--plant", "commit-log-first"]) in (0, 1)
+
+
+@pytest.mark.parametrize("words", [["--seeds", "5:5"], ["--seeds", "0:1", "--scenario", "stories"]])
+def test_nothing_to_run_is_refused_instead_of_passed(words, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "scenario_names", tuple)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "no seed" in (said := capsys.readouterr().err) or "no scenarios" in said
+
+
+def test_the_help_names_the_scenarios_and_the_bugs_that_can_be_planted(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "stories for all of: bad_network, " in said
+    assert "--plant {" + sorted(PLANTS)[0] in said
+    assert "{," not in said

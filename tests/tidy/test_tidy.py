@@ -26,6 +26,7 @@ ENTRY_POINTS = {
     "pyspark_txnlog": "Spark imports it by its name, for format('txnlog')",
     "broker_sim": "a person's own tests import LocalCluster from it",
     "broker_sim.__main__": "python -m broker_sim",
+    "txnlog_spark.__main__": "python -m txnlog_spark",
     "jobs": "the folder of spark-submit jobs",
     "jobs.consume_transform_produce": "spark-submit",
     "jobs.load_flights": "spark-submit",

@@ -196,6 +196,27 @@ def test_an_output_record_from_nowhere_is_a_phantom() -> None:
     assert world.check() == {"phantom": 1, "unseen": 1}
 
 
+def test_records_of_another_program_are_foreign_and_nothing_else() -> None:
+    world = clean_world()
+    ends = max(r.offset for r in world.rows)
+    for n in (1, 2):
+        world.rows.append(Row(0, ends + n, b"k0", (-1, -1), 0))
+    (found,) = audit.check_foreign(world.output_records())
+    assert str(found) == (
+        "foreign: 2 (they were not written by consume_transform_produce.py; "
+        f"the first is output partition 0 offset {ends + 1})"
+    )
+    assert world.check() == {"foreign": 2}
+
+
+def test_a_topic_that_another_program_wrote_is_said_to_be_that() -> None:
+    world = clean_world()
+    world.edit(lambda r: True, source=(-1, -1))
+    (found,) = audit.check_foreign(world.output_records())
+    assert "this topic was not written by consume_transform_produce.py" in str(found)
+    assert set(world.check()) == {"foreign", "unseen"}
+
+
 @pytest.mark.parametrize("key", [b"other", None])
 def test_a_changed_key_is_named(key: bytes | None) -> None:
     world = clean_world()

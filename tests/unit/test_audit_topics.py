@@ -177,12 +177,14 @@ def test_a_duplicate_batch_fails_the_audit(
     assert "ANOMALY duplicate: 1 (input partition 1 offset 2)" in capsys.readouterr().out
 
 
-def test_a_record_without_coordinates_or_of_another_topic_is_a_phantom(
+def test_records_without_coordinates_or_of_another_topic_are_foreign_and_nothing_else(
     log: FakeLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.data(("out", 1), [(b"k1", b"no json"), (b"k1", source_value(1, 2, "other"))])
     assert run_audit() == 1
-    assert "ANOMALY phantom" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ANOMALY foreign: 2 (they were not written by consume_transform_produce.py" in said
+    assert said.count("ANOMALY") == 1
 
 
 def test_a_broker_that_hides_a_committed_record_and_shows_an_aborted_one_is_caught(

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from types import SimpleNamespace
 
 import pytest
+from support.sim_broker import SimBroker
 
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.__main__ import main as run_main
+from broker_sim.cli import cluster
 from broker_sim.cli.arguments import UsageError, parse_pairs, parse_topic_partitions
 from broker_sim.cli.cluster import REMEDIES, refusal
 from broker_sim.cli.group_description import assigned_partitions
 from broker_sim.cli.group_offsets import parse_datetime
+from broker_sim.cli.groups import _PROGRESS_GROUP
 from broker_sim.cli.main import COMMANDS, build_parser, main
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.wire.errors import ErrorCode
+
+
+@pytest.fixture(scope="module")
+def sim_broker(tmp_path_factory):
+    """A broker of ours."""
+    with SimBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
 
 SERVER = ["--bootstrap-server", "127.0.0.1:1"]
 ABORT = ["transactions", "abort", *SERVER, "--topic", "t", "--partition", "0"]
@@ -156,6 +168,48 @@ def test_options_that_do_not_go_together_are_named_before_any_broker_is_asked(
 def test_a_broker_that_is_not_there_is_no_usage_error(capsys):
     assert main(["topics", "list", *SERVER, "--timeout-ms", "200"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_broker_that_does_not_answer_is_told_of_before_the_time_is_over(monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "SILENCE_S", 0.01)
+    assert main(["topics", "list", *SERVER, "--timeout-ms", "1000"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "broker_sim: no answer yet from 127.0.0.1:1, trying for 1 s in all"
+    assert "Connection refused" in second
+
+
+def test_a_broker_that_answers_is_not_told_of(monkeypatch, capsys, sim_broker):
+    monkeypatch.setattr(cluster, "SILENCE_S", 0.0)
+    with cluster.Cluster(sim_broker.bootstrap_servers, 10_000) as asked:
+        asked.load_topics([])
+        capsys.readouterr()
+        asked._tell_of_silence()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"broker_sim (\d+\.\d+\.\d+|of a source tree.*)\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("num.partition=1", "'num.partition'; did you mean num.partitions?"),
+        ("nosuch=1", "'nosuch'; the names are those of Apache Kafka's broker configurations"),
+    ],
+)
+def test_an_unknown_configuration_is_named_with_where_to_look(tmp_path, capsys, pair, says):
+    assert run_main(["start", "--data-dir", str(tmp_path), "--set", pair]) == 2
+    assert capsys.readouterr().err == f"broker_sim: unknown configuration {says}\n"
+
+
+def test_groups_of_progress_are_known_by_their_names():
+    internal = ("g.progress.0b1c", "txnlog-write-1.progress.2", "nightly.progress")
+    assert all(_PROGRESS_GROUP.search(name) for name in internal)
+    assert not any(_PROGRESS_GROUP.search(name) for name in ("g", "progress", "my.progressive.g"))
 
 
 def test_states_are_named_in_upper_or_lower_case():

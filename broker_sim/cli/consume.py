@@ -1,0 +1,199 @@
+"""`consume`: print a topic's records, as kafka-console-consumer does it, without a group.
+
+It asks for the partitions' ends, prints what lies before them, and asks again: with read_committed
+the end is the last stable offset, so nothing undecided is fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Generator, Iterator
+
+from broker_sim.cli.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    TIMEOUT_MS,
+    UsageError,
+    add_cluster_options,
+    number,
+)
+from broker_sim.cli.cluster import Cluster, Refused
+from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
+from broker_sim.cli.dump_log import plain_records
+from broker_sim.cli.output import EXIT_OK, write_error
+from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets
+from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.records import (
+    BatchHeader,
+    MarkerType,
+    Record,
+    check_crc,
+    decode_marker,
+    iter_batches,
+)
+
+READ_COMMITTED = "read_committed"
+READ_UNCOMMITTED = "read_uncommitted"
+POLL_S = 0.2
+
+Found = tuple[Partition, BatchHeader, Record]
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options, as kafka-console-consumer has them."""
+    text = "print a topic's records, from now on or from the beginning, until it is stopped"
+    example = (
+        "example: python -m broker_sim consume --bootstrap-server HOST:9092 --topic orders "
+        "--from-beginning --isolation-level read_committed --timeout-ms 5000"
+    )
+    parser = commands.add_parser("consume", help=text, description=text, epilog=example)
+    add_cluster_options(parser)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument(
+        "--partition", type=number(0, INT32_MAX), help="only this one (default: all)"
+    )
+    parser.add_argument(
+        "--offset", help="where to start in --partition: earliest, latest (the default) or a number"
+    )
+    parser.add_argument(
+        "--from-beginning", action="store_true", help="start at the earliest record"
+    )
+    parser.add_argument("--max-messages", type=number(1, INT64_MAX), help="stop after so many")
+    parser.add_argument(
+        "--timeout-ms",
+        dest="idle_ms",
+        type=number(1, INT32_MAX),
+        help="stop when no record came for so long (default: go on)",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=(READ_UNCOMMITTED, READ_COMMITTED),
+        default=READ_UNCOMMITTED,
+        help="read_uncommitted, Kafka's default, shows records of open and of aborted "
+        "transactions as well",
+    )
+    parser.add_argument(
+        "--property",
+        "--formatter-property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="how a record is printed: " + ", ".join(FORMATTER_PROPERTIES) + "; may be repeated",
+    )
+    parser.set_defaults(run=consume, timeout_ms=TIMEOUT_MS, json=False)
+
+
+def consume(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    """Print records until there are enough, or none for long enough; how many, to stderr."""
+    properties = read_properties("--property", arguments.property, FORMATTER_PROPERTIES)
+    formatter = RecordFormatter(properties)
+    check_start(arguments)
+    positions = _start(cluster, arguments)
+    is_committed = arguments.isolation_level == READ_COMMITTED
+    count = 0
+    found = _records(cluster, positions, is_committed, arguments.idle_ms)
+    try:
+        with contextlib.closing(found):
+            for (_, partition), header, record in found:
+                sys.stdout.buffer.write(formatter.line(partition, header, record))
+                count += 1
+                if count == arguments.max_messages:
+                    break
+        sys.stdout.buffer.flush()
+    finally:
+        write_error(f"processed a total of {count} messages")
+    return EXIT_OK
+
+
+def check_start(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options of the start that do not go together."""
+    if arguments.offset is None:
+        return
+    if arguments.partition is None:
+        raise UsageError("--offset needs --partition")
+    if arguments.from_beginning:
+        raise UsageError("--offset goes without --from-beginning")
+    if not (arguments.offset in ("earliest", "latest") or arguments.offset.isdecimal()):
+        raise UsageError(f"--offset takes earliest, latest or a number, not {arguments.offset!r}")
+
+
+def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[Partition, int]:
+    """The first offset to read of each partition. Raises Refused for one that is out of range."""
+    topic, only = arguments.topic, arguments.partition
+    numbers = cluster.partitions(topic) if only is None else (only,)
+    for each in numbers:
+        cluster.leader((topic, each))
+    partitions = [(topic, each) for each in numbers]
+
+    def listed(timestamp: int) -> dict[Partition, int]:
+        specs = dict.fromkeys(partitions, timestamp)
+        answer = list_offsets(cluster.client, specs, read_committed=False)
+        return {partition: each.offset for partition, each in answer.items()}
+
+    if arguments.from_beginning or arguments.offset == "earliest":
+        return listed(EARLIEST)
+    if arguments.offset is None or arguments.offset == "latest":
+        return listed(LATEST)
+    offset = int(arguments.offset)
+    (first,), (end,) = listed(EARLIEST).values(), listed(LATEST).values()
+    if not first <= offset <= end:
+        raise Refused(f"--offset {offset}: {topic}-{only} holds offsets from {first} to {end}")
+    return {partitions[0]: offset}
+
+
+def _records(
+    cluster: Cluster, positions: dict[Partition, int], is_committed: bool, idle_ms: int | None
+) -> Generator[Found]:
+    """Records as they come, partition by partition."""
+    heard_s = time.monotonic()
+    while True:
+        specs = dict.fromkeys(positions, LATEST)
+        ends = list_offsets(cluster.client, specs, read_committed=is_committed)
+        for partition, position in sorted(positions.items()):
+            end = max(position, ends[partition].offset)
+            for found in _read(cluster, partition, position, end, is_committed):
+                yield found
+                heard_s = time.monotonic()
+            positions[partition] = end
+        if idle_ms is not None and time.monotonic() - heard_s > idle_ms / 1000:
+            return
+        sys.stdout.buffer.flush()
+        time.sleep(POLL_S)
+
+
+def _read(
+    cluster: Cluster, partition: Partition, start: int, end: int, is_committed: bool
+) -> Generator[Found]:
+    """The records of [start, end) that this isolation level shows."""
+    answers = fetch_range(
+        cluster.client, *partition, start_offset=start, end_offset=end, read_committed=is_committed
+    )
+    for answer in answers:
+        for header, at in _visible(answer):
+            batch = bytes(memoryview(answer.data)[at : at + header.size_bytes])
+            check_crc(batch, 0, header)
+            for record in plain_records(header, batch):
+                if start <= record.record_offset < end:
+                    yield partition, header, record
+
+
+def _visible(answer: FetchedBatches) -> Iterator[tuple[BatchHeader, int]]:
+    """Data batches, those of aborted transactions left out where the answer lists them.
+
+    A listed transaction reaches from its first offset to its ABORT marker (Kafka's `Fetcher`).
+    """
+    listed = sorted(answer.aborted or (), key=lambda each: each[1])
+    aborted: set[int] = set()
+    for header, at in iter_batches(answer.data):
+        while listed and listed[0][1] <= header.last_offset:
+            aborted.add(listed.pop(0)[0])
+        if header.is_control:
+            marker = decode_marker(answer.data, at, header)
+            if marker is not None and marker.marker_type == MarkerType.ABORT:
+                aborted.discard(marker.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            yield header, at

@@ -1,0 +1,102 @@
+"""The commands on the embedded broker of a directory: --path instead of --bootstrap-server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.probe import wait_until
+
+from txnlog_spark import embedded
+from txnlog_spark.client.driver import Client
+from txnlog_spark.embedded import ADDRESS_FILE
+from txnlog_spark.protocol.cluster import refresh_metadata
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSUME = ("consume", "--from-beginning", "--topic", "orders", "--path", ".txnlog")
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """`python -m broker_sim` in a folder, as a person runs it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "broker_sim", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, *words: str, text: str = "") -> str:
+    """What a command prints, which must succeed."""
+    process = start(folder, *words)
+    out, error = process.communicate(text, timeout=120)
+    assert process.returncode == 0, error
+    return out
+
+
+def broker_pid(folder: Path) -> int:
+    """The process of the broker that was recorded last."""
+    return int(json.loads((folder / ".txnlog" / ADDRESS_FILE).read_text())["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, that has not ended."""
+    return embedded._started(pid) is not None
+
+
+def test_commands_one_after_another_have_one_broker_each_or_share_it(tmp_path):
+    produce = ("produce", "--path", ".txnlog", "--topic", "orders")
+    for number in range(3):
+        assert "orders  2" in run(tmp_path, *produce, text=f"a{number}\nb{number}\n")
+    found = run(tmp_path, *CONSUME, "--max-messages", "6").split()
+    assert found == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert "orders" in run(tmp_path, "topics", "list", "--path", ".txnlog")
+
+
+@pytest.mark.parametrize("ended_by", ["its end", "SIGINT"])
+def test_a_command_uses_the_running_broker_and_leaves_it_running(tmp_path, ended_by):
+    run(tmp_path, "produce", "--path", ".txnlog", "--topic", "orders", text="first\n")
+    first = start(tmp_path, *CONSUME)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "first\n"
+    pid = broker_pid(tmp_path)
+    run(tmp_path, "produce", "--path", ".txnlog", "--topic", "orders", text="second\n")
+    assert (broker_pid(tmp_path), is_alive(pid)) == (pid, True)
+    assert first.stdout.readline() == "second\n"
+    if ended_by == "SIGINT":
+        first.send_signal(2)
+        assert first.wait(60) == 130
+    else:
+        first.kill()
+    first.communicate(timeout=60)
+    wait_until(lambda: not is_alive(pid), "the broker to end with the command that started it")
+
+
+def test_a_file_in_place_of_the_directory_is_no_traceback(tmp_path):
+    (tmp_path / "file").write_text("")
+    process = start(tmp_path, "topics", "list", "--path", "file")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.startswith("broker_sim: ")
+    assert "Traceback" not in error
+
+
+def test_the_client_of_a_broker_that_a_command_started_finds_it(tmp_path):
+    """An application that comes while the command runs attaches to the same broker."""
+    run(tmp_path, "produce", "--path", ".txnlog", "--topic", "orders", text="first\n")
+    first = start(tmp_path, *CONSUME)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "first\n"
+    record = json.loads((tmp_path / ".txnlog" / ADDRESS_FILE).read_text())
+    with Client(record["bootstrap.servers"]) as client:
+        client.run(refresh_metadata(client.session, ()))
+        assert client.session.cluster.cluster_id == record["cluster.id"]
+    first.send_signal(2)
+    first.communicate(timeout=60)

@@ -1,0 +1,230 @@
+"""`python -m txnlog_spark progress`: each remedy that an error names, carried out to the letter."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.checkpoint_query import Query
+from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
+from support.prepared import wait_until_marked
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import client_for
+from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
+from txnlog_spark.sink import committer
+from txnlog_spark.sink.journal import read_attempt, write_attempt
+from txnlog_spark.tools.cli import main
+
+
+class Tool:
+    """Runs the command on one query."""
+
+    def __init__(self, query: Query, capsys: pytest.CaptureFixture[str]) -> None:
+        self.query = query
+        self.where = ["--bootstrap-server", query.bootstrap, "--checkpoint", str(query.checkpoint)]
+        self._capsys = capsys
+
+    def run(self, action: str, *words: str, code: int = 0) -> str:
+        """What it prints; standard error when it is refused."""
+        self._capsys.readouterr()
+        found = main(["progress", action, *self.where, *words])
+        out, error = self._capsys.readouterr()
+        assert found == code, error
+        return error if code else out
+
+    def show(self) -> dict:
+        """All that is known."""
+        return json.loads(self.run("show", "--json"))
+
+    def named_by(self, error: BaseException, **values: object) -> list[list[str]]:
+        """The words of each command in an error's text, its placeholders filled in."""
+        commands = re.findall(r"python -m txnlog_spark progress (set .*? --execute)", str(error))
+        assert commands, str(error)
+        places = {"HOST:PORT": self.query.bootstrap, "DIR": str(self.query.checkpoint)} | values
+        return [[str(places.get(w, w)) for w in shlex.split(each)] for each in commands]
+
+    def obey(self, words: list[str]) -> None:
+        """First as a trial, which must change nothing, and then for good."""
+        before = self.show()
+        assert main(["progress", *words[:-1]]) == 0
+        assert self.show() == before
+        assert main(["progress", *words]) == 0
+
+
+@pytest.fixture
+def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    return Query(broker, tmp_path / "checkpoint", unique)
+
+
+@pytest.fixture
+def tool(query: Query, capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(query, capsys)
+
+
+def note_done(query: Query, batch_id: int) -> None:
+    """Spark's commit log."""
+    (query.checkpoint / "commits").mkdir(exist_ok=True)
+    (query.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
+
+
+def run_batches(query: Query, numbers: range, run: str) -> None:
+    """Batches with this sink, each noted by Spark."""
+    for number in numbers:
+        query.commit(number, [f"v{number:02}"], run=run)
+        note_done(query, number)
+
+
+def expire(query: Query) -> None:
+    """As the brokers do after offsets.retention.minutes."""
+    wait_until_marked(query.bootstrap)
+    client = client_for(query.settings.connection)
+    admin.delete_group(client, query.progress_group)
+    admin.delete_group(client, query.group, missing_ok=True)
+    query.new_worker()
+
+
+def begin_only(query: Query, batch_id: int) -> None:
+    """The driver died after it had noted the attempt, and before Kafka's commit."""
+    folder = query.checkpoint / "txnlog"
+    attempt = read_attempt(folder)
+    assert attempt is not None
+    write_attempt(folder, replace(attempt, batch_id=batch_id))
+
+
+def group_offset(query: Query) -> int:
+    return committed_offsets(query.bootstrap, query.group, query.input, 1)[0]
+
+
+def test_show_tells_what_the_brokers_and_the_checkpoint_say(query: Query, tool: Tool) -> None:
+    run_batches(query, range(3), "run-1")
+    query.log(3, 40)
+    found = tool.show()
+    assert (found["query_id"], found["group_id"]) == (query.query_id, query.group)
+    assert (found["next_batch_id"], found["transaction_state"]) == (3, "CompleteCommit")
+    assert found["progress_group_id"] == query.progress_group
+    assert found["group_offsets"] == {f"{query.input}-0": 30}
+    checkpoint = found.pop("checkpoint")
+    assert checkpoint["last_batch_in_offsets"] == 3
+    assert checkpoint["last_batch_in_commits"] == checkpoint["last_batch_begun"] == 2
+    text = tool.run("show")
+    assert "next_batch_id: 3\n" in text
+    assert "checkpoint:\n  last_batch_in_offsets: 3\n" in text
+    tool.where[2:] = ["--group", query.group, "--query-id", query.query_id]
+    assert tool.show() == found
+
+
+def test_batches_of_another_sink_in_between_are_said_to_be_done(query: Query, tool: Tool) -> None:
+    """The trial of a migration, there and back: nothing is lost and nothing doubled."""
+    run_batches(query, range(10), "run-1")
+    elsewhere = [f"v{number:02}" for number in range(10, 20)]
+    for number in range(10, 20):  # Spark's own sink writes these, and moves neither of our groups
+        query.log(number, 10 * (number + 1))
+        note_done(query, number)
+    query.new_worker()
+    with pytest.raises(ProgressBehind) as stopped:
+        query.commit(20, ["v20"], run="run-2")
+    (words,) = tool.named_by(stopped.value)
+    assert "--to-checkpoint" in words
+    tool.obey(words)
+    assert tool.show()["next_batch_id"] == 20
+    assert group_offset(query) == 200, "a lost checkpoint would double what the other sink wrote"
+    run_batches(query, range(20, 23), "run-3")
+    assert query.values() == sorted({f"v{number:02}" for number in range(23)} - {*elsewhere})
+    assert group_offset(query) == 230
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_after_lost_progress_the_last_batch_is_written_once_as_the_person_says(
+    query: Query, tool: Tool, is_written: bool
+) -> None:
+    """A driver died in batch 3, before or after Kafka's commit; then everything expired."""
+    run_batches(query, range(3), "run-1")
+    if is_written:
+        query.commit(3, ["v03"])
+    else:
+        query.log(3, 40)
+        begin_only(query, 3)
+    expire(query)
+    with pytest.raises(ProgressMissing) as stopped:
+        query.commit(3, ["v03"], run="run-2")
+    (words,) = tool.named_by(stopped.value, N=4 if is_written else 3)
+    assert re.search(
+        r"N = 4 if they are in the output, N = 3 if they are\s+not", str(stopped.value)
+    )
+    tool.obey(words)
+    query.commit(3, ["v03"], run="run-3")
+    query.commit(4, ["v04"], run="run-3")
+    assert query.values() == ["v00", "v01", "v02", "v03", "v04"]
+    assert group_offset(query) == 50
+
+
+def test_a_step_back_would_double_and_is_refused(query: Query, tool: Tool) -> None:
+    run_batches(query, range(3), "run-1")
+    (query.checkpoint / "commits" / "2").unlink()  # the driver died between the two commits
+    for words in (["--to-checkpoint"], ["--next-batch-id", "1"]):
+        said = tool.run("set", *words, "--execute", code=1)
+        assert "the next batch of query" in said
+        assert "it would write again" in said
+    query.commit(2, ["v02"], run="run-2")
+    assert query.values() == ["v00", "v01", "v02"]
+
+
+def test_batches_that_were_never_planned_cannot_be_done(query: Query, tool: Tool) -> None:
+    run_batches(query, range(2), "run-1")
+    said = tool.run("set", "--next-batch-id", "3", "--execute", code=1)
+    assert "the last batch that Spark planned" in said
+
+
+def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, tool: Tool) -> None:
+    run_batches(query, range(2), "run-1")
+    name = tool.show()["transactional_id"]
+    writer = transactional(query.bootstrap, name)
+    writer.begin_transaction()
+    writer.produce(query.output, "open")
+    assert writer.flush(TIMEOUT_S) == 0
+    said = tool.run("set", "--next-batch-id", "2", "--execute", code=1)
+    assert f"transactional id '{name}' of the query is Ongoing" in said
+    writer.commit_transaction(TIMEOUT_S)
+
+
+def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool) -> None:
+    run_batches(query, range(2), "run-1")
+    query.log(2, 30)
+    held = dict(committer._held)
+    identity = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
+    tool.run("set", "--next-batch-id", "2", "--execute")
+    committer._held.update(held)
+    (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity)
+    with pytest.raises(ProducerFenced):
+        query.commit(2, ["zombie"])
+
+
+def test_a_checkpoint_without_a_batch_of_ours_has_nothing_to_set(query: Query, tool: Tool) -> None:
+    for words in (["show"], ["set", "--to-checkpoint"]):
+        assert "has begun no batch with format('txnlog')" in tool.run(*words, code=1)
+
+
+def test_a_directory_that_is_no_checkpoint_is_named(query: Query, tool: Tool, tmp_path) -> None:
+    tool.where[-1] = str(tmp_path / "nosuch")
+    assert "nosuch/metadata cannot be used" in tool.run("show", code=1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show"],
+        ["set", "--bootstrap-server", "h:1", "--checkpoint", "d"],
+        ["set", "--bootstrap-server", "h:1", "--checkpoint", "d", "--next-batch-id", "-1"],
+        ["set", "--bootstrap-server", "h:1", "--path", "p", "--checkpoint", "d", "--to-checkpoint"],
+    ],
+)
+def test_wrong_options_of_progress_end_with_code_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["progress", *words])
+    assert ended.value.code == 2

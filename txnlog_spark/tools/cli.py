@@ -1,0 +1,258 @@
+"""`progress show` and `progress set`: the command line.
+
+Exit codes: 0 done or shown, 1 refused, 2 wrong options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from txnlog_spark.client import admin
+from txnlog_spark.client.driver import Client
+from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.errors import ProgressError, TxnLogError
+from txnlog_spark.offsets import by_plain_names
+from txnlog_spark.protocol.values import CommitPlan, Partition
+from txnlog_spark.sink.checkpoint import read_batch_offsets
+from txnlog_spark.sink.journal import check_cluster, write_attempt
+from txnlog_spark.tools.rebaseline import check_forward, set_progress
+from txnlog_spark.tools.state import (
+    BrokerState,
+    CheckpointState,
+    Target,
+    after_setting,
+    ask_brokers,
+    described,
+    named_target,
+    read_checkpoint,
+    target_of,
+)
+
+EXIT_OK = 0
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Wrong options leave through argparse with code 2."""
+    options = build_parser().parse_args(argv)
+    try:
+        connection = ConnectionSettings(
+            bootstrap_servers=options.bootstrap_server,
+            path=options.path,
+            client_id="txnlog-progress",
+            request_timeout_ms=options.timeout_ms,
+            api_timeout_ms=options.timeout_ms,
+        )
+        with client_for(connection) as client:
+            shown = show(client, options) if options.action == "show" else set_(client, options)
+    except (TxnLogError, OSError) as error:
+        sys.stderr.write(f"txnlog_spark: {error}\n")
+        return EXIT_REFUSED
+    sys.stdout.write(json.dumps(shown, indent=2) + "\n" if options.json else _text(shown))
+    return EXIT_OK
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(prog="python -m txnlog_spark")
+    commands = parser.add_subparsers(dest="command", required=True)
+    progress = commands.add_parser("progress", help="how far a query has committed")
+    actions = progress.add_subparsers(dest="action", required=True)
+    text = "show what the brokers and the checkpoint say of a query"
+    showing = actions.add_parser("show", help=text, description=text)
+    _add_where(showing)
+    which = showing.add_mutually_exclusive_group(required=True)
+    which.add_argument("--checkpoint", type=Path, metavar="DIR", help="its checkpointLocation")
+    which.add_argument("--group", help="its kafka.group.id, with --query-id")
+    showing.add_argument("--query-id", help="with --group: the id that Spark gave it")
+    showing.add_argument("--transactional-id", help="with --group, if the option was set")
+    text = "tell the brokers which batches are in the output; the query has to be stopped"
+    setting = actions.add_parser("set", help=text, description=text)
+    _add_where(setting)
+    setting.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", required=True, help="its checkpointLocation"
+    )
+    to = setting.add_mutually_exclusive_group(required=True)
+    to.add_argument(
+        "--next-batch-id",
+        type=_batch_id,
+        metavar="N",
+        help="all batches below N are in the output",
+    )
+    to.add_argument(
+        "--to-checkpoint",
+        action="store_true",
+        help="all batches that Spark noted in the checkpoint's commits are in the output",
+    )
+    setting.add_argument("--execute", action="store_true", help="do it (default: only show it)")
+    return parser
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-server", metavar="HOST:PORT")
+    where.add_argument("--path", metavar="DIR", help="the embedded broker's directory")
+    parser.add_argument("--sink", default="", help="the name given to foreach_batch, if any")
+    parser.add_argument("--timeout-ms", type=int, default=TIMEOUT_MS)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _batch_id(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return value
+
+
+def show(client: Client, options: argparse.Namespace) -> dict[str, Any]:
+    """All that is known of the query."""
+    if options.checkpoint is None:
+        if options.query_id is None:
+            raise ProgressError("--group needs --query-id, the id in the checkpoint's metadata")
+        target = named_target(options.group, options.query_id, options.transactional_id)
+        return described(target, ask_brokers(client, target), None)
+    checkpoint = read_checkpoint(options.checkpoint, options.sink)
+    target = target_of(checkpoint)
+    return described(target, ask_brokers(client, target), checkpoint)
+
+
+def set_(client: Client, options: argparse.Namespace) -> dict[str, Any]:
+    """What the progress is and is to be; with --execute it is set. Raises ProgressError."""
+    checkpoint = read_checkpoint(options.checkpoint, options.sink)
+    target = target_of(checkpoint)
+    brokers = ask_brokers(client, target)
+    if checkpoint.attempt is not None:
+        check_cluster(checkpoint.attempt, brokers.cluster_id)
+    _refuse_open(target, brokers)
+    next_batch_id = options.next_batch_id
+    if options.to_checkpoint:
+        next_batch_id = _noted(checkpoint)
+    elif next_batch_id > checkpoint.last_planned + 1:
+        raise ProgressError(
+            f"--next-batch-id {next_batch_id}: the last batch that Spark planned by the "
+            f"checkpoint's folder offsets is {checkpoint.last_planned}; later ones cannot be in "
+            "the output"
+        )
+    plan = _plan(client, options.checkpoint, target, next_batch_id)
+    check_forward(plan, brokers.progress)
+    found = {
+        "query_id": target.query_id,
+        "next_batch_id": None if brokers.progress is None else brokers.progress.next_batch_id,
+        "new_next_batch_id": next_batch_id,
+        "progress_group_id": target.progress_group_id,
+        "progress_partition": f"{plan.progress_partition[0]}-{plan.progress_partition[1]}",
+        "group_id": plan.group_id,
+        "new_group_offsets": {f"{t}-{n}": at for (t, n), at in sorted(plan.source_offsets.items())}
+        if plan.group_id
+        else {},
+        "note": _note(checkpoint, next_batch_id),
+        "executed": options.execute,
+    }
+    if options.execute:
+        missing = client.run(set_progress(client.session, plan))
+        _record(checkpoint, next_batch_id, plan.progress_partition)
+        found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
+    return found
+
+
+def _noted(checkpoint: CheckpointState) -> int:
+    if checkpoint.last_noted < 0:
+        raise ProgressError(
+            "--to-checkpoint: the checkpoint notes no batch in its folder commits; say how far the "
+            "output is with --next-batch-id N"
+        )
+    return checkpoint.last_noted + 1
+
+
+def _refuse_open(target: Target, brokers: BrokerState) -> None:
+    found = brokers.open_transaction
+    if found is not None:
+        raise ProgressError(
+            f"transactional id {target.transactional_id!r} of the query is {found.state}: a driver "
+            "is at work, or died in its transaction. Nothing was changed. Stop the query; a "
+            f"transaction that a dead driver left open ends {found.timeout_ms} ms after its start"
+        )
+
+
+def _plan(client: Client, checkpoint: Path, target: Target, next_batch_id: int) -> CommitPlan:
+    """The last batch that is in the output, as the sink would have committed it."""
+    last = next_batch_id - 1
+    plan = CommitPlan(
+        query_id=target.query_id,
+        run_id="",
+        batch_id=last,
+        transactional_id=target.transactional_id,
+        progress_group_id=target.progress_group_id,
+        progress_partition=("", -1),
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    )
+    if (checkpoint / "offsets" / str(last)).exists():
+        sources = read_batch_offsets(checkpoint, last)
+        plan = replace(
+            plan,
+            group_id=target.group_id,
+            source_offsets=by_plain_names(sources.source_offsets),
+            source_digest=sources.digest,
+            batch_hash=sources.batch_hash,
+        )
+    return replace(plan, progress_partition=_place(client, target, plan))
+
+
+def _place(client: Client, target: Target, plan: CommitPlan) -> Partition:
+    """Where the progress was, else on a partition of a source; its topic may have been deleted."""
+    wanted = [] if target.progress_partition is None else [target.progress_partition]
+    wanted += sorted(plan.source_offsets)
+    missing = admin.confirm_missing(client, wanted) if wanted else frozenset()
+    for partition in wanted:
+        if partition not in missing:
+            return partition
+    raise ProgressError(
+        f"neither the topic that the progress of query {target.query_id} was committed for nor one "
+        "of its sources exists on this cluster any more"
+    )
+
+
+def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
+    """What the person who sets it should know before."""
+    begun = None if checkpoint.attempt is None else checkpoint.attempt.batch_id
+    if begun is not None and begun >= next_batch_id:
+        return (
+            f"batch {begun} was begun: if it is in the output, set --next-batch-id {begun + 1}, or "
+            "it is written a second time"
+        )
+    return ""
+
+
+def _record(checkpoint: CheckpointState, next_batch_id: int, partition: Partition) -> None:
+    """Make the sink's own files agree: the attempt, and no producer that would go on."""
+    if checkpoint.attempt is not None:
+        write_attempt(
+            checkpoint.folder, after_setting(checkpoint.attempt, next_batch_id, partition)
+        )
+    (checkpoint.folder / "identity.json").unlink(missing_ok=True)
+
+
+def _text(shown: Mapping[str, Any], indent: str = "") -> str:
+    """One line a value, nested ones below their name; a dash for what is absent."""
+    lines = []
+    for name, value in shown.items():
+        if isinstance(value, Mapping) and value:
+            lines.append(f"{indent}{name}:\n{_text(value, indent + '  ')}")
+        elif isinstance(value, list):
+            lines.append(f"{indent}{name}: {', '.join(value) or '-'}\n")
+        else:
+            said = str(value).lower() if isinstance(value, bool) else value
+            lines.append(f"{indent}{name}: {'-' if said in (None, '', {}) else said}\n")
+    return "".join(lines)

@@ -1,0 +1,169 @@
+"""What is known of a query's progress: what its checkpoint says, and what the brokers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from txnlog_spark.client import admin
+from txnlog_spark.client.driver import Client
+from txnlog_spark.errors import ProgressError
+from txnlog_spark.protocol.admin import TransactionDescription
+from txnlog_spark.protocol.offsets import fetch_committed
+from txnlog_spark.protocol.progress import group_digest, locate_progress, newest_progress
+from txnlog_spark.protocol.values import Partition, Progress
+from txnlog_spark.sink.checkpoint import read_query_id
+from txnlog_spark.sink.journal import Attempt, read_attempt
+
+_PROGRESS = ".progress."
+DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""States of a transactional id in which nothing is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which query, and under which names it keeps its progress."""
+
+    query_id: str
+    transactional_id: str
+    progress_group_id: str
+    group_id: str | None
+    progress_partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """What a checkpoint says: the newest batch that was planned, that Spark noted as done, and
+    that this sink began; -1 for none. `attempt` is None before the sink's first batch."""
+
+    folder: Path
+    query_id: str
+    last_planned: int
+    last_noted: int
+    attempt: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What the brokers say; an open transaction's outcome is not waited for."""
+
+    cluster_id: str
+    progress: Progress | None
+    progress_partition: Partition | None
+    transaction: TransactionDescription | None
+    group_offsets: dict[Partition, int]
+
+    @property
+    def open_transaction(self) -> TransactionDescription | None:
+        """The query's transaction, if one is open."""
+        found = self.transaction
+        return found if found is not None and found.state not in DONE_STATES else None
+
+
+def read_checkpoint(checkpoint: Path, sink: str = "") -> CheckpointState:
+    """The state of a checkpoint directory. Raises ProgressError for one that is none."""
+    return CheckpointState(
+        folder=checkpoint / "txnlog" / sink,
+        query_id=read_query_id(checkpoint),
+        last_planned=_last_of(checkpoint / "offsets"),
+        last_noted=_last_of(checkpoint / "commits"),
+        attempt=read_attempt(checkpoint / "txnlog" / sink),
+    )
+
+
+def _last_of(log: Path) -> int:
+    names = [path.name for path in log.iterdir()] if log.is_dir() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def target_of(state: CheckpointState) -> Target:
+    """The names that the sink recorded in the checkpoint. Raises ProgressError before it did."""
+    attempt = state.attempt
+    if attempt is None or attempt.query_id != state.query_id:
+        raise ProgressError(
+            f"query {state.query_id} has begun no batch with format('txnlog') and this checkpoint "
+            "yet: it has no progress, and none is asked for when it begins"
+        )
+    owner, found, _ = attempt.progress_group_id.partition(_PROGRESS)
+    is_group = found and attempt.group_digest == group_digest(owner)
+    return Target(
+        attempt.query_id,
+        attempt.transactional_id,
+        attempt.progress_group_id,
+        owner if is_group else None,
+        attempt.progress_partition,
+    )
+
+
+def named_target(group_id: str, query_id: str, transactional_id: str | None) -> Target:
+    """The names that the sink gives a query with this group."""
+    return Target(
+        query_id,
+        transactional_id or f"txnlog-{group_id}",
+        f"{group_id}{_PROGRESS}{query_id}",
+        group_id,
+    )
+
+
+def ask_brokers(client: Client, target: Target) -> BrokerState:
+    """What the brokers say of a query."""
+    session = client.session
+    group = target.progress_group_id
+    committed = client.run(fetch_committed(session, group, require_stable=False))
+    located = client.run(locate_progress(session, group, target.query_id))
+    offsets: dict[Partition, int] = {}
+    if target.group_id is not None:
+        offsets = admin.committed_offsets(client, target.group_id, require_stable=False)
+    return BrokerState(
+        cluster_id=session.cluster.cluster_id or "",
+        progress=newest_progress(target.query_id, committed.values()),
+        progress_partition=located,
+        transaction=admin.describe_transaction(client, target.transactional_id),
+        group_offsets=offsets,
+    )
+
+
+def described(
+    target: Target, brokers: BrokerState, checkpoint: CheckpointState | None
+) -> dict[str, Any]:
+    """All of it by name, as JSON can hold it; None for what is not known."""
+    progress, transaction = brokers.progress, brokers.transaction
+    found: dict[str, Any] = {
+        "query_id": target.query_id,
+        "cluster_id": brokers.cluster_id,
+        "transactional_id": target.transactional_id,
+        "transaction_state": None if transaction is None else transaction.state,
+        "progress_group_id": target.progress_group_id,
+        "progress_partition": _name(brokers.progress_partition),
+        "next_batch_id": None if progress is None else progress.next_batch_id,
+        "source_digest": None if progress is None else progress.source_digest,
+        "group_digest": None if progress is None else progress.group_digest,
+        "batch_hash": None if progress is None else progress.batch_hash,
+        "group_id": target.group_id,
+        "group_offsets": {_name(p): at for p, at in sorted(brokers.group_offsets.items())},
+    }
+    if checkpoint is not None:
+        attempt = checkpoint.attempt
+        found["checkpoint"] = {
+            "last_batch_in_offsets": _batch(checkpoint.last_planned),
+            "last_batch_in_commits": _batch(checkpoint.last_noted),
+            "last_batch_begun": None if attempt is None else attempt.batch_id,
+            "progress_partition": None if attempt is None else _name(attempt.progress_partition),
+        }
+    return found
+
+
+def after_setting(attempt: Attempt, next_batch_id: int, partition: Partition) -> Attempt:
+    """The record that goes with progress set by hand: nothing beyond the next batch was begun."""
+    begun = next_batch_id if attempt.batch_id is None else attempt.batch_id
+    clamped = min(max(begun, next_batch_id - 1), next_batch_id)
+    return replace(attempt, batch_id=clamped, progress_partition=partition, run_id="")
+
+
+def _name(partition: Partition | None) -> str | None:
+    return None if partition is None else f"{partition[0]}-{partition[1]}"
+
+
+def _batch(number: int) -> int | None:
+    return None if number < 0 else number
