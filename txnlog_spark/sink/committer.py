@@ -108,7 +108,8 @@ def commit_streaming(
         next_batch_id = outcome.progress.next_batch_id
         journals.write_identity(folder, _record(plan, outcome.identity, next_batch_id))
     _warn_of_missing(plan, outcome)
-    remove_batches(default_root(settings.checkpoint, settings.staging_location), query_id, batch_id)
+    root = default_root(settings.checkpoint, settings.staging_location)
+    remove_batches(root, settings.staging_name(query_id), batch_id)
     reached("S14", "before", batch_id)
 
 

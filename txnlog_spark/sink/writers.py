@@ -92,7 +92,7 @@ class _StagingSink:
         servers, counts = self._snapshot.get()
         directory = batch_directory(
             default_root(settings.checkpoint, settings.staging_location),
-            names["query_id"],
+            settings.staging_name(names["query_id"]),
             names["batch_id"],
         )
         attempt = f"{task.partitionId()}-{task.taskAttemptId()}"
@@ -128,6 +128,15 @@ def _task() -> TaskContext:
     return task
 
 
+def _names_of(task: TaskContext) -> dict[str, Any]:
+    """The query, its run and the micro-batch that a task of a streaming query belongs to."""
+    return {
+        "query_id": task.getLocalProperty(QUERY_ID_PROPERTY) or "",
+        "run_id": task.getLocalProperty(RUN_ID_PROPERTY) or "",
+        "batch_id": int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1),
+    }
+
+
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
     """The exactly-once sink of a streaming query."""
 
@@ -135,12 +144,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
         with readable_errors():
             task = _task()
-            names = {
-                "query_id": task.getLocalProperty(QUERY_ID_PROPERTY) or "",
-                "run_id": task.getLocalProperty(RUN_ID_PROPERTY) or "",
-                "batch_id": int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1),
-            }
-            message: WriterCommitMessage = self._stage(iterator, names, task)
+            message: WriterCommitMessage = self._stage(iterator, _names_of(task), task)
             return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -158,7 +162,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
 
 
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
-    """A batch write: one transaction, all or nothing."""
+    """A batch write: one transaction, all or nothing. Inside foreachBatch: the micro-batch's."""
 
     def __init__(self, settings: SinkSettings, columns: SinkColumns) -> None:
         super().__init__(settings, columns)
@@ -167,16 +171,24 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
         with readable_errors():
+            task = _task()
             names = {"query_id": self._write_id, "run_id": self._write_id, "batch_id": 0}
-            message: WriterCommitMessage = self._stage(iterator, names, _task())
+            if self._settings.checkpoint is not None:
+                names = _names_of(task)
+            message: WriterCommitMessage = self._stage(iterator, names, task)
             return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all rows in one transaction."""
+        settings = self._settings
         with readable_errors():
-            commit_batch_write(self._settings, messages, self._write_id)  # type: ignore[arg-type]
+            if settings.checkpoint is not None:
+                commit_streaming(settings, messages, settings.txn_version)  # type: ignore[arg-type]
+            else:
+                commit_batch_write(settings, messages, self._write_id)  # type: ignore[arg-type]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
         abort_staged(messages)  # type: ignore[arg-type]
-        remove_all(default_root(None, self._settings.staging_location), self._write_id)
+        if self._settings.checkpoint is None:
+            remove_all(default_root(None, self._settings.staging_location), self._write_id)
