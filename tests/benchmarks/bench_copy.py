@@ -42,7 +42,7 @@ class CopyCase:
 CASES = tuple(
     CopyCase(rows, partitions, batches)
     for partitions in (6, 24)
-    for rows, batches in ((1_000, 13), (20_000, 10), (200_000, 7))
+    for rows, batches in ((1_000, 13), (20_000, 9), (200_000, 6))
 )
 QUICK_CASES = (CopyCase(1_000, 6, 8), CopyCase(20_000, 6, 6))
 WARM_UP = CopyCase(1_000, 6, 4, 0)
@@ -83,7 +83,7 @@ def fill_input(servers: str, case: CopyCase) -> str:
 def copy_once(
     spark: SparkSession, connector: str, servers: str, source: str, case: CopyCase
 ) -> list[int]:
-    """Run the query over the whole input: the time of each micro-batch in ms, warm-up included."""
+    """Run the query over the whole input: the time of each whole batch in ms, warm-up included."""
     name = f"{connector}-{source}"
     target = create_topic(servers, f"out-{name}", case.partitions)
     both = {"kafka.bootstrap.servers": servers}
@@ -111,7 +111,12 @@ def copy_once(
     copied = sum(p["numInputRows"] for p in batches)
     if copied != case.rows * case.batches:
         raise RuntimeError(f"{name} copied {copied} rows of {case.rows * case.batches}")
-    return [p["durationMs"]["triggerExecution"] for p in batches]
+    return whole_batch_times(batches, case.rows)
+
+
+def whole_batch_times(batches: list[dict], rows: int) -> list[int]:
+    """Without the small last one: Spark's own source rounds what it takes of a partition down."""
+    return [p["durationMs"]["triggerExecution"] for p in batches if 2 * p["numInputRows"] > rows]
 
 
 def measure_copy(

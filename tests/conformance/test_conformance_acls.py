@@ -6,12 +6,12 @@ one run of a whole pipeline.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -25,8 +25,8 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import ConnectionSettings
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.sink.committer import commit_batch_write
+from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.batch import TxnLogBatchReader
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
@@ -64,7 +64,7 @@ DOCUMENTED: dict[str, tuple[Acl, ...]] = {
         Acl("DELETE", "GROUP", "txnlog-write-*"),
     ),
     "batch write with txnAppId": (
-        Acl("WRITE", "TRANSACTIONAL_ID", "txnlog-{app}"),
+        Acl("WRITE", "TRANSACTIONAL_ID", "txnlog-app-{app}"),
         WRITE_OUTPUT,
         Acl("READ", "TOPIC", "{out}"),
         Acl("READ", "GROUP", "{app}.progress"),
@@ -131,11 +131,13 @@ class World:
             "batch read": self._batch_read,
             "batch write": self._batch_write,
             "batch write with txnAppId": lambda: self._batch_write(
-                txn_app_id=self.app, txn_version=1
+                txnAppId=self.app, txnVersion="1"
             ),
             "batch write with sourceOffsets": lambda: self._batch_write(
-                group_id=self.query.group,
-                source_offsets={TopicPartition(self.query.input, 0): 10},
+                **{
+                    "kafka.group.id": self.query.group,
+                    "sourceOffsets": json.dumps({self.query.input: {"0": 10}}),
+                }
             ),
         }[kind]()
 
@@ -164,14 +166,10 @@ class World:
         reader = TxnLogBatchReader(replace(settings, connection=self.connection))
         _read_all(reader, reader.partitions())
 
-    def _batch_write(self, **fields: Any) -> None:
-        settings = replace(
-            self.query.settings,
-            connection=self.connection,
-            topic=self.query.output,
-            checkpoint=None,
-            **{"group_id": None, **fields},
-        )
+    def _batch_write(self, **options: str) -> None:
+        base = {"kafka.bootstrap.servers": self.query.bootstrap, "topic": self.query.output}
+        settings = read_sink_settings(base | options, streaming=False)
+        settings = replace(settings, connection=self.connection)
         write_id = f"write-{self.client_id}"
         outcome = commit_batch_write(settings, [self.query.stage(0, ["a", "bb"], "run")], write_id)
         assert outcome is not None
