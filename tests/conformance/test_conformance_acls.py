@@ -247,6 +247,7 @@ def test_where_nothing_is_granted_on_a_resource_the_error_names_it(
     text = str(caught.value)
     assert f" '{missing.name.rstrip('*')}" in text
     assert f"{missing.resource_type}_AUTHORIZATION_FAILED" in text
+    assert "grant " in text
 
 
 @pytest.mark.parametrize("kind", ["batch write", "batch write with sourceOffsets"])
