@@ -27,7 +27,9 @@ def test_an_empty_checkpoint_does_not_double_what_the_group_has_been_given(
     shutil.rmtree(pipe.checkpoint)
     pipe.feed(range(30, 33))
     text = pipe.copy_error(source={"startingOffsets": start})
-    assert text.startswith("txnlog_spark.errors.GroupHasOffsets: [TXNLOG_PROGRESS.GROUP_HAS_OFFSETS]")
+    assert text.startswith(
+        "txnlog_spark.errors.GroupHasOffsets: [TXNLOG_PROGRESS.GROUP_HAS_OFFSETS]"
+    )
     assert "startingOffsets=committed" in text
     assert pipe.output_values("read_uncommitted") == texts(range(30))
     shutil.rmtree(pipe.checkpoint)  # as the error says: a new, empty checkpoint and committed
@@ -140,9 +142,7 @@ def test_two_readers_of_one_partition_are_refused_with_a_group_and_exact_without
     assert pipe.output_values("read_uncommitted") == sorted(texts(range(6)) * 2)
 
 
-def test_a_checkpoint_does_not_go_on_writing_to_another_cluster(
-    pipe: Pipe, far: SimBroker
-) -> None:
+def test_a_checkpoint_does_not_go_on_writing_to_another_cluster(pipe: Pipe, far: SimBroker) -> None:
     pipe.feed(range(4))
     alone = {"kafka.group.id": None}
     pipe.copy(source=alone, sink=alone)
@@ -212,8 +212,9 @@ def test_offsets_of_the_same_shape_from_another_system_are_refused_for_a_group(
 
 def test_the_second_format_of_the_offset_log_and_named_sources_are_read(pipe: Pipe) -> None:
     pipe.feed(range(6))
-    name, evolves = "spark.sql.streaming.offsetLog.formatVersion", (
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    name, evolves = (
+        "spark.sql.streaming.offsetLog.formatVersion",
+        ("spark.sql.streaming.queryEvolution.enableSourceEvolution"),
     )
     pipe.spark.conf.set(name, "2")
     pipe.spark.conf.set(evolves, "true")
