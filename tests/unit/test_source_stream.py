@@ -157,6 +157,52 @@ def test_a_lost_batch_is_planned_whole_though_the_limit_was_lowered(cluster: Clu
     assert source.latestOffset(at(70, 20), ReadMaxRows(3)) == at(72, 21)
 
 
+OTHER = TopicPartition("other", 0)
+NO_LIMIT = reader(**{"kafka.group.id": "g"}).getDefaultReadLimit()
+
+
+def test_the_first_poll_beside_another_source_stays_where_the_group_is(cluster: Cluster) -> None:
+    cluster.cluster_id, cluster.committed = "A", {P0: 60, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    start = at(60, 20)
+    assert source.latestOffset(start, NO_LIMIT) is start
+    assert source.reportLatestOffset() == noted(at(100, 50), "A", "g")
+    assert source.latestOffset(start, NO_LIMIT) == noted(at(100, 50), "A", "g")
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [{}, {P0: 60, P1: 20}, {OTHER: 9}, {P0: 5, P1: 20, OTHER: 9}],
+    ids=["no group", "its only source", "of others only", "not moved by this query"],
+)
+def test_a_source_is_not_held_where_the_group_cannot_hide_a_batch(
+    cluster: Cluster, committed: dict[TopicPartition, int]
+) -> None:
+    cluster.committed = committed
+    assert reader(**{"kafka.group.id": "g"}).latestOffset(at(60, 20), NO_LIMIT) == at(100, 50)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_trigger_that_asks_once_is_not_held(cluster: Cluster, available_now: bool) -> None:
+    cluster.committed = {P0: 60, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    assert source.latestOffset(at(60, 20), NO_LIMIT if available_now else ALL) == at(100, 50)
+
+
+def test_a_source_that_is_ahead_goes_to_the_group_beside_another_source(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    assert source.latestOffset(at(60, 20), NO_LIMIT) == at(70, 20)
+
+
+def test_without_a_limit_all_is_read_also_of_new_partitions(cluster: Cluster) -> None:
+    assert reader().getDefaultReadLimit() == ALL
+    assert NO_LIMIT != ALL
+    assert reader(**{"kafka.group.id": "g"}).latestOffset(at(60), NO_LIMIT) == at(100, 50)
+
+
 def from_committed(**options: str) -> TxnLogStreamReader:
     return reader(**{"kafka.group.id": "g", "startingOffsets": "committed"} | options)
 
@@ -387,8 +433,9 @@ def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) ->
     assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None)
 
 
-def noted(offset: dict, cluster_id: str) -> dict:
-    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id}}
+def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
+    group = {} if group_id is None else {"group.id": group_id}
+    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id} | group}
 
 
 def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:
