@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -39,13 +40,15 @@ class Cluster:
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
+        self.matching: list[frozenset[str] | None] = []
 
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
         if gone:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
 
-    def discover(self, _settings, known=(), without=frozenset()):
+    def discover(self, _settings, known=(), without=frozenset(), matching=None):
+        self.matching.append(matching)
         self._refuse({*self.deleted} - without)
         hidden = without | (self.unlisted - {p.topic for p in known})
         return tuple(p for p in sorted(self.end) if p.topic not in hidden)
@@ -463,3 +466,22 @@ def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> 
 def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:
     start = noted(at(60, 20), "A")
     assert reader().latestOffset(start, ALL) == at(100, 50)
+
+
+@pytest.mark.parametrize(("max_age_ms", "again"), [(3_600_000, frozenset({"t"})), (0, None)])
+def test_all_topics_are_listed_no_more_often_than_the_option_says(
+    cluster: Cluster, max_age_ms: int, again: frozenset[str] | None
+) -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "t"}
+    settings = read_source_settings(options, streaming=True)
+    assert settings.metadata_max_age_ms == 300_000
+    source = TxnLogStreamReader(replace(settings, metadata_max_age_ms=max_age_ms))
+    for _ in range(3):
+        source.latestOffset(at(60, 20), ALL)
+    assert cluster.matching == [None, again, again]
+
+
+def test_the_start_of_a_run_lists_all_topics_once(cluster: Cluster) -> None:
+    source = reader()
+    source.latestOffset(source.initialOffset(), ALL)
+    assert cluster.matching == [None, frozenset({"t"})]

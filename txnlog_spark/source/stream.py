@@ -82,7 +82,12 @@ from txnlog_spark.surface import readable_errors
 logger = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 1.0
-"""An idle query asks for its end a hundred times a second; for new partitions once a second."""
+"""An idle query asks for its end a hundred times a second; for new partitions once a second.
+
+Of a pattern only the topics that it matched are asked for so often. For others all topics have to
+be listed with all their partitions, seconds of work on a large cluster, and that is done once in
+`kafka.metadata.max.age.ms`, as in Kafka's own consumer, and when one of the matched is gone.
+"""
 
 NO_ROW_LIMIT = ReadMaxRows(2**63 - 1)
 """All that is available, in another word than `ReadAllAvailable`."""
@@ -105,6 +110,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._discovered: tuple[TopicPartition, ...] | None = None
         self._discovered_at = 0.0
+        self._listed_at = 0.0
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -112,7 +118,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._initial is None:
                 settings = self._settings
                 found = fetch_positions(
-                    settings, settings.starting, discover(settings), sink_compares=True
+                    settings, settings.starting, self._listed(), sink_compares=True
                 )
                 self._initial = found.offsets
                 if settings.group_id is not None and starts_from_group(settings.starting):
@@ -133,7 +139,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the end of the query: what is in the log now."""
         with readable_errors():
-            self._target = fetch_offsets(self._settings, discover(self._settings), "latest")
+            self._target = fetch_offsets(self._settings, self._listed(), "latest")
 
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
         """The end of the next batch: what is available, within `limit` and the rules above."""
@@ -256,16 +262,34 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._discovered
         topics = {p.topic for p in begin}
         deleted: frozenset[str] = frozenset()
+        matching = self._matching()
         while True:
             try:
-                self._discovered = discover(self._settings, known=begin, without=deleted)
+                self._discovered = discover(
+                    self._settings, known=begin, without=deleted, matching=matching
+                )
                 self._discovered_at = time.monotonic()
+                if matching is None:
+                    self._listed_at = self._discovered_at
                 return self._discovered
             except UnknownTopic as error:
                 if not error.topics or not set(error.topics) <= topics - deleted:
                     raise
                 self._report_deleted(begin, error)
                 deleted |= frozenset(error.topics)
+
+    def _listed(self) -> tuple[TopicPartition, ...]:
+        """The partitions that exist, before it is known which are read; not yet the last word."""
+        self._discovered = discover(self._settings)
+        self._listed_at = time.monotonic()
+        return self._discovered
+
+    def _matching(self) -> frozenset[str] | None:
+        """The topics that a pattern matched, None when all are to be listed again."""
+        listed_until = self._listed_at + self._settings.metadata_max_age_ms / 1000
+        if self._discovered is None or time.monotonic() >= listed_until:
+            return None
+        return frozenset(p.topic for p in self._discovered)
 
     def _after_rewind(self, begin: Offsets, ends: Offsets, suspects: list[Loss]) -> Offsets:
         """Ends for partitions that seem to have lost their tail.
