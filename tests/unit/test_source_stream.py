@@ -273,6 +273,20 @@ def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster
         assert source.latestOffset(first, ALL) == at(110, 50)
 
 
+def test_a_start_from_the_group_looks_for_what_the_group_knows_and_a_broker_does_not_list(
+    cluster: Cluster,
+) -> None:
+    # Found later it would be a new topic, and read again from its start.
+    late = TopicPartition("u", 0)
+    cluster.end[late], cluster.earliest[late] = 30, 0
+    cluster.unlisted = frozenset({"u"})
+    cluster.committed = {P0: 70, P1: 20, late: 25, TopicPartition("other", 0): 3}
+    assert from_committed(subscribe="t,u").initialOffset() == at(70, 20) | {"u": {"0": 25}}
+    cluster.committed = {P0: 70, P1: 20, late: 25}
+    del cluster.end[late]
+    assert from_committed(subscribe="t,u").initialOffset() == at(70, 20)
+
+
 @pytest.mark.parametrize(
     ("word", "expected"), [("committedOrEarliest", at(0, 4)), ("committedOrLatest", at(100, 50))]
 )

@@ -159,16 +159,23 @@ def _fetch_start(
     partitions: tuple[TopicPartition, ...],
     *,
     sink_compares: bool,
-) -> dict[TopicPartition, int]:
-    """What the group has committed, for a start from there. Raises NoCommittedOffsets."""
+) -> tuple[tuple[TopicPartition, ...], dict[TopicPartition, int]]:
+    """The partitions of a start from the group, and what it has committed in them.
+
+    A partition that it has committed in and that the broker asked first did not list is looked for:
+    found later it would be a new one, and read again from its start. Raises NoCommittedOffsets.
+    """
     if sink_compares:
         committed = fetch_decided(settings, partitions)
     if not sink_compares or (request.word == COMMITTED and not set(partitions) & set(committed)):
         # Without a decided one, whether there is any has to be waited for.
         committed = fetch_committed(settings, partitions)
+    unseen = set(filter(settings.selection.reads, committed)) - set(partitions)
+    if unseen:
+        partitions = discover(settings, known=unseen)
     found = {p: committed[p] for p in partitions if p in committed}
     logger.warning(explain_group_start(request, settings.group_id or "", partitions, found))
-    return found
+    return partitions, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,9 @@ def fetch_positions(
     named = request.offsets is not None or from_group
     committed: dict[TopicPartition, int] = {}
     if from_group:
-        committed = _fetch_start(settings, request, partitions, sink_compares=sink_compares)
+        partitions, committed = _fetch_start(
+            settings, request, partitions, sink_compares=sink_compares
+        )
     bounds = Bounds(
         earliest=fetch_offsets(settings, partitions, "earliest"),
         latest=fetch_offsets(settings, partitions, "latest"),

@@ -37,6 +37,10 @@ class Selection:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(topic == p.topic for p in self.assigned)
 
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether `partition` is read, if it exists."""
+        return partition in self.assigned if self.assigned else self.selects(partition.topic)
+
 
 @dataclass(frozen=True, slots=True)
 class PositionRequest:
