@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,9 @@ class StagingWriter:
         self._position = 0
         self._chunks: list[StagedChunk] = []
 
-    def append(self, topic: str, partition: int, batches: Sequence[bytes | bytearray]) -> None:
+    def append(
+        self, topic: str, partition: int, batches: Iterable[bytes | bytearray | memoryview]
+    ) -> None:
         """Add record batches of one partition, behind all that were added before."""
         with _disk_errors(self._directory):
             for batch in batches:
@@ -141,7 +143,7 @@ class StagingWriter:
     def _unfinished(self) -> Path:
         return self._path.with_suffix(".unfinished")
 
-    def _write(self, batch: bytes | bytearray) -> None:
+    def _write(self, batch: bytes | bytearray | memoryview) -> None:
         if self._file is None and len(self._memory) + len(batch) > self._inline_bytes_max:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._file = self._unfinished.open("wb")
