@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -30,8 +31,18 @@ from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.files import flush_directory
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
 
-INLINE_BYTES_MAX = 1024 * 1024
-"""Staged batches up to this size travel in the commit message: no file, no flush."""
+INLINE_BYTES_MAX = 900 * 1000
+"""Staged batches up to this size travel in the commit message: no file, no flush. With all around
+it a message stays below the 1 MiB from which on Spark takes results by a detour."""
+
+INLINE_TOTAL_BYTES_MAX = 64 * 1024 * 1024
+"""All commit messages of a batch together: Spark's driver collects them as the job's result."""
+INLINE_TASKS_MAX = 48
+INLINE_BYTES_MIN = 1024
+RESULT_SIZE_PROPERTY = "spark.driver.maxResultSize"
+RESULT_SIZE_SHARE = 4
+"""Of spark.driver.maxResultSize, for the messages. Spark fails a job whose results are larger, and
+every replay of the batch."""
 
 CHUNK_BYTES_MAX = 64 * 1024
 """Neighbouring record batches of one partition become one chunk up to this size. The committer
@@ -91,6 +102,34 @@ def _disk_errors(directory: Path) -> Iterator[None]:
             f"staging under {directory} failed ({error.strerror}): nothing was committed; make "
             "room or grant access there, or set stagingLocation to another shared directory"
         ) from error
+
+
+def inline_limit(task_index: int, result_size: str | None = None) -> int:
+    """How much a task's commit message may hold, so that a batch's messages stay bounded in all.
+
+    A task is not told how many there are, only its own index. So the first tasks may take the whole
+    limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms are
+    hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on what
+    is always granted counts, less than Spark's own account of a task. `result_size` is
+    spark.driver.maxResultSize as it was set: all limits shrink with it.
+    """
+    total = INLINE_TOTAL_BYTES_MAX
+    allowed = _size_in_bytes(result_size)
+    if allowed:
+        total = min(total, allowed // RESULT_SIZE_SHARE)
+    first = min(INLINE_BYTES_MAX, total * 2 // 3 // INLINE_TASKS_MAX)
+    if task_index < INLINE_TASKS_MAX:
+        return max(first, INLINE_BYTES_MIN)
+    return max(total // 24 // task_index, INLINE_BYTES_MIN)
+
+
+_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?")
+
+
+def _size_in_bytes(text: str | None) -> int:
+    """Spark's way to write bytes: 512m, 1g, plain bytes; 0 for none and for what it is not."""
+    found = _SIZE.fullmatch((text or "").strip().lower())
+    return int(found[1]) << 10 * " kmgtp".index(found[2] or " ") if found else 0
 
 
 class StagingWriter:

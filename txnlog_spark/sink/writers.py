@@ -26,11 +26,12 @@ from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import abort_staged, commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.staging import (
-    INLINE_BYTES_MAX,
+    RESULT_SIZE_PROPERTY,
     StagedBatches,
     StagingWriter,
     batch_directory,
     default_root,
+    inline_limit,
     remove_all,
 )
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
@@ -96,7 +97,10 @@ class _StagingSink:
             names["batch_id"],
         )
         attempt = f"{task.partitionId()}-{task.taskAttemptId()}"
-        staging = StagingWriter(directory, attempt, inline_bytes_max=INLINE_BYTES_MAX)
+        inline_bytes_max = inline_limit(
+            task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY)
+        )
+        staging = StagingWriter(directory, attempt, inline_bytes_max=inline_bytes_max)
         encoder = TaskEncoder(
             settings,
             self._columns,
