@@ -33,6 +33,10 @@ class SessionConfig:
     retry_backoff_max_ms: int = 1_000
 
 
+def _ignore(text: str) -> None:
+    """A host that tells nobody."""
+
+
 @dataclass(slots=True)
 class Session:
     """Mutable knowledge of one client. Not safe for use by several operations at once."""
@@ -42,6 +46,8 @@ class Session:
     cluster: ClusterView = field(default_factory=ClusterView)
     coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
+    notice: Callable[[str], None] = _ignore
+    """Tells a person what is no error yet; the host says where to."""
 
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
         """A deadline from now; by default the operation timeout."""
