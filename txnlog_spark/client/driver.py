@@ -11,6 +11,7 @@ not safe for several threads, and forgets its sockets in a forked child.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import time
@@ -44,6 +45,8 @@ from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
@@ -74,7 +77,7 @@ class Client:
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
         refuse_security(security or {})
-        self.session = Session(_monotonic_ms, config or SessionConfig())
+        self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._idle_s_max = idle_s_max

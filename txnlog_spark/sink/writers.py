@@ -8,6 +8,7 @@ asked for then, once per batch, and never in the committer.
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,16 +22,17 @@ from pyspark.sql.datasource import (
 
 from txnlog_spark.client import admin
 from txnlog_spark.connection import ConnectionSettings, client_for, resolve_bootstrap
-from txnlog_spark.errors import TxnLogError
+from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import abort_staged, commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.staging import (
-    INLINE_BYTES_MAX,
+    RESULT_SIZE_PROPERTY,
     StagedBatches,
     StagingWriter,
     batch_directory,
     default_root,
+    inline_limit,
     remove_all,
 )
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
@@ -40,6 +42,8 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 RUN_ID_PROPERTY = "spark.jobGroup.id"
 """Local properties that Spark sets on the tasks of a micro-batch; the run id is the job group."""
+MASTER_PROPERTY = "spark.master"
+"""Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
 
 
 class _TopicSnapshot:
@@ -95,8 +99,16 @@ class _StagingSink:
             settings.staging_name(names["query_id"]),
             names["batch_id"],
         )
-        attempt = f"{task.partitionId()}-{task.taskAttemptId()}"
-        staging = StagingWriter(directory, attempt, inline_bytes_max=INLINE_BYTES_MAX)
+        attempt = f"{names['run_id'] or 'run'}-{task.partitionId()}-{task.taskAttemptId()}"
+        inline_bytes_max = inline_limit(
+            task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY)
+        )
+        staging = StagingWriter(
+            directory,
+            attempt,
+            inline_bytes_max=inline_bytes_max,
+            refusal=unshared_staging(settings, task.getLocalProperty(MASTER_PROPERTY)),
+        )
         encoder = TaskEncoder(
             settings,
             self._columns,
@@ -118,7 +130,27 @@ class _StagingSink:
             inline=inline,
             path=path,
             record_count=encoder.record_count,
+            host=socket.gethostname(),
         )
+
+
+def unshared_staging(settings: SinkSettings, master: str | None) -> OptionError | None:
+    """What to raise when a batch write needs a file, and would put it where the driver cannot look.
+
+    Without stagingLocation and checkpoint it would be in the temporary directory, of another
+    machine unless Spark runs in local mode. (What travels in the commit message needs no file.)
+    """
+    if settings.staging_location is not None or settings.checkpoint is not None:
+        return None
+    if master is None or master.startswith("local"):
+        return None
+    return OptionError(
+        "stagingLocation",
+        None,
+        f"set it to a directory that all executors and the driver share: with spark.master={master}"
+        " the driver cannot read what a task stages in its own temporary directory, and this "
+        "write is too large to travel in the commit messages",
+    )
 
 
 def _task() -> TaskContext:
