@@ -153,8 +153,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--transactional-id", help="default: made from the group id")
     parser.add_argument(
         "--starting-offsets",
-        default="earliest",
-        help="of a new checkpoint: earliest, latest, committed (the group's), or JSON",
+        default="committedOrEarliest",
+        help="of a new checkpoint: committedOrEarliest (default: where the group is, so that a "
+        "lost checkpoint doubles nothing), committed, earliest, latest, or JSON",
     )
     parser.add_argument("--available-now", action="store_true", help="stop at the input's end")
     parser.add_argument("--max-offsets-per-trigger", type=int, help="records per micro-batch")

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +14,9 @@ from pyspark.sql import functions as sf
 from broker_sim import LocalCluster
 from jobs import audit, load_flights
 from jobs.consume_transform_produce import enrich
-from jobs.demo_processes import Narrator, SparkJob, spark_environment
+from jobs.demo_processes import Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT, read_airports, read_carriers, read_flights
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3000
 
 
@@ -120,37 +115,3 @@ def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
         assert load_flights.has_records(args)
         assert audit.main([*proof[:-2], "--expect-aborted"]) == 1
         assert audit.main([*proof[:6], "--group-id", "nobody"]) == 1
-
-
-@pytest.mark.slow
-def test_the_job_of_the_readme_runs_on_the_embedded_broker(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    job = next(block for block in blocks if "writeStream" in block)
-    # Fill its topic first, and end where the input ends, instead of never.
-    before = (
-        "from pyspark.sql import SparkSession\n"
-        "spark = SparkSession.builder.master('local[2]').getOrCreate()\n"
-        "rows = spark.createDataFrame([('k', 'hello')], 'key string, value string')\n"
-        "rows.write.format('txnlog').mode('append').option('topic', 'orders').save()\n"
-    )
-    after = (
-        "found = spark.read.format('txnlog').option('subscribe', 'orders-loud').load()\n"
-        "print([bytes(row['value']) for row in found.collect()])\n"
-    )
-    ended = job.replace("query.start()", "query.trigger(availableNow=True).start()")
-    assert ended != job
-    script = tmp_path / "job.py"
-    script.write_text(before + ended + after, encoding="utf-8")
-    environment = {**os.environ, **spark_environment()}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "[b'HELLO']" in done.stdout

@@ -13,6 +13,7 @@ from readme_options import README, ROOT, with_options
 
 from broker_sim.cli.main import COMMANDS, build_parser
 from jobs import audit, consume_transform_produce, load_flights
+from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
 TEXT = README.read_text(encoding="utf-8")
 PARSERS = {
@@ -41,7 +42,9 @@ def test_every_make_target_exists() -> None:
 def test_every_linked_file_exists() -> None:
     links = re.findall(r"\]\(([^)]+)\)", TEXT)
     assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    anchors = {"#" + heading.lower().replace(" ", "-") for heading in headings}
+    assert [link for link in links if not (link in anchors or (ROOT / link).exists())] == []
 
 
 @pytest.mark.parametrize("job", sorted(PARSERS))
@@ -52,13 +55,26 @@ def test_every_submitted_job_takes_the_arguments_shown(job: str) -> None:
     PARSERS[job](shown[0][2:])
 
 
-def test_every_command_shown_is_one_that_the_parser_takes() -> None:
+def shown_commands(module: str) -> list[list[str]]:
+    """The words after `python -m module` of every line that has it, behind a pipe as well."""
     lines = "".join(code_blocks("sh")).splitlines()
-    shown = [shlex.split(line)[3:] for line in lines if line.startswith("python -m broker_sim ")]
+    found = [line.partition(f"python -m {module} ")[2] for line in lines]
+    return [shlex.split(words) for words in found if words]
+
+
+def test_every_command_shown_is_one_that_the_parser_takes() -> None:
+    shown = shown_commands("broker_sim")
     commands = [words for words in shown if words[0] in COMMANDS]
     assert {words[0] for words in commands} == set(COMMANDS)
     for words in commands:
         build_parser().parse_args(words)
+
+
+def test_every_command_of_the_connector_is_shown_as_its_parser_takes_it() -> None:
+    shown = shown_commands("txnlog_spark")
+    assert {(words[0], words[1]) for words in shown} == {("progress", "show"), ("progress", "set")}
+    for words in shown:
+        build_connector_parser().parse_args(words)
 
 
 def test_every_action_of_a_command_is_named() -> None:

@@ -1,0 +1,59 @@
+"""The README's first steps, as printed, in an empty folder: everybody begins with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINE_S_MAX = 600
+"""On a busy machine; most of it is Spark's start."""
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+(STEPS,) = re.findall(r"^## First steps\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
+
+
+def block(language: str) -> str:
+    """The one block of this language in the section."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", STEPS, re.DOTALL)
+    return str(found)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """An activated virtual environment with the package in it, and none of this tree's settings."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name in ("python", "python3"):
+        (bin_folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (bin_folder / name).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
+    return kept | {"PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "job.py").write_text(block("python"), encoding="utf-8")
+    said = ""
+    variables = environment(tmp_path)
+    for line in block("sh").splitlines():
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LINE_S_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
+        said = done.stdout
+    assert said == block("text")
