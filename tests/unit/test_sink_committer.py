@@ -11,7 +11,7 @@ from support.commit_plans import record_batch
 from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 
 from txnlog_spark.client import admin
-from txnlog_spark.errors import CommitStateUnknown, ProgressError
+from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, ProgressError
 from txnlog_spark.protocol.values import CommitOutcome
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
@@ -118,3 +118,34 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     with pytest.raises(CommitStateUnknown, match=r"group 'txnlog-w\.progress\.w'") as caught:
         write(tmp_path)
     assert "Restart the query" not in str(caught.value)
+
+
+def test_workers_of_one_run_take_turns_on_either_transaction_version(
+    cluster: ScriptedCluster, tmp_path: Path
+) -> None:
+    query = Stream(tmp_path)
+    workers: list[dict] = [{}, {}, {}]
+    for batch_id in range(9):
+        committer._held.clear()
+        committer._held.update(workers[batch_id % 3])
+        query.commit(batch_id, "run-1")
+        workers[batch_id % 3] = dict(committer._held)
+    assert cluster.state.offsets["g"] == {("in", 0): (45, "")}
+    plain = [r for r in cluster.requests(K.INIT_PRODUCER_ID) if r.producer_id < 0]
+    assert len(plain) == 1, "nobody of the run fences another"
+
+
+def test_a_new_run_is_not_set_back_by_a_worker_of_the_old_one(
+    cluster: ScriptedCluster, tmp_path: Path
+) -> None:
+    query = Stream(tmp_path)
+    query.commit(0, "old")
+    held_by_old = dict(committer._held)
+    committer._held.clear()
+    query.commit(1, "new")
+    recorded = (tmp_path / "txnlog" / "identity.json").read_bytes()
+    committer._held.clear()
+    committer._held.update(held_by_old)
+    with pytest.raises(ProducerFenced):
+        query.commit(2, "old")
+    assert (tmp_path / "txnlog" / "identity.json").read_bytes() == recorded
