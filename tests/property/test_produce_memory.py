@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from support.commit_plans import build_plan, check_wire_discipline
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
-from txnlog_spark.protocol.batches import PartitionQueue
+from txnlog_spark.protocol import produce
+from txnlog_spark.protocol.batches import PartitionQueue, Turns, queues_of
 from txnlog_spark.protocol.commit import StagedPartition
+from txnlog_spark.protocol.metadata import ClusterView, TopicView
 from txnlog_spark.protocol.produce import MISSES_MAX, Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
 from txnlog_spark.wire.errors import ErrorCode as E
@@ -129,22 +131,23 @@ FAULT = st.sampled_from(
 @given(
     st.lists(PIECES, min_size=1, max_size=8),
     st.integers(1, 3),
-    st.integers(1, 6000),
-    st.integers(1, 3000),
+    st.tuples(st.integers(1, 6000), st.integers(1, 3000), st.integers(1, MISSES_MAX)),
     st.lists(FAULT, max_size=12),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=80)
 def test_memory_is_bounded_and_every_batch_arrives_once_and_in_order(
-    partitions, node_count, in_flight_bytes_max, request_bytes, faults, announced
+    partitions, node_count, limits, faults, announced
 ):
+    in_flight_bytes_max, request_bytes, misses_max = limits
     parts = tuple(part_of(p, pieces, announced=announced) for p, pieces in enumerate(partitions))
     cluster = cluster_of(len(parts), node_count)
     cluster.script(K.PRODUCE, *faults)
     plan = build_plan(
         staged=parts, in_flight_bytes_max=in_flight_bytes_max, produce_request_bytes=request_bytes
     )
-    Watched(cluster, plan).run().check()
+    with mock.patch.object(produce, "MISSES_MAX", misses_max):
+        Watched(cluster, plan).run().check()
 
 
 def test_a_thousand_partitions_take_no_more_memory_than_ten():
@@ -185,6 +188,24 @@ def test_partitions_take_turns_so_that_none_waits_for_the_whole_batch():
         if len(turns) == 100:
             break
     assert max(turns.values()) <= 2
+
+
+def test_who_sends_again_comes_before_who_holds_a_piece():
+    parts = [part_of(p, [[10, 10], [10]]) for p in range(4)]
+    turns = Turns(queues_of(parts, Transaction("t", 1, 0, 2)))
+    before = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 1))})
+    moved = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 2))})
+    assert turns.arrange(before) == []
+    taken = {p: queue.pop() for p, queue in turns.of(1)}
+    turns.put_back(("out", 2), [taken["out", 2]])
+    for number in (0, 1, 3):
+        turns.served(1, ("out", number))
+    for view, node in ((before, 1), (moved, 2)):
+        assert turns.arrange(view) == []
+        order = [partition for (_, partition), _ in turns.of(node)]
+        assert sorted(order) == [0, 1, 2, 3]
+        assert order[0] == 2
+        assert turns.leaders() == [node]
 
 
 def test_a_leader_whose_answers_are_lost_stops_nobody_for_ever():

@@ -153,10 +153,15 @@ class PartitionQueue:
 
 
 class Turns:
-    """Whose turn it is: the queues that have something to send, in a ring for each leader."""
+    """Whose turn it is: the queues that have something to send, in two rings for each leader.
+
+    Those that send again come before all others. What they hold counts as in flight, so that with
+    others before them there could be room for nobody.
+    """
 
     def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
         self._queues = queues
+        self._again: dict[int, Ring] = {}
         self._rings: dict[int, Ring] = {NO_LEADER: OrderedDict(queues)}
         self._view: ClusterView | None = None
         self._first = 0
@@ -164,49 +169,65 @@ class Turns:
     @property
     def is_over(self) -> bool:
         """Whether no queue has anything to send."""
-        return not any(self._rings.values())
+        return not any(self._rings.values()) and not any(self._again.values())
 
     def arrange(self, view: ClusterView) -> list[Partition]:
-        """Give each queue to its leader's ring; those without a known leader are returned."""
+        """Give each queue to its leader's rings; those without a known leader are returned."""
         if view is not self._view:
-            waiting = [p for ring in self._rings.values() for p in ring]
-            waiting.sort(key=lambda p: self._queues[p].must_read)
-            self._view, self._rings = view, {}
-            for partition in waiting:
-                self._ring_of(partition)[partition] = self._queues[partition]
-        return list(self._rings.get(NO_LEADER, ()))
+            self._view = view
+            self._again = self._by_leader(self._again)
+            self._rings = self._by_leader(self._rings)
+        return [p for p, _ in self.of(NO_LEADER)]
+
+    def _by_leader(self, rings: dict[int, Ring]) -> dict[int, Ring]:
+        waiting = [p for ring in rings.values() for p in ring]
+        waiting.sort(key=lambda p: self._queues[p].must_read)
+        arranged: dict[int, Ring] = {}
+        for partition in waiting:
+            ring = arranged.setdefault(self._leader(partition), OrderedDict())
+            ring[partition] = self._queues[partition]
+        return arranged
 
     def leaders(self) -> list[int]:
         """The nodes that have something to get, each time another one first."""
-        nodes = [node for node, ring in self._rings.items() if ring]
+        nodes = [n for n in dict.fromkeys([*self._rings, *self._again]) if any(self.of(n))]
         self._first = (self._first + 1) % max(1, len(nodes))
         return nodes[self._first :] + nodes[: self._first]
 
-    def ring(self, node: int) -> Ring:
-        """The queues of one leader, the next one first. Not to be changed by the caller."""
-        return self._rings[node]
+    def of(self, node: int) -> Iterator[tuple[Partition, PartitionQueue]]:
+        """The queues of one leader, the next one first; to be looked through before `served`."""
+        return itertools.chain.from_iterable(
+            rings[node].items() for rings in (self._again, self._rings) if node in rings
+        )
 
     def served(self, node: int, partition: Partition) -> None:
         """The queue got its turn, and comes last; first while it holds a piece, never when drained.
 
         Were those that hold a piece not next, all that there is room for could be held by others.
         """
-        ring = self._rings[node]
-        if ring[partition].is_drained:
-            del ring[partition]
-        else:
-            ring.move_to_end(partition, last=ring[partition].must_read)
+        queue = self._queues[partition]
+        for rings in (self._again, self._rings):
+            if node in rings:
+                rings[node].pop(partition, None)
+        if queue.is_drained:
+            return
+        if queue.is_resending:
+            self._again.setdefault(node, OrderedDict())[partition] = queue
+            return
+        ring = self._rings.setdefault(node, OrderedDict())
+        ring[partition] = queue
+        ring.move_to_end(partition, last=queue.must_read)
 
     def put_back(self, partition: Partition, batches: Sequence[StampedBatch]) -> None:
         """Batches that were not acknowledged, in sequence order: their partition is next."""
-        self._queues[partition].put_back(batches)
-        ring = self._ring_of(partition)
-        ring[partition] = self._queues[partition]
-        ring.move_to_end(partition, last=False)
+        node, queue = self._leader(partition), self._queues[partition]
+        queue.put_back(batches)
+        if node in self._rings:
+            self._rings[node].pop(partition, None)
+        self._again.setdefault(node, OrderedDict())[partition] = queue
 
-    def _ring_of(self, partition: Partition) -> Ring:
-        node = NO_LEADER if self._view is None else self._view.leader(partition)
-        return self._rings.setdefault(node, OrderedDict())
+    def _leader(self, partition: Partition) -> int:
+        return NO_LEADER if self._view is None else self._view.leader(partition)
 
 
 def queues_of(

@@ -260,7 +260,7 @@ def _fill_round(
         slots = [_Request() for _ in range(IN_FLIGHT_MAX)]
         served: list[Partition] = []
         misses = 0
-        for partition, queue in turns.ring(node).items():
+        for partition, queue in turns.of(node):
             if misses == MISSES_MAX or _is_full(slots, later):
                 break
             limits = later if partition in produced.partitions else first
