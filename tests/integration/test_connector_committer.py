@@ -51,6 +51,20 @@ def test_a_committed_batch_is_skipped_by_a_new_run_and_its_staged_files_removed(
     assert not list((query.checkpoint / "txnlog" / "staging").rglob("*.staged"))
 
 
+def test_what_a_crashed_run_has_staged_goes_when_the_next_run_begins_the_batch(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.log(0, 10)
+    left = Path(query.stage(0, ["a"], "crashed").path or "")
+    with monkeypatch.context() as patched:
+        patched.setattr(protocol_commit, "produce_staged", dying)
+        with pytest.raises(RuntimeError, match="dies here"):
+            query.commit(0, ["a"], run="run-2")
+    assert not left.exists()
+    query.commit(0, ["a"], run="run-3")
+    assert query.values() == ["a"]
+
+
 def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
     query.commit(0, [])
     query.log(1, 20)

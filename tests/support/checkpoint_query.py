@@ -46,7 +46,7 @@ class Query:
     def stage(self, batch_id: int, values: list[str], run: str, attempt: int = 0) -> StagedBatches:
         """One task attempt: a record a value, all staged in a file."""
         root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
-        staging = StagingWriter(root, f"0-{attempt}", inline_bytes_max=0)
+        staging = StagingWriter(root, f"{run}-0-{attempt}", inline_bytes_max=0)
         for value in values:
             staging.append(
                 self.output, len(value) % 2, [encode_batch([Record(None, value.encode())])]

@@ -20,6 +20,7 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
@@ -47,6 +48,7 @@ from txnlog_spark.sink.staging import (
     plan_staged,
     remove_all,
     remove_batches,
+    remove_other_runs,
 )
 
 logger = logging.getLogger(__name__)
@@ -97,7 +99,11 @@ def commit_streaming(
         plan = replace(plan, previous_offsets=by_plain_names(previous))
     if recorded is not None and recorded.query_id == query_id:
         plan = replace(plan, next_batch_id_min=recorded.next_batch_id)
-    plan = replace(plan, journal=CheckpointJournal(folder, plan, cluster_id))
+    root = default_root(settings.checkpoint, settings.staging_location)
+    staged_as = settings.staging_name(query_id)
+    staged_by = next((message.run_id for message in staged), "")
+    clear = partial(remove_other_runs, root, staged_as, batch_id, staged_by)
+    plan = replace(plan, journal=CheckpointJournal(folder, plan, cluster_id, clear))
     _say_once(settings, plan, sources)
     try:
         outcome = admin.commit_micro_batch(client, identity, plan)
@@ -108,8 +114,7 @@ def commit_streaming(
         next_batch_id = outcome.progress.next_batch_id
         journals.write_identity(folder, _record(plan, outcome.identity, next_batch_id))
     _warn_of_missing(plan, outcome)
-    root = default_root(settings.checkpoint, settings.staging_location)
-    remove_batches(root, settings.staging_name(query_id), batch_id)
+    remove_batches(root, staged_as, batch_id)
     reached("S14", "before", batch_id)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,10 @@ def check_cluster(attempt: Attempt, cluster_id: str) -> None:
     )
 
 
+def _nothing() -> None:
+    """There is nothing to clear up."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointJournal:
     """`protocol.values.Journal` on the checkpoint's disk, for one commit."""
@@ -184,6 +188,8 @@ class CheckpointJournal:
     folder: Path
     plan: CommitPlan
     cluster_id: str
+    on_first_of_run: Callable[[], None] = _nothing
+    """Called when the run's first batch is begun: the runs before it are fenced then."""
 
     def confirm_holder(self) -> None:
         """Raises ProducerFenced when another driver took the query to another transactional id."""
@@ -230,6 +236,8 @@ class CheckpointJournal:
         )
         if attempt != recorded:
             write_attempt(self.folder, attempt)
+        if recorded is None or recorded.run_id != plan.run_id:
+            self.on_first_of_run()
 
     def _recorded(self) -> Attempt | None:
         recorded = read_attempt(self.folder)
