@@ -15,6 +15,7 @@ TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py d
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .PHONY: help setup java demo test lint bench chaos clean
 
@@ -66,8 +67,8 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: java $(READY)  ## side by side with Spark's own Kafka sink: JSON and a table of ratios
-	$(BIN)/python -u tests/benchmarks/bench_sink.py
+bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
+	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)
 
 chaos: java $(READY)  ## the long fault runs
 	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_PURE) $(TESTS_WORLD)

@@ -4,4 +4,8 @@ Nothing heavy is imported here: the log store (`broker_sim`) uses `txnlog_spark.
 start without Spark, Arrow or pandas. The data source itself is `txnlog_spark.datasource`.
 """
 
+from txnlog_spark.foreachbatch import foreach_batch
+
+__all__ = ["foreach_batch"]
+
 __version__ = "0.1.0"

@@ -14,7 +14,7 @@ from typing import Any
 
 from txnlog_spark import embedded
 from txnlog_spark.client.driver import Client
-from txnlog_spark.errors import DeadlineExceeded, check
+from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, check
 from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.cluster import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
@@ -83,7 +83,13 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
             retry_backoff_ms=settings.retry_backoff_ms,
             retry_backoff_max_ms=settings.retry_backoff_max_ms,
         )
-        client = Client(servers, client_id=settings.client_id, config=config)
+        client = Client(
+            servers,
+            client_id=settings.client_id,
+            config=config,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+            idle_s_max=None if settings.idle_ms_max < 0 else settings.idle_ms_max / 1000,
+        )
         _reach(client, servers)
         _clients[key] = client
     return client
@@ -100,4 +106,9 @@ def _reach(client: Client, servers: str) -> None:
             "the cluster runs)",
             error.waited_ms,
             error.last_error,
+        ) from error
+    except RemoteProtocolError as error:
+        client.close()
+        raise RemoteProtocolError(
+            f"{error.args[0].partition('] ')[2]} (kafka.bootstrap.servers={servers})"
         ) from error

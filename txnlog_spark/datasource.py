@@ -16,19 +16,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
+from txnlog_spark.spark_version import require_pyspark
+
+require_pyspark()  # an older PySpark lacks what is imported next, and would say only that
+
+# isort: split
+
+from pyspark.sql.datasource import (  # noqa: E402
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType  # noqa: E402
 
-from txnlog_spark.errors import OptionError
-from txnlog_spark.options import Use, check_cluster, parse_options
-from txnlog_spark.source.schema import source_schema
-from txnlog_spark.surface import readable_errors
+from txnlog_spark.errors import OptionError  # noqa: E402
+from txnlog_spark.options import Use, check_cluster, parse_options  # noqa: E402
+from txnlog_spark.source.schema import source_schema  # noqa: E402
+from txnlog_spark.surface import readable_errors  # noqa: E402
 
 if TYPE_CHECKING:
     from txnlog_spark.source.settings import SourceSettings

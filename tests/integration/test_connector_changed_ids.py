@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +11,19 @@ from support.checkpoint_query import Query
 
 from txnlog_spark.client.driver import Client
 from txnlog_spark.errors import ProducerFenced
+from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Reached
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.checkpoint import read_batch_offsets, read_identity
+from txnlog_spark.sink.checkpoint import read_batch_offsets
 from txnlog_spark.sink.committer import commit_streaming, plan_commit
+from txnlog_spark.sink.journal import CheckpointJournal, read_attempt
 from txnlog_spark.sink.settings import read_sink_settings
+
+
+def dying(*_args: object) -> Iterator[None]:
+    raise RuntimeError("the driver dies here")
+    yield
 
 
 def settings_with(query: Query, **options: str):
@@ -80,14 +87,17 @@ def test_the_new_id_is_recorded_before_anything_is_done_under_it(
     query.new_worker()
     name = unique("other")
 
-    def seen(*_args: object) -> None:
-        recorded = read_identity(query.checkpoint)
+    take_over = CheckpointJournal.take_over
+
+    def seen(journal: CheckpointJournal) -> None:
+        take_over(journal)
+        recorded = read_attempt(query.checkpoint / "txnlog")
         assert recorded is not None
-        assert (recorded.transactional_id, recorded.next_batch_id) == (name, 1)
+        assert (recorded.transactional_id, recorded.batch_id) == (name, 0)
         raise RuntimeError("the driver dies here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(committer.admin, "commit_micro_batch", seen)
+        patched.setattr(CheckpointJournal, "take_over", seen)
         with pytest.raises(RuntimeError, match="dies here"):
             commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-2")], 1)
     commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-3")], 1)
@@ -97,19 +107,22 @@ def test_the_new_id_is_recorded_before_anything_is_done_under_it(
 def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_another(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has read the record, the new driver commits the batch, and only now it asks for its id."""
+    """It has read the record, the new driver begins the batch, and only now it asks for its id."""
     query.new_worker()
     new = renamed(query, unique("other"))
     commit_micro_batch = committer.admin.commit_micro_batch
 
     def overtaken(client, identity, plan):
         monkeypatch.setattr(committer.admin, "commit_micro_batch", commit_micro_batch)
-        commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="dies here"):
+            patched.setattr(protocol_commit, "produce_staged", dying)
+            commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
         return commit_micro_batch(client, identity, plan)
 
     monkeypatch.setattr(committer.admin, "commit_micro_batch", overtaken)
     with pytest.raises(ProducerFenced, match="while this one was starting with"):
         query.commit(1, ["b"], run="run-old")
+    commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
     query.log(2, 30)
     commit_streaming(new, [query.stage(2, ["c"], "run-new")], 2)
     assert query.values("read_uncommitted") == ["a", "b", "c"]

@@ -51,7 +51,7 @@ class NewCheckpoint(Query):
 
     def run(self, batch_id: int, start: dict[str, Any], end: dict[str, Any]) -> None:
         """Stage what the reader's tasks would read, and commit."""
-        ranges = [share.offset_range for share in self.reader.partitions(start, end)]
+        ranges = [r for share in self.reader.partitions(start, end) for r in share.ranges]
         rows = [v for r in ranges for v in values(range(r.start_offset, r.end_offset))]
         commit_streaming(self.settings, [self.stage(batch_id, rows, "run-new")], batch_id)
 

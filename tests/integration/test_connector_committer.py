@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from txnlog_spark.errors import (
     StagedBatchesInvalid,
     TxnLogError,
 )
+from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 
@@ -96,6 +99,44 @@ def test_a_worker_that_vanished_is_replaced_within_the_run(query: Query) -> None
     assert query.values() == ["a", "b"]
 
 
+def test_two_workers_of_one_run_commit_in_turn(query: Query) -> None:
+    """Spark's planner workers are one pool for all queries of a session."""
+    workers: list[dict] = [{}, {}]
+    for batch_id in range(8):
+        committer._held.clear()
+        committer._held.update(workers[batch_id % 2])
+        query.commit(batch_id, [str(batch_id)])
+        workers[batch_id % 2] = dict(committer._held)
+    assert query.values("read_uncommitted") == [str(n) for n in range(8)]
+
+
+def test_a_second_driver_that_finds_the_batch_committed_fences_nobody(query: Query) -> None:
+    query.commit(0, ["a"], run="healthy")
+    healthy = dict(committer._held)
+    epoch = query.epoch()
+    query.new_worker()
+    query.commit(0, ["a"], run="by mistake")
+    assert query.epoch() == epoch
+    committer._held.clear()
+    committer._held.update(healthy)
+    query.commit(1, ["b"], run="healthy")
+    assert query.values("read_uncommitted") == ["a", "b"]
+
+
+def test_a_fenced_driver_is_told_who_took_over(query: Query) -> None:
+    query.commit(0, ["a"], run="old")
+    held_by_old = dict(committer._held)
+    query.new_worker()
+    query.commit(1, ["b"], run="new")
+    committer._held.clear()
+    committer._held.update(held_by_old)
+    with pytest.raises(ProducerFenced) as caught:
+        query.commit(2, ["zombie"], run="old")
+    text = str(caught.value)
+    assert f"begun by process {os.getpid()} on host {socket.gethostname()}" in text
+    assert "was made from kafka.group.id" in text
+
+
 def test_an_overtaken_driver_is_fenced_whether_its_worker_lives_or_not(query: Query) -> None:
     query.commit(0, ["a"], run="old")
     held_by_old = dict(committer._held)
@@ -129,14 +170,53 @@ def test_two_queries_with_one_transactional_id_fence_each_other(
     assert (first.values(), second.values()) == (["a", "b"], ["x", "y"])
 
 
-def test_expired_progress_stops_the_query_and_says_so(query: Query) -> None:
-    query.commit(0, ["a"])
+def forget_progress(query: Query) -> None:
+    """What the brokers do after offsets.retention.minutes without a batch."""
     wait_until_marked(query.bootstrap)
-    admin.delete_group(client_for(query.settings.connection), query.progress_group)
+    client = client_for(query.settings.connection)
+    admin.delete_group(client, query.progress_group)
+    admin.delete_group(client, query.group, missing_ok=True)
+
+
+def test_a_query_that_was_quiet_for_longer_than_the_retention_goes_on_by_itself(
+    query: Query,
+) -> None:
+    query.commit(0, ["a"])
+    query.commit(1, ["b"])
+    forget_progress(query)
+    query.new_worker()
+    query.commit(2, ["c"], run="a week later")
+    forget_progress(query)
+    query.commit(3, ["d"], run="and another, in the same worker")
+    query.commit(3, ["d"], run="replayed")
+    query.commit(4, ["e"], run="replayed")
+    assert query.values("read_uncommitted") == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_batch_that_was_begun_and_whose_progress_expired_stops_the_query_and_says_so(
+    query: Query, is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.commit(0, ["a"])
+    if is_committed:
+        query.commit(1, ["b"])
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(protocol_commit, "produce_staged", dying)
+            with pytest.raises(RuntimeError, match="dies here"):
+                query.commit(1, ["b"])
+    forget_progress(query)
+    query.new_worker()
     with pytest.raises(ProgressMissing, match="expired") as caught:
         query.commit(1, ["b"], run="run-2")
     assert "\n" not in str(caught.value)
-    assert query.values("read_uncommitted") == ["a"]
+    assert "progress set" in str(caught.value)
+    assert query.values() == (["a", "b"] if is_committed else ["a"])
+
+
+def dying(*_args: object) -> Iterator[None]:
+    raise RuntimeError("the driver dies here")
+    yield
 
 
 def test_progress_must_exist_even_before_the_first_batch_was_committed(query: Query) -> None:

@@ -19,8 +19,8 @@ from support.raw_admin import wait_until_gone
 from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
-from txnlog_spark.sink.checkpoint import read_identity
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
+from txnlog_spark.sink.journal import read_attempt, read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
@@ -53,7 +53,7 @@ class Fan(Query):
     def delete(self, topic: str) -> None:
         """What an operator does between two runs; Kafka forgets the topic's offsets a bit later."""
         client = client_for(self.settings.connection)
-        recorded = read_identity(self.checkpoint)
+        recorded = read_attempt(self.checkpoint / "txnlog")
         assert recorded is not None
         delete(self, topic)
 
@@ -92,22 +92,32 @@ def test_deleting_one_output_topic_does_not_double_the_others(fan: Fan) -> None:
 
 
 def test_deleting_the_topic_that_progress_lies_on_stops_the_query_and_says_so(fan: Fan) -> None:
-    recorded = read_identity(fan.checkpoint)
+    recorded = read_attempt(fan.checkpoint / "txnlog")
     assert recorded is not None
-    assert recorded.progress_partition == (fan.keep, 0)
-    assert recorded.next_batch_id == 2
-    fan.delete(fan.keep)
-    with pytest.raises(ProgressMissing, match=f"topic '{fan.keep}' was deleted"):
+    assert recorded.progress_partition == (fan.input, 0), "which the query may read anyway"
+    assert recorded.batch_id == 1
+    fan.delete(fan.input)
+    with pytest.raises(ProgressMissing, match=f"topic '{fan.input}' was deleted"):
         fan.commit_rows(1, "run-2")
     assert [r.value for r in read_topic(fan.bootstrap, fan.drop)] == [b"x1"]
 
 
 def test_a_topic_that_was_deleted_and_created_again_has_no_progress_to_redo_from(fan: Fan) -> None:
-    fan.delete(fan.keep)
-    create_topic(fan.bootstrap, fan.keep, 1)
+    fan.delete(fan.input)
+    create_topic(fan.bootstrap, fan.input, 1)
     with pytest.raises(ProgressMissing, match="or were deleted"):
         fan.commit_rows(1, "run-2")
-    assert fan.kept() == []
+    assert fan.kept() == [b"v0", b"v1"]
+
+
+def test_a_batch_that_was_never_begun_goes_on_when_progress_went_with_its_topic(fan: Fan) -> None:
+    fan.delete(fan.input)
+    fan.rows.append([(fan.keep, "v2")])
+    fan.commit_rows(2, "run-2")
+    assert fan.kept() == [b"v0", b"v1", b"v2"]
+    recorded = read_attempt(fan.checkpoint / "txnlog")
+    assert recorded is not None
+    assert recorded.progress_partition == (fan.keep, 0)
 
 
 def test_brokers_that_know_less_than_the_identity_file_stop_the_query(fan: Fan) -> None:
@@ -121,16 +131,14 @@ def test_brokers_that_know_less_than_the_identity_file_stop_the_query(fan: Fan) 
 
 def test_an_identity_file_of_version_1_goes_on_where_the_progress_is(fan: Fan) -> None:
     path = fan.checkpoint / "txnlog" / "identity.json"
-    value = json.loads(path.read_text()) | {"version": 1}
-    for name in ("progress_group_id", "progress_partition", "next_batch_id"):
-        del value[name]
-    path.write_text(json.dumps(value))
+    value = json.loads(path.read_text())
+    names = ("query_id", "run_id", "transactional_id", "producer_id", "producer_epoch")
+    path.write_text(json.dumps({"version": 1, **{name: value[name] for name in names}}))
+    (path.parent / "attempt.json").unlink()
     fan.new_worker()
     fan.commit_rows(1, "run-2")
     assert fan.kept() == [b"v0", b"v1"]
-    recorded = read_identity(fan.checkpoint)
-    assert recorded is not None
-    assert (recorded.progress_partition, recorded.next_batch_id) == ((fan.keep, 0), 2)
+    assert read_identity(path.parent) is not None
 
 
 def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
@@ -140,7 +148,8 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
     gone = create_topic(query.bootstrap, unique("gone"), 1)
     query.commit(0, ["a"])
     client = client_for(query.settings.connection)
-    source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}})
+    note = {"cluster.id": client.session.cluster.cluster_id}
+    source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}, "txnlog/source": note})
     (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{source}")
     delete(query, gone)
     with caplog.at_level(logging.WARNING):

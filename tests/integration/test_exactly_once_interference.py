@@ -6,6 +6,7 @@ log that was torn. Real Spark applications, looked at from outside.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from support.audit import check_audit
@@ -109,6 +110,37 @@ def check_takeover(query: CopyQuery, step: str) -> None:
     if step != "S9:after":
         # Later it has nothing more to ask Kafka: Spark's own commit log stops it.
         assert "ProducerFenced" in ended.last_error, ended.stderr[-3000:]
+    query.check_exactly_once()
+    check_audit(query)
+
+
+def reached(hook: Path) -> None:
+    """Wait until a driver stands at this hook."""
+    wait_until(hook.with_suffix(".reached").exists, hook.name, timeout_s=RUN_SECONDS_MAX)
+
+
+@on_brokers(SIM, KAFKA_IN_CHAOS)
+def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one(query):
+    # It finds batch 1 planned and not yet noted as done, while the first driver goes on to batch 4.
+    query.feed(240)
+    noting, waiting, replaying = (query.folder / n for n in ("noting", "waiting", "replaying"))
+    healthy = query.start(f"S14:before:hook:{noting}@1;S6:before:hook:{waiting}@4")
+    newcomer = None
+    try:
+        reached(noting)
+        newcomer = query.start(f"S6:before:hook:{replaying}@1")
+        reached(replaying)
+        noting.with_suffix(".go").touch()
+        reached(waiting)
+        replaying.with_suffix(".go").touch()
+        assert newcomer.wait().code == 1, "Spark's own log ends it"
+        waiting.with_suffix(".go").touch()
+        ended = healthy.wait()
+        assert ended.code == 0, ended.stderr[-3000:]
+    finally:
+        healthy.kill()
+        if newcomer is not None:
+            newcomer.kill()
     query.check_exactly_once()
     check_audit(query)
 

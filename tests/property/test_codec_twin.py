@@ -1,6 +1,7 @@
 """The vectorised codec against its slow obvious twin, the scalar codec of `wire.records`."""
 
 import contextlib
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -8,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txnlog_spark.codec import encode
 from txnlog_spark.codec.compression import COMPRESSIONS, compress, decompress
 from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge, encode_batches
+from txnlog_spark.codec.encode import RecordTooLarge, encode_batches, encode_partitioned
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
-from txnlog_spark.codec.scatter import scatter_rows
+from txnlog_spark.codec.scatter import sort_rows
 from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
@@ -87,6 +89,11 @@ def test_encoded_batches_read_back_the_same_through_the_twin(records, compressio
     batches = encode_batches(
         *columns_of(records), compression=compression, record_batch_bytes_max=bytes_max
     )
+    assert twin_rows(batches, bytes_max) == records
+
+
+def twin_rows(batches, bytes_max):
+    """What the scalar codec reads, in batches that keep the limit."""
     seen = []
     for batch in batches:
         assert len(batch) <= bytes_max
@@ -96,7 +103,7 @@ def test_encoded_batches_read_back_the_same_through_the_twin(records, compressio
         rows = list(decode_records(plain_batch(batch, plain), 0, plain_header(header, plain)))
         assert [row.record_offset for row in rows] == list(range(len(rows)))
         seen += [Record(r.key, r.value, r.timestamp, r.headers) for r in rows]
-    assert seen == records
+    return seen
 
 
 def plain_batch(batch, plain):
@@ -241,12 +248,61 @@ def test_partitions_agree_with_the_scalar_murmur2(keys, partition_count):
     assert partition_rows(array.slice(1, len(keys) - 1), partition_count).tolist() == expected[1:]
 
 
-@given(st.lists(st.integers(0, 6)))
-def test_scatter_keeps_the_order_within_each_partition(partitions):
-    parts = dict(scatter_rows(np.array(partitions, np.int32)))
-    assert list(parts) == sorted(set(partitions))
-    for partition, rows in parts.items():
-        assert rows.tolist() == [i for i, p in enumerate(partitions) if p == partition]
+@given(st.lists(st.one_of(st.integers(0, 6), st.integers(0, 2**31 - 1))))
+def test_sorted_rows_keep_their_order_within_each_partition(partitions):
+    order = sort_rows(np.array(partitions, np.int32))
+    rows = list(range(len(partitions))) if order.rows is None else order.rows.tolist()
+    assert order.partitions == sorted(set(partitions))
+    assert (order.borders[0], order.borders[-1]) == (0, len(partitions))
+    for partition, start, end in zip(
+        order.partitions, order.borders, order.borders[1:], strict=False
+    ):
+        assert rows[start:end] == [i for i, p in enumerate(partitions) if p == partition]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), RECORD), max_size=60),
+    st.sampled_from(sorted(COMPRESSIONS)),
+    st.integers(900, 3000),
+    st.integers(1, 5000),
+)
+@settings(max_examples=200)
+def test_a_block_encodes_as_each_partition_alone_would(rows, compression, bytes_max, group_bytes):
+    partitions = np.array([partition for partition, _ in rows], np.int32)
+    columns = columns_of([record for _, record in rows])
+    with mock.patch.object(encode, "_GROUP_BYTES", group_bytes):
+        encoded = [
+            (partition, bytes(batch))
+            for partition, batch in encode_partitioned(
+                *columns, partitions, compression=compression, record_batch_bytes_max=bytes_max
+            )
+        ]
+    assert [p for p, _ in encoded] == sorted(p for p, _ in encoded)
+    for partition in set(partitions.tolist()):
+        records = [record for p, record in rows if p == partition]
+        batches = [batch for p, batch in encoded if p == partition]
+        assert twin_rows(batches, bytes_max) == records
+    if compression == "none":
+        for _, batch in encoded:
+            assert batch == encode_batch(twin_rows([batch], bytes_max))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 120)), min_size=1), st.integers(90, 150)
+)
+def test_a_row_that_fits_no_batch_is_named_as_it_came(rows, bytes_max):
+    partitions = np.array([partition for partition, _ in rows], np.int32)
+    values = pa.array([b"v" * size for _, size in rows], pa.binary())
+    alone = [len(encode_batch([Record(None, b"v" * size, 1)])) for _, size in rows]
+    large = {row for row, size_bytes in enumerate(alone) if size_bytes > bytes_max}
+    columns = None, values, np.ones(len(rows), np.int64), None, partitions
+    if not large:
+        assert list(encode_partitioned(*columns, record_batch_bytes_max=bytes_max))
+        return
+    with pytest.raises(RecordTooLarge) as caught:
+        encode_partitioned(*columns, record_batch_bytes_max=bytes_max)
+    assert caught.value.row_index in large
+    assert caught.value.size_bytes == alone[caught.value.row_index]
 
 
 @given(st.integers(0, 400), st.integers(62, 500))

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.librdkafka import create_topic, read_topic
+from txnlog_spark.connection import client_for
+from txnlog_spark.offsets import SourceNote, TopicPartition, to_json_value, with_source_note
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.checkpoint import read_identity
 from txnlog_spark.sink.committer import commit_streaming
+from txnlog_spark.sink.journal import read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
@@ -36,7 +38,9 @@ class Query:
 
     def log(self, batch_id: int, end: int) -> None:
         """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
-        source = json.dumps({self.input: {"0": end}})
+        offsets = to_json_value({TopicPartition(self.input, 0): end})
+        cluster_id = client_for(self.settings.connection).session.cluster.cluster_id or ""
+        source = json.dumps(with_source_note(offsets, SourceNote(cluster_id, None)))
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
 
     def stage(self, batch_id: int, values: list[str], run: str, attempt: int = 0) -> StagedBatches:
@@ -65,7 +69,7 @@ class Query:
 
     def epoch(self) -> tuple[int, int]:
         """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.checkpoint)
+        recorded = read_identity(self.settings.journal_folder)
         assert recorded is not None
         return recorded.producer_id, recorded.producer_epoch
 

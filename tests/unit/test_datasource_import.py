@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SAY_WHAT_IS_LOADED = """
 import sys
+
+import pytest
 import pyspark_txnlog
 from txnlog_spark.datasource import TxnLogDataSource
 TxnLogDataSource({"subscribe": "t", "path": "p"}).schema()
@@ -20,3 +24,30 @@ def test_a_lookup_and_a_schema_load_neither_arrow_nor_the_client():
     assert "txnlog_spark.options" in loaded
     heavy = {"pyarrow", "numpy", "kafka", "txnlog_spark.client", "txnlog_spark.protocol"}
     assert not heavy.intersection(loaded)
+
+
+def run_with(version: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python whose PySpark says that it is of this version."""
+    code = f"import pyspark; pyspark.__version__ = {version!r}; {code}"
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("version", ["4.1.4", "4.0.0", "3.5.6", "4.1.0.dev0"])
+def test_an_older_pyspark_is_one_clear_error_where_the_data_source_is_imported(version):
+    done = run_with(version, "import txnlog_spark.datasource")
+    line = done.stderr.strip().splitlines()[-1]
+    assert line == f"ImportError: PySpark 4.2 or newer is needed, this is {version}"
+
+
+def test_an_older_pyspark_can_still_look_up_other_data_sources():
+    code = "from pyspark_txnlog import DefaultSource as D; print(D.name()); D({})"
+    done = run_with("4.1.4", code)
+    assert done.stdout == "txnlog\n"
+    line = done.stderr.strip().splitlines()[-1]
+    assert line == "ImportError: PySpark 4.2 or newer is needed, this is 4.1.4"
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.10.1", "5.0.0.dev1", "unknown"])
+def test_a_newer_pyspark_is_taken(version):
+    code = "from pyspark_txnlog import DefaultSource as D; print(D.__name__)"
+    assert run_with(version, code).stdout == "TxnLogDataSource\n"

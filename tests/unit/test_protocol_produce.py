@@ -221,6 +221,62 @@ def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
     assert (produced.records, produced.partitions) == (19, {("out", 0), ("out", 1)})
 
 
+def slow(cluster, ms_a_request):
+    """Each Produce request takes its time."""
+    original = cluster._call
+
+    def call(asked):
+        if type(asked.message).__name__ == "ProduceRequest":
+            cluster.now_ms += ms_a_request
+        return original(asked)
+
+    cluster._call = call
+
+
+def notices(ms_a_request, timeout_ms, count=40):
+    """What is told while so many batches are produced, each in a request of its own."""
+    cluster = ScriptedCluster(2)
+    slow(cluster, ms_a_request)
+    told = []
+    session = cluster.session()
+    session.notice = lambda text: told.append((cluster.now_ms, text))
+    plan = build_plan(
+        staged=(many(0, count),), produce_request_bytes=100, transaction_timeout_ms=timeout_ms
+    )
+    cluster.run(commit_micro_batch(session, None, plan))
+    return told
+
+
+def test_a_batch_too_slow_for_its_transaction_timeout_is_told_once_and_early():
+    ((now_ms, text),) = notices(2_000, 60_000)
+    assert now_ms < 20_000
+    assert "kafka.transaction.timeout.ms to 120000 or more" in text
+    assert "after 12.0 s" in text
+    assert "of 0.0 MB" in text
+    assert "MB/s" in text
+    assert "80 s in all" in text
+    assert "after 60 s" in text
+    assert "\n" not in text
+
+
+def test_a_batch_that_will_be_done_in_time_is_not_talked_about():
+    assert notices(1_000, 60_000) == []
+    assert notices(10_000, 900_000) == []
+
+
+def test_a_short_timeout_is_warned_of_before_it_is_over():
+    ((now_ms, text),) = notices(100, 2_000)
+    assert now_ms < 2_000
+    assert "kafka.transaction.timeout.ms to 60000" in text
+
+
+def test_a_session_that_was_told_nothing_else_ignores_notices():
+    cluster = ScriptedCluster(2)
+    slow(cluster, 10_000)
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    assert cluster.run(commit_micro_batch(cluster.session(), None, plan)).produced_records == 12
+
+
 def test_after_an_error_the_caller_knows_how_far_it_got():
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))

@@ -104,7 +104,6 @@ def test_the_table_is_of_authorization_errors_alone() -> None:
 @pytest.mark.parametrize(
     ("asked", "code", "named"),
     [
-        (K.FIND_COORDINATOR, ID, "grant DESCRIBE (WRITE includes it) on transactional id 't'"),
         (K.INIT_PRODUCER_ID, ID, "grant WRITE on transactional id 't'"),
         (K.OFFSET_FETCH, GROUP, f"on group '{PROGRESS_GROUP}' to this user"),
         (K.OFFSET_FETCH, TOPIC, "grant DESCRIBE on topic 'out'"),
@@ -126,6 +125,15 @@ def test_a_commit_that_is_not_allowed_says_what_to_grant(asked: K, code: E, name
         cluster.run(commit(cluster.session(), None, build_plan()))
     assert named in str(caught.value)
     assert caught.value.code == code
+
+
+def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant() -> None:
+    cluster = ScriptedCluster()
+    cluster.script(K.FIND_COORDINATOR, refused(ID), refused(GROUP))
+    with pytest.raises(FatalError, match=r"grant DESCRIBE .* on transactional id 't' to this user"):
+        cluster.run(init_producer_id(cluster.session(), "t", 60_000))
+    with pytest.raises(FatalError, match=r"grant DESCRIBE .* on group 'g' to this user"):
+        cluster.run(fetch_committed(cluster.session(), "g"))
 
 
 def test_deleting_a_group_that_is_not_allowed_says_what_to_grant() -> None:

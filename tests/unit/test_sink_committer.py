@@ -113,7 +113,7 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     cluster: ScriptedCluster, tmp_path: Path, fault: Fault
 ) -> None:
     cluster.script(K.END_TXN, fault)
-    down = {("S9", "before"): {K.INIT_PRODUCER_ID: NOT_SENT}}
+    down = {("S9", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
     cluster.on_reached = lambda *place: cluster.always.update(down.get(place, {}))
     with pytest.raises(CommitStateUnknown, match=r"group 'txnlog-w\.progress\.w'") as caught:
         write(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import subprocess
@@ -10,17 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.errors import OptionError, StagedBatchesInvalid
 from txnlog_spark.protocol.batches import queues_of
 from txnlog_spark.protocol.transaction import Transaction
+from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.sink.staging import (
+    INLINE_BYTES_MAX,
+    INLINE_BYTES_MIN,
+    INLINE_TOTAL_BYTES_MAX,
     StagedBatches,
     StagingWriter,
     abandon_message,
     batch_directory,
+    inline_limit,
     plan_staged,
+    remove_all,
     remove_batches,
+    remove_other_runs,
 )
+from txnlog_spark.sink.writers import unshared_staging
 from txnlog_spark.wire.records import Record, encode_batch, iter_batches
 
 NAMES = {"query_id": "q", "run_id": "r", "batch_id": 3, "task_attempt_id": 1}
@@ -64,6 +73,35 @@ def test_nothing_is_written_while_it_is_small(tmp_path: Path) -> None:
     assert not (tmp_path / "staging").exists()
 
 
+@pytest.mark.parametrize("task_count", [1, 24, 48, 49, 200, 1_100, 2_000, 10_000])
+def test_all_messages_of_a_batch_stay_far_below_what_the_driver_takes(task_count: int) -> None:
+    limits = [inline_limit(index) for index in range(task_count)]
+    assert sum(limits) <= INLINE_TOTAL_BYTES_MAX
+    assert max(limits) <= INLINE_BYTES_MAX
+    assert limits == sorted(limits, reverse=True)
+
+
+def test_tiny_outputs_travel_inline_however_many_tasks_there_are() -> None:
+    assert inline_limit(99_999) == INLINE_BYTES_MIN
+    assert inline_limit(5, "1") == INLINE_BYTES_MIN
+
+
+def test_the_first_tasks_may_take_the_whole_limit() -> None:
+    assert {inline_limit(index) for index in range(48)} == {INLINE_BYTES_MAX}
+
+
+@pytest.mark.parametrize("size", ["10m", "10MB", "10485760", " 10240k "])
+@pytest.mark.parametrize("task_count", [20, 500])
+def test_a_smaller_result_size_makes_all_limits_smaller(size: str, task_count: int) -> None:
+    total = sum(inline_limit(index, size) for index in range(task_count))
+    assert 500_000 < total < 10 * 2**20 / 2
+
+
+@pytest.mark.parametrize("size", [None, "", "0", "1g", "16g", "much"])
+def test_a_larger_or_no_result_size_changes_nothing(size: str | None) -> None:
+    assert [inline_limit(i, size) for i in (0, 100)] == [inline_limit(i) for i in (0, 100)]
+
+
 def test_two_attempts_of_one_name_never_share_a_file(tmp_path: Path) -> None:
     paths = {stage(tmp_path, ROWS, 0).path for _ in range(2)}
     assert len(paths) == 2
@@ -98,7 +136,8 @@ except TxnLogError as error:
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
-    assert "make room" in run.stdout, run.stderr
+    assert run.stdout.startswith("[TXNLOG_STAGING] staging under"), run.stderr
+    assert "make room" in run.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -166,6 +205,112 @@ def test_an_aborted_batch_takes_its_own_files_only(tmp_path: Path) -> None:
     abandon_message(first)
     abandon_message(None)
     assert [str(p) for p in tmp_path.iterdir()] == [second.path]
+
+
+def test_what_cannot_be_removed_is_logged_once_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage(batch_directory(tmp_path, "q", 2), ROWS, 0)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    for _ in range(3):
+        remove_batches(tmp_path, "q", 3)
+    (record,) = caplog.records
+    assert str(tmp_path / "q" / "2") in record.getMessage()
+    assert "Permission denied" in record.getMessage()
+
+
+def test_an_abort_goes_on_though_its_file_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = stage(tmp_path, ROWS, 0)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    abandon_message(message)
+    assert (message.path or "nothing") in caplog.text
+
+
+def test_what_is_gone_already_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = stage(tmp_path, ROWS, 0)
+    for _ in range(2):
+        abandon_message(message)
+    remove_batches(tmp_path, "nobody", 3)
+    remove_all(tmp_path, "nobody")
+    assert not caplog.records
+
+
+def test_leftovers_of_other_runs_of_the_batch_go_and_those_of_this_run_stay(
+    tmp_path: Path,
+) -> None:
+    directory = batch_directory(tmp_path, "q", 3)
+    for run in ("old", "older", "new"):
+        for attempt in ("0-1", "1-2"):
+            writer = StagingWriter(directory, f"{run}-{attempt}", inline_bytes_max=0)
+            writer.append("out", 0, [batch(b"a")])
+            if attempt == "0-1":
+                writer.finish()
+    stage(batch_directory(tmp_path, "q", 4), ROWS, 0)
+    remove_other_runs(tmp_path, "q", 3, "new")
+    assert {path.name.split("-")[0] for path in directory.iterdir()} == {"new"}
+    assert len(list(directory.iterdir())) == 2
+    remove_other_runs(tmp_path, "q", 3, "")
+    assert len(list(directory.iterdir())) == 2
+    assert list(batch_directory(tmp_path, "q", 4).iterdir())
+
+
+def test_a_staged_file_that_the_driver_does_not_see_says_where_it_is_and_what_to_set(
+    tmp_path: Path,
+) -> None:
+    message = dataclasses.replace(stage(tmp_path, ROWS, 0), host="executor-7")
+    Path(message.path or "").unlink()
+    with pytest.raises(StagedBatchesInvalid) as caught:
+        read_back([message])
+    for text in ("executor-7", "Set stagingLocation", "share", message.path or "nothing"):
+        assert text in str(caught.value)
+
+
+def sink_settings(**options: str) -> SinkSettings:
+    base = {"kafka.bootstrap.servers": "x:1", "topic": "out"}
+    return read_sink_settings(base | options, streaming="checkpointLocation" in options)
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://host:443", "spark://host:7077"])
+def test_a_batch_write_on_a_cluster_that_needs_a_file_is_told_to_set_staging_location(
+    tmp_path: Path, master: str
+) -> None:
+    refusal = unshared_staging(sink_settings(), master)
+    staging = StagingWriter(tmp_path, "r-0-1", inline_bytes_max=100, refusal=refusal)
+    staging.append("out", 0, [batch(b"a")])
+    with pytest.raises(OptionError, match=f"spark.master={master}") as caught:
+        staging.append("out", 0, [batch(b"b" * 100)])
+    assert caught.value.name == "stagingLocation"
+    assert not list(tmp_path.iterdir())
+    staging.discard()
+
+
+@pytest.mark.parametrize(
+    ("options", "master"),
+    [
+        ({}, "local"),
+        ({}, "local[*]"),
+        ({}, "local-cluster[2,1,1024]"),
+        ({}, None),
+        ({"stagingLocation": "/shared"}, "yarn"),
+        ({"checkpointLocation": "/shared"}, "yarn"),
+    ],
+)
+def test_where_the_disk_is_shared_or_may_be_files_are_staged(
+    options: dict[str, str], master: str | None
+) -> None:
+    assert unshared_staging(sink_settings(**options), master) is None
 
 
 def test_reading_hundreds_of_partitions_side_by_side_keeps_no_file_open(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ ARROW_TYPES = {
     "headers": HEADERS_TYPE,
     "at": pa.timestamp("us", tz="UTC"),
 }
-COUNTS = {"out": 4, "other": 2}
+COUNTS = {"out": 4, "other": 2} | {f"t{n}": n % 3 + 1 for n in range(30)}
 
 
 def settings(**options: str) -> SinkSettings:
@@ -115,7 +116,7 @@ def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Pat
         ("out", 0): [b"c"],
         ("out", 3): [b"a"],
     }
-    assert encoder.partition_counts == COUNTS
+    assert encoder.partition_counts == {"out": 4, "other": 2}
 
 
 def test_the_option_topic_wins_over_the_column(tmp_path: Path) -> None:
@@ -170,6 +171,77 @@ def test_large_arrow_batches_are_taken_in_slices_with_the_same_result(
         assert record.headers == ((f"h{n}", b"x" * n),)
     keyed = [[int(r.value or b"") for r in part if r.key == b"key-1"] for part in found.values()]
     assert all(numbers == sorted(numbers) for numbers in keyed)
+
+
+def test_rows_of_many_partitions_are_gathered_longer_and_stay_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "GATHER_BYTES_MAX", 400)
+    monkeypatch.setattr(task, "RECORD_BATCH_BYTES_WANTED", 400)
+    monkeypatch.setitem(COUNTS, "out", 8)
+    appended: Counter[int] = Counter()
+    append = StagingWriter.append
+
+    def counting(staging: StagingWriter, topic: str, partition: int, batches: Any) -> None:
+        appended[partition] += 1
+        append(staging, topic, partition, batches)
+
+    monkeypatch.setattr(StagingWriter, "append", counting)
+    columns = {"partition": list(range(8)) * 2, "value": [f"{n:020}" for n in range(16)]}
+    blocks = {}
+    for factor in (1, 4):
+        monkeypatch.setattr(task, "GATHER_FACTOR_MAX", factor)
+        appended.clear()
+        found, encoder = encode(tmp_path, columns, batches=40)
+        assert encoder.record_count == 16 * 40
+        for (_, partition), records in found.items():
+            assert [int(r.value or b"") for r in records] == [partition, partition + 8] * 40
+        blocks[factor] = appended[0]
+    assert blocks[1] >= 3 * blocks[4]
+
+
+def test_rows_of_many_topics_are_encoded_together(tmp_path: Path) -> None:
+    topics = [f"t{n % 30}" for n in range(300)]
+    keys = [None if n % 4 == 0 else b"key-%d" % n for n in range(300)]
+    columns = {"topic": topics, "key": keys, "value": [str(n) for n in range(300)]}
+    found, encoder = encode(tmp_path, columns)
+    assert encoder.partition_counts == {f"t{n}": n % 3 + 1 for n in range(30)}
+    assert {topic for topic, _ in found} == set(topics)
+    seen = 0
+    for (topic, partition), records in found.items():
+        numbers = [int(r.value or b"") for r in records]
+        assert numbers == sorted(numbers)
+        for number, record in zip(numbers, records, strict=True):
+            seen += 1
+            count = COUNTS[topic]
+            key = keys[number]
+            expected = 5 % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count
+            assert (topics[number], expected) == (topic, partition)
+            assert record.key == key
+    assert seen == 300
+
+
+def test_an_oversized_record_among_topics_is_named_with_its_topic(tmp_path: Path) -> None:
+    columns = {
+        "topic": ["out", "other", "out", "other"],
+        "key": [b"a", b"b", b"c", b"poison"],
+        "value": ["a", "b", "c", "x" * 5000],
+    }
+    with pytest.raises(RecordRefused, match="for topic other with key b'poison'"):
+        encode(tmp_path, columns, **{"kafka.max.request.size": "2048"})
+
+
+def test_columns_that_are_not_written_take_no_room_in_a_block(tmp_path: Path) -> None:
+    schema = StructType().add("value", StringType()).add("other", StringType())
+    chosen = settings(topic="out")
+    staging = StagingWriter(tmp_path, "0-0", inline_bytes_max=1 << 20)
+    encoder = TaskEncoder(
+        chosen, check_columns(schema, chosen), lookup_counts({}, COUNTS.__getitem__), staging, 0
+    )
+    rows = pa.RecordBatch.from_pydict({"value": ["a"], "other": ["x" * task.GATHER_BYTES_MAX]})
+    encoder.encode_all(iter([rows] * 5))
+    chunks, _, _ = staging.finish()
+    assert [(chunk.record_count, chunk.partition) for chunk in chunks] == [(5, 0)]
 
 
 def test_no_rows_stage_nothing(tmp_path: Path) -> None:

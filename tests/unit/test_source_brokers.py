@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -25,11 +25,20 @@ class Topics:
         self.counts = counts
         self.unlisted: set[str] = set()
         self.lag: dict[str, int] = {}
+        self.asked: list[set[str] | None] = []
+
+    def matching_topics(
+        self, client: object, selects: Callable[[str], bool]
+    ) -> dict[str, tuple[int, ...]]:
+        found = self.topic_partitions(client, filter(selects, set(self.counts) - self.unlisted))
+        self.asked[-1] = None
+        return found
 
     def topic_partitions(
-        self, _client: object, topics: Iterable[str] | None
+        self, _client: object, topics: Iterable[str]
     ) -> dict[str, tuple[int, ...]]:
-        names = set(self.counts) - self.unlisted if topics is None else set(topics)
+        names = set(topics)
+        self.asked.append(names)
         missing = tuple(sorted(names - set(self.counts)))
         if missing:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=missing)
@@ -46,6 +55,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(a1=2, a2=1, b=1)
     monkeypatch.setattr(brokers, "client_for", lambda _connection: None)
     monkeypatch.setattr(admin, "topic_partitions", made.topic_partitions)
+    monkeypatch.setattr(admin, "matching_topics", made.matching_topics)
     monkeypatch.setattr(admin, "confirm_missing", made.confirm_missing)
     return made
 
@@ -103,3 +113,18 @@ def test_a_topic_can_be_left_out_of_any_selection(topics: Topics, options: dict[
     assert discover(settings(**options)) == A1 + A2
     assert discover(settings(**options), without={"a2"}) == A1
     assert discover(settings(**options), without={"a1", "a2"}) == ()
+
+
+def test_the_topics_that_a_pattern_matched_are_asked_for_by_name(topics: Topics) -> None:
+    topics.counts["a3"] = 1
+    assert discover(settings(**PATTERN), known=A1, matching={"a1", "a2"}) == A1 + A2
+    assert topics.asked == [{"a1", "a2"}]
+    assert discover(settings(**PATTERN), without={"a1"}, matching={"a1", "a2"}) == A2
+    assert topics.asked[1:] == [{"a2"}]
+
+
+def test_all_topics_are_listed_when_one_that_a_pattern_matched_is_gone(topics: Topics) -> None:
+    topics.counts = {"a1": 2, "a3": 1, "b": 1}
+    found = discover(settings(**PATTERN), known=A1 + A2, matching={"a1", "a2"})
+    assert found == (*A1, TopicPartition("a3", 0))
+    assert topics.asked == [{"a1", "a2"}, None]

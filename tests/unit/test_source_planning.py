@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,13 @@ from txnlog_spark.source.data_loss import (
     find_rewound,
 )
 from txnlog_spark.source.planning import (
+    OFFSETS_PER_TASK,
     OffsetRange,
     cap_at_committed,
     limit_offsets,
+    may_hide_a_lost_batch,
     plan_ranges,
+    plan_tasks,
     split_ranges,
 )
 from txnlog_spark.source.positions import (
@@ -90,6 +94,71 @@ def test_a_split_covers_exactly_in_order_and_keeps_its_bounds(
         assert len(pieces) >= min(min_partitions, total)
 
 
+MANY = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 120_000)), max_size=30).map(
+    lambda pairs: [OffsetRange(TopicPartition("t", i), s, s + n) for i, (s, n) in enumerate(pairs)]
+)
+
+
+@given(MANY, st.none() | st.integers(1, 60), st.none() | st.integers(5_000, 200_000))
+def test_tasks_cover_exactly_keep_the_order_and_the_bounds(
+    ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> None:
+    limits = {"min_partitions": min_partitions, "max_records_per_partition": max_records}
+    tasks = plan_tasks(ranges, **limits)
+    assert tasks == plan_tasks(reversed(ranges), **limits)
+    pieces = [piece for task in tasks for piece in task]
+    wanted = [r for r in ranges if r.offset_count]
+    for whole in wanted:
+        mine = [p for p in pieces if p.topic_partition == whole.topic_partition]
+        bounds = [p.start_offset for p in mine] + [whole.end_offset]
+        assert [(p.start_offset, p.end_offset) for p in mine] == list(pairwise(bounds))
+        assert bounds[0] == whole.start_offset
+    assert len(pieces) >= len(wanted)
+    assert all(task for task in tasks)
+    for task in tasks:
+        assert list(task) == sorted(task, key=lambda r: r.topic_partition)
+        if len(task) > 1:
+            assert set(task) <= set(ranges)
+            assert sum(r.offset_count for r in task) <= min(
+                max_records or 2 * OFFSETS_PER_TASK, 2 * OFFSETS_PER_TASK
+            )
+        assert max_records is None or sum(r.offset_count for r in task) <= max_records
+    total = sum(r.offset_count for r in ranges)
+    assert len(tasks) >= min(min_partitions or 0, total)
+    if min_partitions is None and max_records is None:
+        assert len(tasks) <= 1 + total // OFFSETS_PER_TASK + sum(
+            r.offset_count >= OFFSETS_PER_TASK for r in ranges
+        )
+
+
+def ranges_of(*counts: int) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition("t", i), 0, n) for i, n in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "loads"),
+    [
+        ([1] * 1000, {}, [1000]),
+        ([8_000] * 6, {}, [48_000]),
+        ([10_000_000, *[10] * 99], {}, [10_000_000, 990]),
+        ([30_000] * 4, {}, [60_000, 30_000, 30_000]),
+        ([100_000] * 3, {}, [100_000] * 3),
+        ([10] * 8, {"min_partitions": 4}, [20] * 4),
+        ([10] * 8, {"min_partitions": 16}, [5] * 16),
+        ([1], {"min_partitions": 16}, [1]),
+        ([10] * 8, {"max_records_per_partition": 25}, [20] * 4),
+        ([10] * 8, {"max_records_per_partition": 5}, [5] * 16),
+        ([10, 10, 30], {"max_records_per_partition": 20}, [20, 15, 15]),
+        ([], {"min_partitions": 3}, []),
+    ],
+)
+def test_small_ranges_share_tasks(
+    counts: list[int], options: dict[str, int], loads: list[int]
+) -> None:
+    tasks = plan_tasks(ranges_of(*counts), **options)
+    assert sorted((sum(r.offset_count for r in t) for t in tasks), reverse=True) == loads
+
+
 def test_a_committed_batch_that_the_checkpoint_lost_is_planned_with_its_own_end() -> None:
     start, available = {P0: 10, P1: 20}, {P0: 90, P1: 90}
     assert cap_at_committed(start, available, {P0: 50, P1: 20}) == {P0: 50, P1: 20}
@@ -106,6 +175,23 @@ def test_a_lost_batch_that_discovered_a_partition_is_planned_as_it_was_committed
 @pytest.mark.parametrize("committed", [{}, {P0: 10, P1: 20}, {P0: 3}, {P2: 99}])
 def test_a_group_that_is_not_ahead_caps_nothing(committed: dict[TopicPartition, int]) -> None:
     assert cap_at_committed({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is None
+
+
+@pytest.mark.parametrize(
+    ("committed", "may"),
+    [
+        ({P0: 10, P1: 20, P2: 7}, True),
+        ({P0: 10, P2: 7}, True),
+        ({P0: 10, P1: 20}, False),
+        ({P0: 10, P1: 3, P2: 7}, False),
+        ({P2: 7}, False),
+        ({}, False),
+    ],
+)
+def test_a_lost_batch_may_be_one_of_another_source_only_if_the_group_has_both(
+    committed: dict[TopicPartition, int], may: bool
+) -> None:
+    assert may_hide_a_lost_batch({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is may
 
 
 def test_loss_is_found_from_bounds_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -39,13 +40,15 @@ class Cluster:
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
+        self.matching: list[frozenset[str] | None] = []
 
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
         if gone:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
 
-    def discover(self, _settings, known=(), without=frozenset()):
+    def discover(self, _settings, known=(), without=frozenset(), matching=None):
+        self.matching.append(matching)
         self._refuse({*self.deleted} - without)
         hidden = without | (self.unlisted - {p.topic for p in known})
         return tuple(p for p in sorted(self.end) if p.topic not in hidden)
@@ -78,6 +81,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def reader(**options: str) -> TxnLogStreamReader:
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
     return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
+
+
+def taken(
+    source: TxnLogStreamReader, start: dict, end: dict
+) -> dict[TopicPartition, tuple[int, int]]:
+    """What the batch reads of each partition; all of it is small enough for one task."""
+    (share,) = source.partitions(start, end)
+    return {r.topic_partition: (r.start_offset, r.end_offset) for r in share.ranges}
 
 
 def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
@@ -132,8 +143,7 @@ def test_a_replayed_first_batch_of_a_moving_start_is_empty_again(cluster: Cluste
 
 def test_a_first_batch_from_the_earliest_is_replayed_whole(cluster: Cluster) -> None:
     source = reader()
-    shares = source.partitions(source.initialOffset(), at(60, 40))
-    assert [share.offset_range.offset_count for share in shares] == [60, 40]
+    assert taken(source, source.initialOffset(), at(60, 40)) == {P0: (0, 60), P1: (0, 40)}
 
 
 def test_the_first_batch_of_a_run_ends_where_the_group_was_committed(cluster: Cluster) -> None:
@@ -148,6 +158,52 @@ def test_a_lost_batch_is_planned_whole_though_the_limit_was_lowered(cluster: Clu
     source = reader(**{"kafka.group.id": "g", "maxOffsetsPerTrigger": "3"})
     assert source.latestOffset(at(60, 20), ReadMaxRows(3)) == at(70, 20)
     assert source.latestOffset(at(70, 20), ReadMaxRows(3)) == at(72, 21)
+
+
+OTHER = TopicPartition("other", 0)
+NO_LIMIT = reader(**{"kafka.group.id": "g"}).getDefaultReadLimit()
+
+
+def test_the_first_poll_beside_another_source_stays_where_the_group_is(cluster: Cluster) -> None:
+    cluster.cluster_id, cluster.committed = "A", {P0: 60, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    start = at(60, 20)
+    assert source.latestOffset(start, NO_LIMIT) is start
+    assert source.reportLatestOffset() == noted(at(100, 50), "A", "g")
+    assert source.latestOffset(start, NO_LIMIT) == noted(at(100, 50), "A", "g")
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [{}, {P0: 60, P1: 20}, {OTHER: 9}, {P0: 5, P1: 20, OTHER: 9}],
+    ids=["no group", "its only source", "of others only", "not moved by this query"],
+)
+def test_a_source_is_not_held_where_the_group_cannot_hide_a_batch(
+    cluster: Cluster, committed: dict[TopicPartition, int]
+) -> None:
+    cluster.committed = committed
+    assert reader(**{"kafka.group.id": "g"}).latestOffset(at(60, 20), NO_LIMIT) == at(100, 50)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_trigger_that_asks_once_is_not_held(cluster: Cluster, available_now: bool) -> None:
+    cluster.committed = {P0: 60, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    if available_now:
+        source.prepareForTriggerAvailableNow()
+    assert source.latestOffset(at(60, 20), NO_LIMIT if available_now else ALL) == at(100, 50)
+
+
+def test_a_source_that_is_ahead_goes_to_the_group_beside_another_source(cluster: Cluster) -> None:
+    cluster.committed = {P0: 70, P1: 20, OTHER: 9}
+    source = reader(**{"kafka.group.id": "g"})
+    assert source.latestOffset(at(60, 20), NO_LIMIT) == at(70, 20)
+
+
+def test_without_a_limit_all_is_read_also_of_new_partitions(cluster: Cluster) -> None:
+    assert reader().getDefaultReadLimit() == ALL
+    assert NO_LIMIT != ALL
+    assert reader(**{"kafka.group.id": "g"}).latestOffset(at(60), NO_LIMIT) == at(100, 50)
 
 
 def from_committed(**options: str) -> TxnLogStreamReader:
@@ -185,7 +241,7 @@ def test_after_a_start_from_the_group_offsets_are_plain_and_not_held_at_the_grou
     cluster.committed = {P0: 80, P1: 20}
     second = source.latestOffset(first, ALL)
     assert second == at(100, 50)
-    assert [s.offset_range.offset_count for s in source.partitions(first, second)] == [30, 30]
+    assert taken(source, first, second) == {P0: (70, 100), P1: (20, 50)}
 
 
 def test_a_replayed_start_from_the_group_stays_empty_and_is_gone_on_from(cluster: Cluster) -> None:
@@ -217,6 +273,20 @@ def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster
         assert source.latestOffset(first, ALL) == at(110, 50)
 
 
+def test_a_start_from_the_group_looks_for_what_the_group_knows_and_a_broker_does_not_list(
+    cluster: Cluster,
+) -> None:
+    # Found later it would be a new topic, and read again from its start.
+    late = TopicPartition("u", 0)
+    cluster.end[late], cluster.earliest[late] = 30, 0
+    cluster.unlisted = frozenset({"u"})
+    cluster.committed = {P0: 70, P1: 20, late: 25, TopicPartition("other", 0): 3}
+    assert from_committed(subscribe="t,u").initialOffset() == at(70, 20) | {"u": {"0": 25}}
+    cluster.committed = {P0: 70, P1: 20, late: 25}
+    del cluster.end[late]
+    assert from_committed(subscribe="t,u").initialOffset() == at(70, 20)
+
+
 @pytest.mark.parametrize(
     ("word", "expected"), [("committedOrEarliest", at(0, 4)), ("committedOrLatest", at(100, 50))]
 )
@@ -245,8 +315,7 @@ def test_new_partitions_are_read_from_their_start(cluster: Cluster) -> None:
     cluster.end = {P0: 100, P1: 50}
     source = reader()
     assert source.latestOffset(at(100), ALL) == at(100, 50)
-    (share,) = source.partitions(at(100), at(100, 50))
-    assert (share.offset_range.topic_partition, share.offset_range.start_offset) == (P1, 0)
+    assert taken(source, at(100), at(100, 50)) == {P1: (0, 50)}
 
 
 def test_a_new_partition_that_lost_its_first_records_is_loss(cluster: Cluster) -> None:
@@ -324,8 +393,7 @@ def test_a_replayed_batch_says_that_a_partition_it_discovered_lost_its_first_rec
     cluster.earliest[P1] = 7
     with pytest.raises(DataLoss, match="t-1: a new partition starts at offset 7"):
         reader().partitions(at(100), at(100, 50))
-    (share,) = reader(failOnDataLoss="false").partitions(at(100), at(100, 50))
-    assert (share.offset_range.start_offset, share.offset_range.end_offset) == (7, 50)
+    assert taken(reader(failOnDataLoss="false"), at(100), at(100, 50)) == {P1: (7, 50)}
 
 
 def test_a_replayed_batch_whose_new_topic_was_deleted_is_loss_or_does_without_it(
@@ -335,8 +403,7 @@ def test_a_replayed_batch_whose_new_topic_was_deleted_is_loss_or_does_without_it
     end = at(110, 50) | {"new": {"0": 5}}
     with pytest.raises(DataLoss, match="new-0: its topic was deleted"):
         reader().partitions(at(100, 50), end)
-    (share,) = reader(failOnDataLoss="false").partitions(at(100, 50), end)
-    assert share.offset_range.topic_partition == P0
+    assert taken(reader(failOnDataLoss="false"), at(100, 50), end) == {P0: (100, 110)}
 
 
 def test_a_topic_that_never_was_is_unknown_and_not_lost(cluster: Cluster) -> None:
@@ -383,8 +450,9 @@ def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) ->
     assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None)
 
 
-def noted(offset: dict, cluster_id: str) -> dict:
-    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id}}
+def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
+    group = {} if group_id is None else {"group.id": group_id}
+    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id} | group}
 
 
 def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:
@@ -403,7 +471,7 @@ def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster:
 def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> None:
     cluster.cluster_id = "A"
     source = reader()
-    assert len(source.partitions(at(60, 20), at(100, 50))) == 2
+    assert taken(source, at(60, 20), at(100, 50)) == {P0: (60, 100), P1: (20, 50)}
     end = source.latestOffset(at(100, 50), ALL)
     assert end == noted(at(100, 50), "A")
     assert text(source.latestOffset(end, ALL)) == text(end)
@@ -412,3 +480,22 @@ def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> 
 def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:
     start = noted(at(60, 20), "A")
     assert reader().latestOffset(start, ALL) == at(100, 50)
+
+
+@pytest.mark.parametrize(("max_age_ms", "again"), [(3_600_000, frozenset({"t"})), (0, None)])
+def test_all_topics_are_listed_no_more_often_than_the_option_says(
+    cluster: Cluster, max_age_ms: int, again: frozenset[str] | None
+) -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "t"}
+    settings = read_source_settings(options, streaming=True)
+    assert settings.metadata_max_age_ms == 300_000
+    source = TxnLogStreamReader(replace(settings, metadata_max_age_ms=max_age_ms))
+    for _ in range(3):
+        source.latestOffset(at(60, 20), ALL)
+    assert cluster.matching == [None, again, again]
+
+
+def test_the_start_of_a_run_lists_all_topics_once(cluster: Cluster) -> None:
+    source = reader()
+    source.latestOffset(source.initialOffset(), ALL)
+    assert cluster.matching == [None, frozenset({"t"})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from txnlog_spark.client.driver import Client
 from txnlog_spark.protocol import admin as operations
@@ -32,12 +32,24 @@ def topic_partitions(
     """
     session = client.session
     if topics is None:
-        client.run(cluster.refresh_metadata(session, None))
-        names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
-    else:
-        names = sorted(set(topics))
-        client.run(cluster.require_topics(session, names, allow_auto_create=allow_auto_create))
+        return matching_topics(client, lambda _topic: True)
+    names = sorted(set(topics))
+    client.run(cluster.require_topics(session, names, allow_auto_create=allow_auto_create))
     return {name: session.cluster.partitions(name) for name in names}
+
+
+def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
+    """Partition numbers of those of all topics that `selects` takes, internal ones left out.
+
+    Kafka has no question for names alone: the answer has every partition of every topic. What was
+    not selected is forgotten, so that a client does not hold a large cluster. Raises
+    DeadlineExceeded.
+    """
+    session = client.session
+    client.run(cluster.refresh_metadata(session, None))
+    names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
+    session.cluster = session.cluster.with_topics(filter(selects, names))
+    return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
 def confirm_missing(client: Client, partitions: Iterable[Partition]) -> frozenset[Partition]:

@@ -8,6 +8,9 @@ trouble breaks the connection as a whole, because the order of its answers is lo
 
 `Pending.sent` tells whether a single byte of a request went out: only a request of which none did
 is certain not to have been seen.
+
+While the broker wants no requests (`throttle.py`) new ones stay in the queue, and their deadlines
+move on by that time: it is the broker's, not a silence of it.
 """
 
 from __future__ import annotations
@@ -15,8 +18,15 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from txnlog_spark.client.strangers import (
+    CLOSED_AFTER_VERSIONS,
+    CLOSED_AT_ONCE,
+    describe_stranger,
+)
+from txnlog_spark.client.throttle import throttle_seconds
 from txnlog_spark.protocol.effects import Call, Reply, Unanswered
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import (
@@ -35,7 +45,14 @@ CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 
 class ConnectionFailed(Exception):
-    """The connection cannot be used any more; the text says why."""
+    """The connection cannot be used any more; the text says why.
+
+    `final` says that another attempt would end in the same way.
+    """
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.final = final
 
 
 @dataclass(slots=True)
@@ -60,9 +77,22 @@ class Connection:
     """A non-blocking socket to `address`, with its queue of requests."""
 
     def __init__(
-        self, address: tuple[str, int], client_id: str, *, connect_timeout_s: float
+        self,
+        address: tuple[str, int],
+        client_id: str,
+        *,
+        connect_timeout_s: float,
+        clock: Callable[[], float],
+        throttled_until_s: float = 0.0,
     ) -> None:
+        """`clock` gives monotonic seconds. The throttle is what the one before it was left with."""
         self.address = address
+        self.throttled_until_s = throttled_until_s
+        self.stranger: str | None = None
+        """What the listener is, when it cannot be a broker to talk to."""
+        self._clock = clock
+        self._answers = 0
+        self._last_used_s = clock()
         self.name = f"{address[0]}:{address[1]}"
         self._client_id = client_id
         self._frames = FrameDecoder()
@@ -76,12 +106,37 @@ class Connection:
             # The last two: a host or a port that a broker told us, and that cannot be one.
             raise ConnectionFailed(f"cannot connect to {self.name}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A network that forgets a quiet connection in silence is found out by the kernel.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.socket.setblocking(False)
 
     @property
     def wants_write(self) -> bool:
-        """Whether bytes wait for the socket."""
-        return bool(self._unwritten)
+        """Whether bytes wait for the socket, and may go."""
+        return bool(self._unwritten) and not self._is_held
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the next request waits for the throttle; one that was begun goes on."""
+        return self._throttle_left_s > 0 and not self._unwritten[0][0].sent
+
+    @property
+    def _throttle_left_s(self) -> float:
+        if not self.throttled_until_s:
+            return 0.0
+        return max(0.0, self.throttled_until_s - self._clock())
+
+    @property
+    def wakes_at_s(self) -> float | None:
+        """When to look at this connection again, if the socket stays silent."""
+        deadline_s = self.next_deadline_s
+        if deadline_s is not None and self._unwritten and self._is_held:
+            return min(deadline_s, self.throttled_until_s)
+        return deadline_s
+
+    def idle_s(self) -> float:
+        """For how long it has not been used; 0 while an answer is awaited."""
+        return 0.0 if self._unanswered else self._clock() - self._last_used_s
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -113,6 +168,8 @@ class Connection:
         """Queue one request behind all others."""
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         frame = encode_request(message, version, self._correlation_id, self._client_id)
+        deadline_s += self._throttle_left_s
+        self._last_used_s = self._clock()
         pending = Pending(api, version, self._correlation_id, None, deadline_s)
         self._unwritten.append((pending, memoryview(frame)))
         self._unanswered.append(pending)
@@ -120,14 +177,14 @@ class Connection:
 
     def on_writable(self) -> None:
         """Write what the socket takes. Raises ConnectionFailed."""
-        while self._unwritten:
+        while self.wants_write:
             pending, view = self._unwritten[0]
             try:
                 written = self.socket.send(view)
             except BlockingIOError:
                 return
             except OSError as error:
-                raise ConnectionFailed(f"{self.name}: {error}") from error
+                raise ConnectionFailed(self._broken(f": {error}")) from error
             pending.sent = pending.sent or written > 0
             if written == len(view):
                 self._unwritten.popleft()
@@ -141,14 +198,28 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            raise ConnectionFailed(f"{self.name}: {error}") from error
+            raise ConnectionFailed(self._broken(f": {error}")) from error
         if not data:
-            raise ConnectionFailed(f"{self.name} closed the connection")
+            raise ConnectionFailed(self._broken(" closed the connection"))
+        self._last_used_s = self._clock()
+        if not self._answers and not self._frames.buffered_bytes:
+            self.stranger = describe_stranger(data)
+            if self.stranger is not None:
+                raise ConnectionFailed(f"{self.name}: {self.stranger}")
         try:
             for frame in self._frames.feed(data):
                 self._on_frame(frame)
         except MalformedFrame as error:
             raise ConnectionFailed(f"{self.name}: {error}") from error
+
+    def _broken(self, what: str) -> str:
+        """Why the connection is gone, with what that means when it is a new one."""
+        asked = bool(self._unanswered) and self._unanswered[0].sent
+        if asked and not self._answers:
+            what += CLOSED_AT_ONCE
+        elif asked and self._answers == 1:
+            what += CLOSED_AFTER_VERSIONS
+        return f"{self.name}{what}"
 
     def _on_frame(self, frame: bytes) -> None:
         correlation_id = response_correlation_id(frame)
@@ -161,6 +232,18 @@ class Connection:
             pending.fail(f"{self.name}: {error}", retriable=False)
             raise
         pending.outcome = Reply(message, pending.version)
+        self._answers += 1
+        throttle_s = throttle_seconds(pending.api.key, pending.version, message)
+        if throttle_s:
+            self._throttle(throttle_s)
+
+    def _throttle(self, throttle_s: float) -> None:
+        """Send nothing for so long; what has not been sent yet gets that time on top."""
+        before_s = self._throttle_left_s
+        self.throttled_until_s = max(self.throttled_until_s, self._clock() + throttle_s)
+        for pending in self._unanswered:
+            if not pending.sent:
+                pending.deadline_s += self._throttle_left_s - before_s
 
     def expired(self, now_s: float) -> bool:
         """Whether a request has run out of time."""

@@ -11,10 +11,11 @@ not safe for several threads, and forgets its sockets in a forked child.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from txnlog_spark import failpoints
@@ -25,6 +26,7 @@ from txnlog_spark.client.connection import (
     Pending,
     api_versions_request,
 )
+from txnlog_spark.client.strangers import SILENT
 from txnlog_spark.errors import FailpointRaised, check
 from txnlog_spark.failpoints import Interference
 from txnlog_spark.protocol.effects import (
@@ -43,9 +45,13 @@ from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-CONNECT_TIMEOUT_S_MAX = 10.0
+CONNECT_TIMEOUT_S = 10.0
+IDLE_S_MAX = 540.0
+"""Kafka's connections.max.idle.ms: a minute before brokers close what is idle."""
 
 
 class Client:
@@ -58,16 +64,26 @@ class Client:
         client_id: str = "txnlog-spark",
         config: SessionConfig | None = None,
         security: Mapping[str, str] | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        idle_s_max: float | None = IDLE_S_MAX,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`bootstrap_servers` is "host:port,host:port"; connections are opened when needed.
 
         `security` are options of `kafka.*` without that prefix; anything but
-        security.protocol=PLAINTEXT raises OptionError, as does a malformed address.
+        security.protocol=PLAINTEXT raises OptionError, as does a malformed address. A connection
+        that was idle for longer than `idle_s_max` is closed before its next use, as somebody in
+        between may have forgotten it; None keeps it. `clock` gives monotonic seconds.
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
         refuse_security(security or {})
-        self.session = Session(_monotonic_ms, config or SessionConfig())
+        self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s_max = idle_s_max
+        self._clock = clock
+        self._throttled_until_s: dict[tuple[str, int], float] = {}
+        """Of brokers to which there is no connection at the moment."""
         self._connections: dict[tuple[str, int], Connection] = {}
         self._last_answered: tuple[str, int] | None = None
         self._pid = os.getpid()
@@ -120,6 +136,7 @@ class Client:
 
     def start_calls(self, calls: tuple[Call, ...]) -> list[Pending | Unanswered]:
         """Put the calls on their connections and write what the sockets take at once."""
+        self._close_idle()
         started: list[Pending | Unanswered] = []
         broken: dict[int, Unanswered] = {}
         for call in calls:
@@ -142,7 +159,7 @@ class Client:
         return tuple(_outcome_of(p) for p in started)
 
     def _start(self, call: Call) -> Pending | Unanswered:
-        deadline_s = time.monotonic() + call.timeout_ms / 1000
+        deadline_s = self._clock() + call.timeout_ms / 1000
         connection = self._connect(call.node, deadline_s)
         if isinstance(connection, Unanswered):
             return connection
@@ -159,26 +176,26 @@ class Client:
     def _wait(self) -> None:
         """Wait for the next socket or deadline, and let the connections move on."""
         with selectors.DefaultSelector() as selector:
-            deadlines = []
+            wakes = []
             for connection in self._connections.values():
-                deadline_s = connection.next_deadline_s
-                if deadline_s is None:
+                wake_s = connection.wakes_at_s
+                if wake_s is None:
                     continue
-                deadlines.append(deadline_s)
+                wakes.append(wake_s)
                 events = selectors.EVENT_READ
                 if connection.wants_write:
                     events |= selectors.EVENT_WRITE
                 selector.register(connection.socket, events, connection)
-            timeout_s = max(0.0, min(deadlines, default=0.0) - time.monotonic())
+            timeout_s = max(0.0, min(wakes, default=0.0) - self._clock())
             for key, events in selector.select(timeout_s):
                 if events & selectors.EVENT_WRITE:
                     self._guard(key.data, writing=True)
                 if events & selectors.EVENT_READ:
                     self._guard(key.data, writing=False)
-        now_s = time.monotonic()
+        now_s = self._clock()
         for connection in list(self._connections.values()):
             if connection.expired(now_s):
-                self._drop(connection, f"{connection.name} did not answer in time")
+                self._drop(connection, _too_late(connection))
 
     def _guard(self, connection: Connection, *, writing: bool) -> None:
         """Let one connection move on; drop it when it fails."""
@@ -198,20 +215,32 @@ class Client:
             del self._connections[connection.address]
         if self._last_answered == connection.address:
             self._last_answered = None
+        if connection.throttled_until_s > self._clock():
+            self._throttled_until_s[connection.address] = connection.throttled_until_s
         connection.close(reason)
+
+    def _close_idle(self) -> None:
+        if self._idle_s_max is None:
+            return
+        for connection in list(self._connections.values()):
+            if connection.idle_s() > self._idle_s_max:
+                self._drop(connection, f"{connection.name} was idle for too long")
 
     # ------------------------------------------------------------------ connections
 
     def _connect(self, node: int, deadline_s: float) -> Connection | Unanswered:
         """A usable connection to the node; for ANY_NODE to whichever broker can be had."""
-        reasons = []
+        reasons: list[str] = []
+        final = True
         for address in self._addresses(node):
             try:
                 return self._connection_to(address, deadline_s)
             except ConnectionFailed as error:
                 reasons.append(str(error))
-        text = "; ".join(reasons) if reasons else f"the address of node {node} is not known"
-        return Unanswered(text, sent=False)
+                final = final and error.final
+        if not reasons:
+            return Unanswered(f"the address of node {node} is not known", sent=False)
+        return Unanswered("; ".join(reasons), sent=False, retriable=not final)
 
     def _addresses(self, node: int) -> list[tuple[str, int]]:
         nodes = self.session.cluster.nodes
@@ -228,8 +257,13 @@ class Client:
             connection = None
         if connection is not None:
             return connection
-        timeout_s = min(CONNECT_TIMEOUT_S_MAX, max(0.001, deadline_s - time.monotonic()))
-        connection = Connection(address, self._client_id, connect_timeout_s=timeout_s)
+        connection = Connection(
+            address,
+            self._client_id,
+            connect_timeout_s=min(self._connect_timeout_s, max(0.001, deadline_s - self._clock())),
+            clock=self._clock,
+            throttled_until_s=self._throttled_until_s.pop(address, 0.0),
+        )
         self._connections[address] = connection
         self._ask_versions(connection, deadline_s)
         return connection
@@ -243,7 +277,11 @@ class Client:
             pending = connection.send(api, version, api_versions_request(), deadline_s=deadline_s)
             (outcome,) = self.finish_calls([pending])
             if isinstance(outcome, Unanswered):
-                raise ConnectionFailed(f"ApiVersions: {outcome.reason}")
+                silent = SILENT if outcome.reason == _too_late(connection) else ""
+                raise ConnectionFailed(
+                    f"ApiVersions: {outcome.reason}{silent}",
+                    final=connection.stranger is not None,
+                )
             connection.on_versions(outcome.message)
             code = outcome.message.error_code
             if code == ErrorCode.NONE:
@@ -274,6 +312,10 @@ class Client:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _too_late(connection: Connection) -> str:
+    return f"{connection.name} did not answer in time"
 
 
 def _monotonic_ms() -> int:

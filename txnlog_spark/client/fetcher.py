@@ -1,19 +1,30 @@
-"""Read a range of one partition over sockets, one Fetch ahead of the consumer.
+"""Read ranges of partitions over sockets, one Fetch ahead of the consumer.
 
 The next request is on its way while the batches of the last one are decoded: its offset is known as
-soon as the headers have been seen. At most two answers are in memory.
+soon as the headers have been seen. At most two answers are in memory. Many small ranges that are
+read one after another begin with a common Fetch (`FirstAnswers`): one round trip for each would be
+most of their time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from txnlog_spark.client.driver import Client
-from txnlog_spark.protocol.fetch import FetchCursor, FetchedBatches, fetch_next, settle
+from txnlog_spark.protocol.fetch import (
+    FetchCursor,
+    FetchedBatches,
+    fetch_next,
+    fetch_together,
+    settle,
+)
+from txnlog_spark.protocol.values import Partition
 
 FETCH_BYTES = 8 * 1024 * 1024
+PARTITIONS_TOGETHER_MAX = 500
+"""Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
 
-__all__ = ["FETCH_BYTES", "FetchedBatches", "fetch_range"]
+__all__ = ["FETCH_BYTES", "FetchCursor", "FetchedBatches", "FirstAnswers", "fetch_range"]
 
 
 def fetch_range(
@@ -32,8 +43,14 @@ def fetch_range(
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
     """
     cursor = FetchCursor((topic, partition), start_offset, end_offset, read_committed, max_bytes)
-    fetched: FetchedBatches | None = None
-    while cursor.next_offset < end_offset:
+    return fetch_rest(client, cursor)
+
+
+def fetch_rest(
+    client: Client, cursor: FetchCursor, fetched: FetchedBatches | None = None
+) -> Iterator[FetchedBatches]:
+    """`fetched`, the cursor's last answer if it had one, and what follows up to its end."""
+    while not cursor.is_done:
         if fetched is None:
             fetched = client.run(fetch_next(client.session, cursor))
             continue
@@ -46,3 +63,27 @@ def fetch_range(
         fetched = client.run(settle(client.session, cursor, outcomes))
     if fetched is not None:
         yield fetched
+
+
+class FirstAnswers:
+    """The beginnings of ranges that are read in this order, fetched many at a time.
+
+    In memory are those of one common Fetch to each leader. The client must not have another
+    iteration open when they are asked for.
+    """
+
+    def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:
+        self._client = client
+        self._cursors = cursors
+        self._found: dict[Partition, FetchedBatches] = {}
+
+    def fetch(self, index: int) -> Iterator[FetchedBatches]:
+        """All batches of the range with this index, as `fetch_range` gives them."""
+        cursor = self._cursors[index]
+        if cursor.partition not in self._found:
+            window = self._cursors[index : index + PARTITIONS_TOGETHER_MAX]
+            missing = [each for each in window if each.partition not in self._found]
+            if len(missing) > 1:
+                together = fetch_together(self._client.session, missing)
+                self._found |= self._client.run(together)
+        return fetch_rest(self._client, cursor, self._found.pop(cursor.partition, None))

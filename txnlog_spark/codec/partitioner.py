@@ -22,16 +22,22 @@ _VECTOR_ROWS_MIN = 32
 """With fewer rows left, words are hashed one by one: rounds over a huge key would cost more."""
 
 
-def partition_rows(keys: Any, partition_count: int, *, null_key_partition: int = 0) -> Int32Array:
+def partition_rows(
+    keys: Any,
+    partition_count: int | Int32Array,
+    *,
+    null_key_partition: int | Int32Array = 0,
+) -> Int32Array:
     """The partition of each row: `toPositive(murmur2(key)) % partition_count`.
 
     `keys` is a binary or string Arrow array. Rows with a null key go to `null_key_partition`,
-    which the caller picks per batch (Kafka's sticky partitioner).
+    which the caller picks per batch (Kafka's sticky partitioner). Both may differ row by row.
     """
-    hashes = murmur2(keys)
-    partitions = ((hashes & np.uint32(0x7FFFFFFF)) % np.uint32(partition_count)).astype(np.int32)
+    hashes = murmur2(keys) & np.uint32(0x7FFFFFFF)
+    partitions = (hashes % np.asarray(partition_count, np.uint32)).astype(np.int32)
     if keys.null_count:
-        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = null_key_partition
+        is_null = keys.is_null().to_numpy(zero_copy_only=False)
+        partitions = np.where(is_null, np.asarray(null_key_partition, np.int32), partitions)
     return partitions
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnlog_spark.errors import FatalError, UnknownTopic
+from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.protocol.calls import call, call_any, refuse_if_final
 from txnlog_spark.protocol.effects import Operation, Unanswered
 from txnlog_spark.protocol.metadata import NO_LEADER
+from txnlog_spark.protocol.retry import Subject, decide, error_of
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
@@ -125,7 +126,9 @@ def _check_topic_errors(errors: dict[str, int]) -> None:
             continue
         if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise UnknownTopic(code, f"the topic name {topic!r} is not allowed", topics=(topic,))
-        raise FatalError(code, f"reading the metadata of topic {topic!r} was refused")
+        subject = Subject(ApiKey.METADATA, (topic,))
+        doing = f"reading the metadata of topic {topic!r}"
+        raise error_of(decide(ApiKey.METADATA, code), code, doing, subject)
 
 
 def require_leaders(

@@ -1,4 +1,4 @@
-"""Fetch one partition's record batches, an answer at a time.
+"""Fetch a partition's record batches, an answer at a time; or the first answers of many at once.
 
 `FetchCursor` is pure: it builds the next request and takes its answer; the blocking host keeps one
 request ahead of its consumer with it, and the operation `fetch_next` runs it anywhere. Batches are
@@ -10,6 +10,7 @@ is.
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,20 +21,22 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
 )
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
-from txnlog_spark.protocol.cluster import require_leaders
+from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import NO_TOPIC_ID
+from txnlog_spark.protocol.metadata import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Bytes, Partition
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import CorruptBatch, iter_batches
 
 TOPIC_NAME_VERSION_MAX = 12
 """Fetch names topics up to here, and only their ids from v13 on (KIP-516)."""
 MAX_WAIT_MS = 500
+SHARE_BYTES_MIN = 64 * 1024
+"""What each partition may bring, at least, to an answer for several."""
 _FETCH = APIS[ApiKey.FETCH].request
 
 
@@ -74,32 +77,7 @@ class FetchCursor:
 
     def call(self, session: Session, deadline: Deadline) -> Call:
         """The Fetch for the next offset, to the partition's leader."""
-        topic, number = self.partition
-        topic_id = session.cluster.topic_id(topic)
-        message = _FETCH(
-            replica_id=-1,
-            max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms // 2),
-            min_bytes=1,
-            max_bytes=self.max_bytes,
-            isolation_level=int(self.read_committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=[
-                _FETCH.FetchTopic(
-                    topic=topic,
-                    topic_id=uuid.UUID(bytes=topic_id),
-                    partitions=[
-                        _FETCH.FetchTopic.FetchPartition(
-                            partition=number,
-                            fetch_offset=self.next_offset,
-                            partition_max_bytes=self.max_bytes,
-                        )
-                    ],
-                )
-            ],
-        )
-        version_max = TOPIC_NAME_VERSION_MAX if topic_id == NO_TOPIC_ID else None
-        return Call(session.cluster.leader(self.partition), message, deadline.call_ms, version_max)
+        return fetch_call(session, (self,), deadline)
 
     def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
         """What an answer brought; None, with `last_error` set, when it is to be asked again.
@@ -144,6 +122,14 @@ class FetchCursor:
             raise RemoteProtocolError(f"{self._doing}: the answer has {len(parts)} partitions")
         return parts[0].error_code, parts[0]
 
+    def take_if_whole(self, answer: Message) -> FetchedBatches | None:
+        """What an answer for several partitions brought for this one; None for no whole batch.
+
+        The byte limit of such an answer may cut a partition's first batch, or leave it out.
+        """
+        data = answer.records if answer.records is not None else b""
+        return self._accept(answer) if self._next_offset(data) > self.next_offset else None
+
     def _accept(self, answer: Message) -> FetchedBatches | None:
         data = answer.records if answer.records is not None else b""
         next_offset = self._next_offset(data)
@@ -187,6 +173,100 @@ class OffsetRefused(Exception):
     def __init__(self, refused_offset: int) -> None:
         super().__init__(f"offset {refused_offset} is out of range")
         self.refused_offset = refused_offset
+
+
+def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadline) -> Call:
+    """One Fetch for the next offsets of cursors; their partitions have one leader.
+
+    Each of several gets an equal part of the bytes: the range of one may end long before its log,
+    and would leave no room for the others. A leader gives the first of them a whole batch, however
+    large.
+    """
+    max_bytes = max(cursor.max_bytes for cursor in cursors)
+    share = max(SHARE_BYTES_MIN, max_bytes // len(cursors))
+    by_topic: dict[str, list[FetchCursor]] = defaultdict(list)
+    for cursor in cursors:
+        by_topic[cursor.partition[0]].append(cursor)
+    topic_ids = {topic: session.cluster.topic_id(topic) for topic in by_topic}
+    topic_type = _FETCH.FetchTopic
+    message = _FETCH(
+        replica_id=-1,
+        max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms // 2),
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=int(cursors[0].read_committed),
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic_type(
+                topic=topic,
+                topic_id=uuid.UUID(bytes=topic_ids[topic]),
+                partitions=[
+                    topic_type.FetchPartition(
+                        partition=cursor.partition[1],
+                        fetch_offset=cursor.next_offset,
+                        partition_max_bytes=min(cursor.max_bytes, share),
+                    )
+                    for cursor in of_topic
+                ],
+            )
+            for topic, of_topic in by_topic.items()
+        ],
+    )
+    version_max = TOPIC_NAME_VERSION_MAX if NO_TOPIC_ID in topic_ids.values() else None
+    node = session.cluster.leader(cursors[0].partition)
+    return Call(node, message, deadline.call_ms, version_max)
+
+
+def fetch_together(
+    session: Session, cursors: Sequence[FetchCursor]
+) -> Operation[dict[Partition, FetchedBatches]]:
+    """What one Fetch to each leader brings of many partitions, to save a round trip for each.
+
+    Nothing is asked again and nothing refused here: a partition that is not in the result, for
+    whatever reason, is for `fetch_next`. Raises CorruptData, DeadlineExceeded.
+    """
+    deadline = session.deadline()
+    lost = {c.partition[0] for c in cursors if session.cluster.leader(c.partition) == NO_LEADER}
+    if lost:
+        yield from refresh_metadata(session, lost, deadline=deadline)
+    by_leader: dict[int, list[FetchCursor]] = defaultdict(list)
+    for cursor in cursors:
+        by_leader[session.cluster.leader(cursor.partition)].append(cursor)
+    by_leader.pop(NO_LEADER, None)
+    found: dict[Partition, FetchedBatches] = {}
+    if not by_leader:
+        return found
+    outcomes = yield from call_all(
+        tuple(fetch_call(session, asked, deadline) for asked in by_leader.values())
+    )
+    for asked, outcome in zip(by_leader.values(), outcomes, strict=True):
+        answers = _answers_by_partition(session, asked, outcome)
+        for cursor in asked:
+            answer = answers.get(cursor.partition)
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                fetched = cursor.take_if_whole(answer)
+                if fetched is not None:
+                    found[cursor.partition] = fetched
+            elif answer is None or answer.error_code in RETRIABLE:
+                session.cluster = session.cluster.forget_leader(cursor.partition)
+    return found
+
+
+def _answers_by_partition(
+    session: Session, asked: Sequence[FetchCursor], outcome: Reply | Unanswered
+) -> dict[Partition, Message]:
+    if isinstance(outcome, Unanswered) or outcome.message.error_code != ErrorCode.NONE:
+        return {}
+    names = {
+        uuid.UUID(bytes=session.cluster.topic_id(t)): t for t, _ in (c.partition for c in asked)
+    }
+    return {
+        (topic.topic if named else names.get(topic.topic_id, ""), part.partition_index): part
+        for named in (outcome.version <= TOPIC_NAME_VERSION_MAX,)
+        for topic in outcome.message.responses
+        for part in topic.partitions
+    }
 
 
 def explain_out_of_range(session: Session, cursor: FetchCursor) -> Operation[OffsetOutOfRange]:

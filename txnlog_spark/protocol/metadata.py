@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from txnlog_spark.protocol.values import Partition
@@ -62,6 +62,10 @@ class ClusterView:
     def without_topic(self, topic: str) -> ClusterView:
         """The same view, not knowing this topic."""
         return replace(self, topics={n: t for n, t in self.topics.items() if n != topic})
+
+    def with_topics(self, topics: Iterable[str]) -> ClusterView:
+        """The same view, knowing no other topics than these."""
+        return replace(self, topics={name: self.topics[name] for name in topics})
 
     def without_controller(self) -> ClusterView:
         """The same view, not knowing the controller."""

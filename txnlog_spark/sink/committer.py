@@ -95,18 +95,21 @@ def commit_streaming(
     if plan.group_id is not None and not goes_on(identity, plan):
         previous = checkpoints.read_previous_offsets(settings.checkpoint_path, batch_id)
         plan = replace(plan, previous_offsets=by_plain_names(previous))
+    if recorded is not None and recorded.query_id == query_id:
+        plan = replace(plan, next_batch_id_min=recorded.next_batch_id)
     plan = replace(plan, journal=CheckpointJournal(folder, plan, cluster_id))
     _say_once(settings, plan, sources)
     try:
         outcome = admin.commit_micro_batch(client, identity, plan)
     except ProducerFenced as error:
-        raise _explained(error, settings, plan) from error
+        raise _explained(error, settings, plan, attempt) from error
     if outcome.identity is not None:
         _held[key] = _Held(query_id, run_id, outcome.identity)
         next_batch_id = outcome.progress.next_batch_id
         journals.write_identity(folder, _record(plan, outcome.identity, next_batch_id))
     _warn_of_missing(plan, outcome)
-    remove_batches(default_root(settings.checkpoint, settings.staging_location), query_id, batch_id)
+    root = default_root(settings.checkpoint, settings.staging_location)
+    remove_batches(root, settings.staging_name(query_id), batch_id)
     reached("S14", "before", batch_id)
 
 
@@ -336,13 +339,14 @@ def _is_same_epoch(one: ProducerIdentity, other: ProducerIdentity) -> bool:
     return (one.producer_id, one.producer_epoch) == (other.producer_id, other.producer_epoch)
 
 
-def _explained(error: ProducerFenced, settings: SinkSettings, plan: CommitPlan) -> ProducerFenced:
+def _explained(
+    error: ProducerFenced, settings: SinkSettings, plan: CommitPlan, attempt: Attempt | None
+) -> ProducerFenced:
     """The error with what the brokers cannot tell: who took over, where the id comes from."""
     texts = [str(error)]
     if settings.transactional_id is None:
         origin = "kafka.group.id" if settings.group_id is not None else "the query's id"
         texts.append(f"The transactional id {plan.transactional_id!r} was made from {origin}")
-    attempt = journals.read_attempt(settings.journal_folder)
     if attempt is not None and attempt.run_id != plan.run_id and attempt.host:
         texts.append(
             f"Batch {attempt.batch_id} of query {attempt.query_id} was begun by process "

@@ -53,6 +53,10 @@ class SinkSettings:
         """Where this sink keeps its files."""
         return self.checkpoint_path / "txnlog" / self.sink_name
 
+    def staging_name(self, query_id: str) -> str:
+        """The folder of this sink's staged batches."""
+        return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
+
     def transactional_id_of(self, query_id: str) -> str:
         """The option, else one made from the group id, else from the query id."""
         if self.transactional_id is not None:

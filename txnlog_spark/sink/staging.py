@@ -2,9 +2,9 @@
 
 A task attempt appends record batches as it makes them; they stay in memory while they are small and
 travel inside the commit message, and go to a file when they are not. The file appears under its
-name only when it is complete and flushed, named by query, batch and task attempt: attempts never
-share one, so a retry, a speculative copy or a zombie can do no harm. What the message of a lost
-attempt pointed to is removed with its batch's directory.
+name only when it is complete and flushed, named by query, batch, run and task attempt: attempts
+never share one, so a retry, a speculative copy or a zombie can do no harm. What the message of a
+lost attempt pointed to is removed with its batch's directory.
 
 The file is the concatenated batches and nothing else; the message says what lies where. Reading
 checks every batch's CRC, so that a torn or foreign file is an error and never wrong data.
@@ -13,11 +13,14 @@ checks every batch's CRC, so that a torn or foreign file is an error and never w
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shutil
+import socket
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,13 +28,25 @@ from typing import BinaryIO
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
+from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.files import flush_directory
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
 
-INLINE_BYTES_MAX = 1024 * 1024
-"""Staged batches up to this size travel in the commit message: no file, no flush."""
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES_MAX = 900 * 1000
+"""Staged batches up to this size travel in the commit message: no file, no flush. With all around
+it a message stays below the 1 MiB from which on Spark takes results by a detour."""
+
+INLINE_TOTAL_BYTES_MAX = 64 * 1024 * 1024
+"""All commit messages of a batch together: Spark's driver collects them as the job's result."""
+INLINE_TASKS_MAX = 48
+INLINE_BYTES_MIN = 1024
+RESULT_SIZE_PROPERTY = "spark.driver.maxResultSize"
+RESULT_SIZE_SHARE = 4
+"""Of spark.driver.maxResultSize, for the messages. Spark fails a job whose results are larger, and
+every replay of the batch."""
 
 CHUNK_BYTES_MAX = 64 * 1024
 """Neighbouring record batches of one partition become one chunk up to this size. The committer
@@ -68,6 +83,7 @@ class StagedBatches(WriterCommitMessage):
     inline: bytes | None = None
     path: str | None = None
     record_count: int = 0
+    host: str = ""
     version: int = MESSAGE_VERSION
 
     @property
@@ -87,17 +103,54 @@ def _disk_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TxnLogError(
+        raise StagingFailed(
             f"staging under {directory} failed ({error.strerror}): nothing was committed; make "
             "room or grant access there, or set stagingLocation to another shared directory"
         ) from error
 
 
+def inline_limit(task_index: int, result_size: str | None = None) -> int:
+    """How much a task's commit message may hold, so that a batch's messages stay bounded in all.
+
+    A task is not told how many there are, only its own index. So the first tasks may take the whole
+    limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms are
+    hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on what
+    is always granted counts, less than Spark's own account of a task. `result_size` is
+    spark.driver.maxResultSize as it was set: all limits shrink with it.
+    """
+    total = INLINE_TOTAL_BYTES_MAX
+    allowed = _size_in_bytes(result_size)
+    if allowed:
+        total = min(total, allowed // RESULT_SIZE_SHARE)
+    first = min(INLINE_BYTES_MAX, total * 2 // 3 // INLINE_TASKS_MAX)
+    if task_index < INLINE_TASKS_MAX:
+        return max(first, INLINE_BYTES_MIN)
+    return max(total // 24 // task_index, INLINE_BYTES_MIN)
+
+
+_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?")
+
+
+def _size_in_bytes(text: str | None) -> int:
+    """Spark's way to write bytes: 512m, 1g, plain bytes; 0 for none and for what it is not."""
+    found = _SIZE.fullmatch((text or "").strip().lower())
+    return int(found[1]) << 10 * " kmgtp".index(found[2] or " ") if found else 0
+
+
 class StagingWriter:
     """Takes a task attempt's record batches; `finish` makes them readable, `discard` forgets."""
 
-    def __init__(self, directory: Path, attempt_name: str, *, inline_bytes_max: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        attempt_name: str,
+        *,
+        inline_bytes_max: int,
+        refusal: TxnLogError | None = None,
+    ) -> None:
+        """`refusal` is raised instead of writing the first file: where none may be."""
         self._directory = directory
+        self._refusal = refusal
         self._path = directory / f"{attempt_name}-{uuid.uuid4().hex[:8]}.staged"
         self._inline_bytes_max = inline_bytes_max
         self._memory = bytearray()
@@ -105,7 +158,9 @@ class StagingWriter:
         self._position = 0
         self._chunks: list[StagedChunk] = []
 
-    def append(self, topic: str, partition: int, batches: Sequence[bytes | bytearray]) -> None:
+    def append(
+        self, topic: str, partition: int, batches: Iterable[bytes | bytearray | memoryview]
+    ) -> None:
         """Add record batches of one partition, behind all that were added before."""
         with _disk_errors(self._directory):
             for batch in batches:
@@ -141,8 +196,10 @@ class StagingWriter:
     def _unfinished(self) -> Path:
         return self._path.with_suffix(".unfinished")
 
-    def _write(self, batch: bytes | bytearray) -> None:
+    def _write(self, batch: bytes | bytearray | memoryview) -> None:
         if self._file is None and len(self._memory) + len(batch) > self._inline_bytes_max:
+            if self._refusal is not None:
+                raise self._refusal
             self._directory.mkdir(parents=True, exist_ok=True)
             self._file = self._unfinished.open("wb")
             self._file.write(self._memory)
@@ -225,20 +282,23 @@ def _read_piece(message: StagedBatches, chunk: StagedChunk) -> bytes | memoryvie
     if message.path is None:
         data = memoryview(message.inline or b"")[chunk.position :][: chunk.size_bytes]
     else:
-        with _open(message.path) as file:
+        with _open(message, message.path) as file:
             file.seek(chunk.position)
             data = file.read(chunk.size_bytes)
     _check_batches(data, message, chunk)
     return data
 
 
-def _open(path: str) -> BinaryIO:
+def _open(message: StagedBatches, path: str) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
         raise StagedBatchesInvalid(
-            f"staged file {path} cannot be opened ({error.strerror}): set stagingLocation to a "
-            "directory that all executors and the driver share"
+            f"staged file {path} cannot be opened on the driver's machine {socket.gethostname()} "
+            f"({error.strerror}); a task wrote it on {message.host or 'an executor'}. Nothing was "
+            "committed. Set stagingLocation to a directory that all executors and the driver "
+            "share, under the same path: a local disk, and the temporary directory of a batch "
+            "write, are shared in local mode only"
         ) from error
 
 
@@ -275,16 +335,56 @@ def default_root(checkpoint: Path | None, staging_location: Path | None) -> Path
 def abandon_message(message: StagedBatches | None) -> None:
     """Remove the file that a message points to, if there is one."""
     if message is not None and message.path is not None:
-        Path(message.path).unlink(missing_ok=True)
+        _remove(Path(message.path))
 
 
 def remove_all(root: Path, query_id: str) -> None:
     """Remove everything that a query or a batch write has staged."""
-    shutil.rmtree(root / query_id, ignore_errors=True)
+    _remove(root / query_id)
+
+
+def remove_other_runs(root: Path, query_id: str, batch_id: int, run_id: str) -> None:
+    """Remove what earlier runs of the query staged for this batch: each crash leaves a whole copy.
+
+    Only for who has fenced those runs: a driver of one of them that still reads its files could
+    not commit what it reads. What this run's attempts stage has its name and stays.
+    """
+    for path in batch_directory(root, query_id, batch_id).glob("*"):
+        if run_id and not path.name.startswith(f"{run_id}-"):
+            _remove(path)
+
+
+_not_removed: set[Path] = set()
+"""What a warning was logged for: it would come again with every batch."""
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory. What is in the way is logged, once: the batch is committed."""
+    reason: OSError | None = None
+    try:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir():
+            # As much as can go is gone. Again, for the error that says why not all.
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        reason = error
+    if reason is not None and path not in _not_removed:
+        _not_removed.add(path)
+        logger.warning(
+            "staged files in %s cannot be removed and take up room: %s. Driver and executors must "
+            "be allowed to remove each other's files there (one user, or a shared group)",
+            path,
+            reason,
+        )
 
 
 def remove_batches(root: Path, query_id: str, batch_id: int) -> None:
     """Remove the directories of `batch_id` and all before it, leftovers of lost attempts too."""
     for directory in (root / query_id).glob("*"):
         if directory.name.isdigit() and int(directory.name) <= batch_id:
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)

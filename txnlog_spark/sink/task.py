@@ -2,23 +2,25 @@
 
 No producer and no connection are involved: whatever happens to this attempt, nothing of it is seen
 unless its commit message is the one that Spark hands to the committer. Memory stays bounded: Arrow
-batches are gathered only up to a few MiB, encoded and staged at once.
+batches are gathered only up to some MiB, a block, whose rows are encoded at once for all topics and
+partitions, and staged as they are made.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from txnlog_spark.codec.encode import RecordTooLarge, encode_batches
+from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
-from txnlog_spark.codec.scatter import scatter_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
 from txnlog_spark.sink.columns import SinkColumns, as_binary
 from txnlog_spark.sink.settings import SinkSettings
@@ -29,10 +31,36 @@ GATHER_ROWS_MAX = 65_536
 GATHER_BYTES_MAX = 8 * 1024 * 1024
 """Arrow batches are joined up to this much, so that record batches are not needlessly small."""
 
+RECORD_BATCH_BYTES_WANTED = 32 * 1024
+GATHER_FACTOR_MAX = 4
+"""Where a block's rows go to so many partitions that their record batches would be smaller than
+wanted, the next blocks are larger, by this factor at most: a task's memory has to bear it."""
+
 SHOWN_KEY_BYTES_MAX = 40
 
 PartitionCounts = Callable[[str], int]
 """Topic -> its partition count; raises for a topic that does not exist."""
+
+_Columns = Mapping[str, Any]
+"""A block's Arrow arrays by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """The topics of a block's rows, their partitions numbered through.
+
+    Row i goes to topic `names[codes[i]]`; partition p of topic t has the number `first[t] + p`.
+    """
+
+    names: list[str]
+    codes: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+
+    def name_of(self, number: int) -> tuple[str, int]:
+        """The topic and the partition."""
+        topic = int(np.searchsorted(self.first, number, side="right")) - 1
+        return self.names[topic], number - int(self.first[topic])
 
 
 class TaskEncoder:
@@ -55,6 +83,8 @@ class TaskEncoder:
         self._counts = counts
         self._staging = staging
         self._sticky = sticky
+        self._gather_factor = 1
+        self._names = _column_names(columns)
         self.partition_counts: dict[str, int] = {}
         self.record_count = 0
 
@@ -63,75 +93,82 @@ class TaskEncoder:
         gathered: list[Any] = []
         row_count = size_bytes = 0
         for batch in batches:
-            gathered.append(batch)
-            row_count += batch.num_rows
-            size_bytes += batch.nbytes
-            if row_count >= GATHER_ROWS_MAX or size_bytes >= GATHER_BYTES_MAX:
-                self._encode(gathered)
-                gathered, row_count, size_bytes = [], 0, 0
+            for piece in _slices(batch.select(self._names)):
+                gathered.append(piece)
+                row_count += piece.num_rows
+                size_bytes += piece.nbytes
+                if (
+                    row_count >= GATHER_ROWS_MAX * self._gather_factor
+                    or size_bytes >= GATHER_BYTES_MAX * self._gather_factor
+                ):
+                    self._encode(gathered)
+                    gathered, row_count, size_bytes = [], 0, 0
         self._encode(gathered)
 
     def _encode(self, gathered: list[Any]) -> None:
-        if len(gathered) == 1:
-            blocks = _slices(gathered[0])
-        else:
-            blocks = iter([pa.Table.from_batches(gathered).combine_chunks()] if gathered else [])
-        for rows in blocks:
-            for topic, selected in self._by_topic(rows):
-                self._encode_topic(topic, selected)
-            self.record_count += rows.num_rows
-            self._sticky += 1
-
-    def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        if not self._columns.topic:
-            yield str(self._settings.topic), rows
+        """One block: all of it encoded together, for whatever topics and partitions."""
+        row_count = sum(piece.num_rows for piece in gathered)
+        if not row_count:
             return
-        topics = rows["topic"].combine_chunks()
-        if topics.null_count:
-            raise OptionError(
-                "column topic",
-                None,
-                f"{topics.null_count} rows have a null topic: fill the column, or set the option "
-                "topic for all rows",
-            )
-        for topic in pc.unique(topics).to_pylist():
-            yield topic, rows.filter(pc.equal(topics, topic))
-
-    def _encode_topic(self, topic: str, rows: pa.Table) -> None:
-        count = self.partition_counts.get(topic)
-        if count is None:
-            count = self.partition_counts[topic] = self._counts(topic)
+        rows = {name: _joined([piece.column(name) for piece in gathered]) for name in self._names}
+        gathered.clear()
         keys = as_binary(rows["key"]) if self._columns.key else None
-        values = as_binary(rows["value"])
-        headers = rows["headers"].combine_chunks() if self._columns.headers else None
-        timestamps_ms = self._timestamps(rows)
-        for partition, indices in scatter_rows(self._partitions(topic, rows, keys, count)):
-            whole = len(indices) == len(values)
-            taken = pa.array(indices)
-            try:
-                encoded = encode_batches(
-                    keys if whole or keys is None else keys.take(taken),
-                    values if whole else values.take(taken),
-                    timestamps_ms[indices],
-                    headers if whole or headers is None else headers.take(taken),
-                    compression=self._settings.compression,
-                    record_batch_bytes_max=self._settings.record_batch_bytes_max,
-                )
-            except RecordTooLarge as error:
-                row = int(indices[error.row_index])
-                raise self._too_large(topic, keys, row, error) from error
-            except ValueError as error:
-                raise TxnLogError(
-                    f"rows for {topic}-{partition} cannot be encoded: {error}"
-                ) from error
-            self._staging.append(topic, partition, encoded)
+        topics = self._targets(rows)
+        partitions = self._partitions(topics, rows, keys)
+        try:
+            encoded = encode_partitioned(
+                keys,
+                as_binary(rows["value"]),
+                self._timestamps(rows),
+                rows.get("headers"),
+                partitions + topics.first[topics.codes],
+                compression=self._settings.compression,
+                record_batch_bytes_max=self._settings.record_batch_bytes_max,
+            )
+        except RecordTooLarge as error:
+            raise self._too_large(topics, keys, error) from error
+        except ValueError as error:
+            raise TxnLogError(
+                f"rows for {', '.join(topics.names)} cannot be encoded: {error}"
+            ) from error
+        target_count = 0
+        for target, found in itertools.groupby(encoded, key=itemgetter(0)):
+            topic, partition = topics.name_of(target)
+            self._staging.append(topic, partition, (batch for _, batch in found))
+            target_count += 1
+        self.record_count += row_count
+        self._sticky += 1
+        wanted = -(-target_count * RECORD_BATCH_BYTES_WANTED // GATHER_BYTES_MAX)
+        self._gather_factor = min(GATHER_FACTOR_MAX, max(1, wanted))
 
-    def _timestamps(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+    def _targets(self, rows: _Columns) -> _Targets:
+        if not self._columns.topic:
+            names, codes = [str(self._settings.topic)], np.zeros(len(rows["value"]), np.int32)
+        else:
+            topics = rows["topic"]
+            if topics.null_count:
+                raise OptionError(
+                    "column topic",
+                    None,
+                    f"{topics.null_count} rows have a null topic: fill the column, or set the "
+                    "option topic for all rows",
+                )
+            encoded = topics.dictionary_encode()
+            names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        for name in names:
+            if name not in self.partition_counts:
+                self.partition_counts[name] = self._counts(name)
+        counts = np.array([self.partition_counts[name] for name in names], np.int32)
+        first = np.zeros(len(names), np.int32)
+        np.cumsum(counts[:-1], out=first[1:])
+        return _Targets(names, codes, counts, first)
+
+    def _timestamps(self, rows: _Columns) -> npt.NDArray[np.int64]:
         """Milliseconds: of the timestamp column where it is not null, else now."""
         now_ms = time.time_ns() // 1_000_000
         if self._columns.timestamp is None:
-            return np.full(rows.num_rows, now_ms, np.int64)
-        column = rows[self._columns.timestamp].combine_chunks()
+            return np.full(len(rows["value"]), now_ms, np.int64)
+        column = rows[self._columns.timestamp]
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
         values = micros.fill_null(now_ms * 1000).to_numpy(zero_copy_only=False)
         timestamps_ms = np.asarray(values // 1000, np.int64)
@@ -145,47 +182,66 @@ class TaskEncoder:
             )
         return timestamps_ms
 
-    def _partitions(
-        self, topic: str, rows: pa.Table, keys: Any, count: int
-    ) -> npt.NDArray[np.int32]:
-        sticky = self._sticky % count
-        if keys is None:
-            chosen = np.full(rows.num_rows, sticky, np.int32)
-        else:
-            chosen = partition_rows(keys, count, null_key_partition=sticky)
+    def _partitions(self, topics: _Targets, rows: _Columns, keys: Any) -> npt.NDArray[np.int32]:
+        counts = topics.counts[topics.codes]
+        sticky = self._sticky % counts
+        chosen: npt.NDArray[np.int32] = sticky
+        if keys is not None:
+            chosen = partition_rows(keys, counts, null_key_partition=sticky)
         if not self._columns.partition:
             return chosen
-        given = rows["partition"].combine_chunks()
+        given = rows["partition"]
         asked = given.fill_null(0).to_numpy(zero_copy_only=False)
-        wrong = (asked < 0) | (asked >= count)
-        if wrong.any():
+        wrong = np.flatnonzero((asked < 0) | (asked >= counts))
+        if len(wrong):
+            count = counts[wrong[0]]
             raise OptionError(
                 "column partition",
-                int(asked[wrong][0]),
-                f"0 to {count - 1}: topic {topic} has {count} partitions; null leaves the choice "
-                "to the partitioner",
+                int(asked[wrong[0]]),
+                f"0 to {count - 1}: topic {topics.names[topics.codes[wrong[0]]]} has {count} "
+                "partitions; null leaves the choice to the partitioner",
             )
         return np.where(given.is_null().to_numpy(zero_copy_only=False), chosen, asked).astype(
             np.int32
         )
 
-    def _too_large(self, topic: str, keys: Any, row: int, error: RecordTooLarge) -> RecordRefused:
-        key = None if keys is None else keys[row].as_py()
+    def _too_large(self, topics: _Targets, keys: Any, error: RecordTooLarge) -> RecordRefused:
+        key = None if keys is None else keys[error.row_index].as_py()
         shown = "null" if key is None else repr(key[:SHOWN_KEY_BYTES_MAX])
         return RecordRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record for topic {topic} with key {shown} takes {error.size_bytes} bytes, over "
+            f"a record for topic {topics.names[topics.codes[error.row_index]]} with key {shown} "
+            f"takes {error.size_bytes} bytes, over "
             f"kafka.max.request.size={error.record_batch_bytes_max}: leave the row out, or raise "
             "kafka.max.request.size and the topic's max.message.bytes",
         )
 
 
-def _slices(batch: Any) -> Iterator[pa.Table]:
+def _column_names(columns: SinkColumns) -> list[str]:
+    """The columns that a write reads: what else the rows have takes no memory in a block."""
+    flags = {
+        "key": columns.key,
+        "topic": columns.topic,
+        "partition": columns.partition,
+        "headers": columns.headers,
+    }
+    names = ["value", *(name for name, is_there in flags.items() if is_there)]
+    if columns.timestamp is not None and columns.timestamp not in names:
+        names.append(columns.timestamp)
+    return names
+
+
+def _joined(arrays: list[Any]) -> Any:
+    """One array; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _slices(batch: Any) -> Iterator[Any]:
     """Views of a batch of near GATHER_BYTES_MAX: Spark sends 10,000 rows at once, of any size."""
     piece_count = max(1, -(-batch.nbytes // GATHER_BYTES_MAX))
     rows_each = max(1, -(-batch.num_rows // piece_count))
     for start in range(0, batch.num_rows, rows_each):
-        yield pa.Table.from_batches([batch.slice(start, rows_each)])
+        yield batch.slice(start, rows_each)
 
 
 def lookup_counts(snapshot: Mapping[str, int], fetch: PartitionCounts) -> PartitionCounts:

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from txnlog_spark.connection import resolve_bootstrap
 from txnlog_spark.source.brokers import discover, fetch_positions
-from txnlog_spark.source.partition import RangePartition, read_range
-from txnlog_spark.source.planning import plan_ranges, split_ranges
+from txnlog_spark.source.partition import RangePartition, read_ranges
+from txnlog_spark.source.planning import plan_ranges, plan_tasks
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.surface import readable_errors
 
@@ -28,16 +28,16 @@ class TxnLogBatchReader(DataSourceReader):
             existing = discover(settings)
             start = fetch_positions(settings, settings.starting, existing).offsets
             end = fetch_positions(settings, settings.ending, existing).offsets
-            ranges = split_ranges(
+            tasks = plan_tasks(
                 plan_ranges(start, end),
                 min_partitions=settings.min_partitions,
                 max_records_per_partition=settings.max_records_per_partition,
             )
             bootstrap_servers = resolve_bootstrap(settings.connection)
-            return [RangePartition(r, bootstrap_servers) for r in ranges]
+            return [RangePartition(ranges, bootstrap_servers) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches; Spark's empty partition has none."""
         with readable_errors():
             if isinstance(partition, RangePartition):
-                yield from read_range(self._settings, partition)
+                yield from read_ranges(self._settings, partition)

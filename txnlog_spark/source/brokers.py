@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for
-from txnlog_spark.errors import DeadlineExceeded, OptionError
+from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.offsets import TopicPartition, by_plain_names
 from txnlog_spark.source.positions import (
     Bounds,
@@ -50,11 +50,14 @@ def discover(
     *,
     known: Iterable[TopicPartition] = (),
     without: Set[str] = frozenset(),
+    matching: Set[str] | None = None,
 ) -> tuple[TopicPartition, ...]:
     """The partitions that the options select, sorted; not those of the topics in `without`.
 
     `known` are being read: one that is not found is asked for by name, again and again for a while,
     before it is given up, since the broker that answered may have just started, or lag behind.
+    `matching` are the topics that the pattern is known to match: only these are then asked for, as
+    long as they are all there.
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
     that its topic does not have. A pattern that matches nothing yet is no error.
     """
@@ -63,14 +66,24 @@ def discover(
     if selection.assigned:
         return _assigned(client, selection, without)
     if selection.pattern is not None:
-        every = admin.topic_partitions(client, None)
-        found = {t: n for t, n in every.items() if selection.selects(t) and t not in without}
+        found = _of_pattern(client, selection, matching, without)
     else:
         found = admin.topic_partitions(client, set(selection.topics) - without)
     listed = set(_flattened(found))
     unseen = {p for p in known if selection.selects(p.topic) and p.topic not in without} - listed
     gone = admin.confirm_missing(client, unseen) if unseen else frozenset()
     return tuple(sorted(listed | (unseen - gone)))
+
+
+def _of_pattern(
+    client: Client, selection: Selection, matching: Set[str] | None, without: Set[str]
+) -> dict[str, tuple[int, ...]]:
+    if matching is not None:
+        try:
+            return admin.topic_partitions(client, matching - without)
+        except UnknownTopic as error:
+            logger.warning("listing all topics: %s", error)
+    return admin.matching_topics(client, lambda t: selection.selects(t) and t not in without)
 
 
 def _assigned(
@@ -146,16 +159,23 @@ def _fetch_start(
     partitions: tuple[TopicPartition, ...],
     *,
     sink_compares: bool,
-) -> dict[TopicPartition, int]:
-    """What the group has committed, for a start from there. Raises NoCommittedOffsets."""
+) -> tuple[tuple[TopicPartition, ...], dict[TopicPartition, int]]:
+    """The partitions of a start from the group, and what it has committed in them.
+
+    A partition that it has committed in and that the broker asked first did not list is looked for:
+    found later it would be a new one, and read again from its start. Raises NoCommittedOffsets.
+    """
     if sink_compares:
         committed = fetch_decided(settings, partitions)
     if not sink_compares or (request.word == COMMITTED and not set(partitions) & set(committed)):
         # Without a decided one, whether there is any has to be waited for.
         committed = fetch_committed(settings, partitions)
+    unseen = set(filter(settings.selection.reads, committed)) - set(partitions)
+    if unseen:
+        partitions = discover(settings, known=unseen)
     found = {p: committed[p] for p in partitions if p in committed}
     logger.warning(explain_group_start(request, settings.group_id or "", partitions, found))
-    return found
+    return partitions, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +206,9 @@ def fetch_positions(
     named = request.offsets is not None or from_group
     committed: dict[TopicPartition, int] = {}
     if from_group:
-        committed = _fetch_start(settings, request, partitions, sink_compares=sink_compares)
+        partitions, committed = _fetch_start(
+            settings, request, partitions, sink_compares=sink_compares
+        )
     bounds = Bounds(
         earliest=fetch_offsets(settings, partitions, "earliest"),
         latest=fetch_offsets(settings, partitions, "latest"),

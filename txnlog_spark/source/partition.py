@@ -1,15 +1,17 @@
-"""One task's share of a read: fetch a range of one partition and give it as Arrow batches."""
+"""One task's share of a read: fetch ranges of partitions and give them as Arrow batches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from txnlog_spark.client.fetcher import fetch_range
+from txnlog_spark.client.driver import Client
+from txnlog_spark.client.fetcher import FetchCursor, FetchedBatches, FirstAnswers, fetch_rest
 from txnlog_spark.codec.decode import iter_decoded
 from txnlog_spark.connection import client_for
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
@@ -27,26 +29,50 @@ logger = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """What Spark hands to a task: the range, and the address that the driver resolved."""
+    """What Spark hands to a task: its ranges, and the address that the driver resolved."""
 
-    def __init__(self, offset_range: OffsetRange, bootstrap_servers: str) -> None:
-        self.offset_range = offset_range
+    def __init__(self, ranges: tuple[OffsetRange, ...], bootstrap_servers: str) -> None:
+        self.ranges = ranges
         self.bootstrap_servers = bootstrap_servers
 
 
-def read_range(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
-    """The records of the range as `pyarrow.RecordBatch`es, in offset order.
+def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
+    """The records of the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
 
-    Raises DataLoss when a part of the range is gone and failOnDataLoss is set; else it reads what
+    Raises DataLoss when a part of a range is gone and failOnDataLoss is set; else it reads what
     is left. Raises CorruptData for bytes that fail their checks.
     """
-    left: OffsetRange | None = share.offset_range
+    client = client_for(settings.connection, share.bootstrap_servers)
+    first = FirstAnswers(client, [_cursor(settings, each) for each in share.ranges])
+    for index, wanted in enumerate(share.ranges):
+        yield from _read_range(settings, client, wanted, partial(first.fetch, index))
+
+
+def _cursor(settings: SourceSettings, wanted: OffsetRange) -> FetchCursor:
+    return FetchCursor(
+        (wanted.topic_partition.topic, wanted.topic_partition.partition),
+        wanted.start_offset,
+        wanted.end_offset,
+        settings.read_committed,
+        min(settings.partition_fetch_bytes_max, settings.fetch_bytes_max),
+    )
+
+
+def _read_range(
+    settings: SourceSettings,
+    client: Client,
+    wanted: OffsetRange,
+    fetch: Callable[[], Iterator[FetchedBatches]],
+) -> Iterator[Any]:
+    left: OffsetRange | None = wanted
     while left is not None:
         try:
-            yield from _read_existing(settings, share.bootstrap_servers, left)
+            yield from _decoded(settings, left, fetch())
             return
         except OffsetOutOfRange as error:
             left = _after_loss(settings, left, error)
+            if left is not None:
+                fetch = partial(fetch_rest, client, _cursor(settings, left))
         except UnknownTopic as error:
             if settings.fail_on_data_loss:
                 raise
@@ -66,20 +92,10 @@ def _after_loss(
     return None if clipped.offset_count == 0 or clipped == unread else clipped
 
 
-def _read_existing(
-    settings: SourceSettings, bootstrap_servers: str, wanted: OffsetRange
+def _decoded(
+    settings: SourceSettings, wanted: OffsetRange, answers: Iterator[FetchedBatches]
 ) -> Iterator[Any]:
-    topic_partition = wanted.topic_partition
     position = wanted.start_offset
-    answers = fetch_range(
-        client_for(settings.connection, bootstrap_servers),
-        topic_partition.topic,
-        topic_partition.partition,
-        start_offset=wanted.start_offset,
-        end_offset=wanted.end_offset,
-        read_committed=settings.read_committed,
-        max_bytes=min(settings.partition_fetch_bytes_max, settings.fetch_bytes_max),
-    )
     for answer in answers:
         try:
             for columns in iter_decoded(
@@ -91,9 +107,9 @@ def _read_existing(
                 group_bytes_max=DECODED_BYTES_MAX,
             ):
                 if len(columns.offsets):
-                    yield to_arrow(columns, topic_partition)
+                    yield to_arrow(columns, wanted.topic_partition)
         except CorruptBatch as error:
-            raise _corrupt(topic_partition, position, error) from error
+            raise _corrupt(wanted.topic_partition, position, error) from error
         position = max(position, answer.next_offset)
 
 

@@ -6,11 +6,17 @@ hand the answers in, so that each rule can be tested without one.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from txnlog_spark.offsets import SourceOffset, TopicPartition
+
+OFFSETS_PER_TASK = 50_000
+"""Small ranges share a task up to here. A Spark task with a Python worker costs about 50 ms of CPU,
+whatever it reads; 50,000 records of some hundred bytes are read and written in a few times that, so
+its own cost no longer matters. Who has large records asks for more tasks with minPartitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,60 @@ def plan_ranges(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         for partition, end_offset in sorted(end.items())
         if partition in start and end_offset > start[partition]
     ]
+
+
+def plan_tasks(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task: few tasks for few records, as many as needed for many.
+
+    Ranges of whole partitions share tasks of about OFFSETS_PER_TASK offsets; one that is larger is
+    not cut, so its order is kept. What the options cut (`split_ranges`) has tasks of its own, in
+    the order of the offsets. No task takes more than `max_records_per_partition` in all, and there
+    are at least `min_partitions` tasks, if there are so many offsets.
+    """
+    whole = sorted((r for r in ranges if r.offset_count > 0), key=lambda r: r.topic_partition)
+    pieces = split_ranges(
+        whole,
+        min_partitions=min_partitions,
+        max_records_per_partition=max_records_per_partition,
+    )
+    uncut = set(whole)
+    tasks = [(piece,) for piece in pieces if piece not in uncut]
+    shared = _pack(
+        [piece for piece in pieces if piece in uncut],
+        tasks_min=(min_partitions or 1) - len(tasks),
+        limit=max_records_per_partition,
+    )
+    return sorted([*tasks, *shared], key=_by_place)
+
+
+def _pack(
+    ranges: list[OffsetRange], *, tasks_min: int, limit: int | None
+) -> list[tuple[OffsetRange, ...]]:
+    """Shares of about equal size: the largest range first, each to the least loaded task."""
+    full = min(OFFSETS_PER_TASK, limit or OFFSETS_PER_TASK)
+    small = [r.offset_count for r in ranges if r.offset_count < full]
+    needed = len(ranges) - len(small) - (-sum(small) // full)
+    count = min(len(ranges), max(needed, tasks_min))
+    shares: list[list[OffsetRange]] = [[] for _ in range(count)]
+    loads = [(0, index) for index in range(count)]
+    for each in sorted(ranges, key=lambda r: -r.offset_count):
+        load, index = loads[0]
+        if limit is not None and load + each.offset_count > limit:
+            heapq.heappush(loads, (each.offset_count, len(shares)))
+            shares.append([each])
+        else:
+            heapq.heapreplace(loads, (load + each.offset_count, index))
+            shares[index].append(each)
+    return [tuple(sorted(share, key=lambda r: r.topic_partition)) for share in shares]
+
+
+def _by_place(task: tuple[OffsetRange, ...]) -> tuple[TopicPartition, int]:
+    return task[0].topic_partition, task[0].start_offset
 
 
 def split_ranges(
@@ -142,3 +202,16 @@ def cap_at_committed(
         return None
     reached = {p: min(position, available[p]) for p, position in known.items()}
     return {p: max(start.get(p, 0), reached.get(p, 0)) for p in {**start, **reached}}
+
+
+def may_hide_a_lost_batch(
+    start: SourceOffset, available: SourceOffset, committed: SourceOffset
+) -> bool:
+    """Whether a lost batch may have been committed in which this source did not advance.
+
+    For a source that `cap_at_committed` finds nothing for. The group then has this source's
+    positions where it starts, and positions of other sources, of which one may be ahead. A group
+    that is behind says nothing: what this query writes does not move it.
+    """
+    known = [position >= start[p] for p, position in committed.items() if p in start]
+    return bool(known) and all(known) and any(p not in available for p in committed)

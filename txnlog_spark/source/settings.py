@@ -19,6 +19,8 @@ COMMITTED_WORDS = {
     "committedOrLatest": "latest",
 }
 """startingOffsets from a group, and where to start when it has no position; None: nowhere."""
+METADATA_MAX_AGE_MS = 300_000
+"""Kafka's own default: its consumer, too, finds new topics of a pattern when this has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class Selection:
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(topic == p.topic for p in self.assigned)
+
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether `partition` is read, if it exists."""
+        return partition in self.assigned if self.assigned else self.selects(partition.topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class SourceSettings:
     read_committed: bool
     fetch_bytes_max: int
     partition_fetch_bytes_max: int
+    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    """How old the list of all topics may be that a pattern was matched with."""
 
 
 def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
@@ -99,6 +107,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         read_committed=values["kafka.isolation.level"] == "read_committed",
         fetch_bytes_max=values["kafka.fetch.max.bytes"],
         partition_fetch_bytes_max=values["kafka.max.partition.fetch.bytes"],
+        metadata_max_age_ms=values.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS),
     )
 
 

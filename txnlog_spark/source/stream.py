@@ -18,7 +18,10 @@ another cluster is refused. Four rules keep batches repeatable:
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
 - With a group, the first batch after a restart ends where the group was committed, if that is ahead
   (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
-  that this run took from the group is not capped: there is no batch to be found.
+  that this run took from the group is not capped: there is no batch to be found. Where other
+  sources feed the query too, that batch may be one in which this source stood still: its first poll
+  then ends where it starts (`planning.may_hide_a_lost_batch`), and the next one goes on. A trigger
+  that asks once only (once, availableNow) would end without reading; there it is not held.
 """
 
 from __future__ import annotations
@@ -64,8 +67,14 @@ from txnlog_spark.source.data_loss import (
     find_late_additions,
     find_rewound,
 )
-from txnlog_spark.source.partition import RangePartition, read_range
-from txnlog_spark.source.planning import cap_at_committed, limit_offsets, plan_ranges, split_ranges
+from txnlog_spark.source.partition import RangePartition, read_ranges
+from txnlog_spark.source.planning import (
+    cap_at_committed,
+    limit_offsets,
+    may_hide_a_lost_batch,
+    plan_ranges,
+    plan_tasks,
+)
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.surface import readable_errors
@@ -73,7 +82,15 @@ from txnlog_spark.surface import readable_errors
 logger = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 1.0
-"""An idle query asks for its end a hundred times a second; for new partitions once a second."""
+"""An idle query asks for its end a hundred times a second; for new partitions once a second.
+
+Of a pattern only the topics that it matched are asked for so often. For others all topics have to
+be listed with all their partitions, seconds of work on a large cluster, and that is done once in
+`kafka.metadata.max.age.ms`, as in Kafka's own consumer, and when one of the matched is gone.
+"""
+
+NO_ROW_LIMIT = ReadMaxRows(2**63 - 1)
+"""All that is available, in another word than `ReadAllAvailable`."""
 
 ANY_BATCH = -1
 """Spark does not tell a source which batch it plans; a failpoint here cannot name one."""
@@ -93,6 +110,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._discovered: tuple[TopicPartition, ...] | None = None
         self._discovered_at = 0.0
+        self._listed_at = 0.0
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -100,7 +118,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._initial is None:
                 settings = self._settings
                 found = fetch_positions(
-                    settings, settings.starting, discover(settings), sink_compares=True
+                    settings, settings.starting, self._listed(), sink_compares=True
                 )
                 self._initial = found.offsets
                 if settings.group_id is not None and starts_from_group(settings.starting):
@@ -108,14 +126,20 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._noted(to_json_value(self._initial))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxOffsetsPerTrigger, as rows."""
+        """maxOffsetsPerTrigger, as rows.
+
+        With a group never "all available": Spark says that for a trigger that asks once, whatever
+        is given here, and `latestOffset` has to know one.
+        """
         limit = self._settings.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        if limit is None:
+            return ReadAllAvailable() if self._settings.group_id is None else NO_ROW_LIMIT
+        return ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the end of the query: what is in the log now."""
         with readable_errors():
-            self._target = fetch_offsets(self._settings, discover(self._settings), "latest")
+            self._target = fetch_offsets(self._settings, self._listed(), "latest")
 
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
         """The end of the next batch: what is available, within `limit` and the rules above."""
@@ -132,6 +156,10 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first:
                 committed = fetch_committed(self._settings, available)
                 end = cap_at_committed(begin, available, committed)
+                asks_again = self._target is None and not isinstance(limit, ReadAllAvailable)
+                held = asks_again and may_hide_a_lost_batch(begin, available, committed)
+                if end is None and held:
+                    return start  # its very text: another would be a batch
             if end is None:
                 end = self._limited(begin, available, limit)
             reached("S0", "before", ANY_BATCH)
@@ -155,19 +183,19 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._report(rewound)
             added = sorted(set(until) - set(begin))
             begin.update(self._starts_of_added(added))
-            ranges = split_ranges(
+            tasks = plan_tasks(
                 plan_ranges(begin, until),
                 min_partitions=self._settings.min_partitions,
                 max_records_per_partition=self._settings.max_records_per_partition,
             )
             bootstrap_servers = resolve_bootstrap(self._settings.connection)
-            return [RangePartition(r, bootstrap_servers) for r in ranges]
+            return [RangePartition(ranges, bootstrap_servers) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""
         check(isinstance(partition, RangePartition), "a partition of another source")
         with readable_errors():
-            yield from read_range(self._settings, partition)  # type: ignore[arg-type]
+            yield from read_ranges(self._settings, partition)  # type: ignore[arg-type]
 
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
@@ -234,16 +262,34 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._discovered
         topics = {p.topic for p in begin}
         deleted: frozenset[str] = frozenset()
+        matching = self._matching()
         while True:
             try:
-                self._discovered = discover(self._settings, known=begin, without=deleted)
+                self._discovered = discover(
+                    self._settings, known=begin, without=deleted, matching=matching
+                )
                 self._discovered_at = time.monotonic()
+                if matching is None:
+                    self._listed_at = self._discovered_at
                 return self._discovered
             except UnknownTopic as error:
                 if not error.topics or not set(error.topics) <= topics - deleted:
                     raise
                 self._report_deleted(begin, error)
                 deleted |= frozenset(error.topics)
+
+    def _listed(self) -> tuple[TopicPartition, ...]:
+        """The partitions that exist, before it is known which are read; not yet the last word."""
+        self._discovered = discover(self._settings)
+        self._listed_at = time.monotonic()
+        return self._discovered
+
+    def _matching(self) -> frozenset[str] | None:
+        """The topics that a pattern matched, None when all are to be listed again."""
+        listed_until = self._listed_at + self._settings.metadata_max_age_ms / 1000
+        if self._discovered is None or time.monotonic() >= listed_until:
+            return None
+        return frozenset(p.topic for p in self._discovered)
 
     def _after_rewind(self, begin: Offsets, ends: Offsets, suspects: list[Loss]) -> Offsets:
         """Ends for partitions that seem to have lost their tail.
@@ -290,7 +336,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report([Loss(p, "its topic was deleted") for p in gone])
 
     def _limited(self, begin: Offsets, available: Offsets, limit: ReadLimit) -> Offsets:
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, ReadAllAvailable) or limit == NO_ROW_LIMIT:
             return available
         check(isinstance(limit, ReadMaxRows), "a read limit that was not asked for", limit=limit)
         added = [p for p in available if p not in begin]

@@ -32,6 +32,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 HEADER_BYTES = 61
+LENGTH_AT = 8
 LENGTH_END = 12
 """`length` counts the bytes after this position."""
 LEADER_EPOCH_AT = 12

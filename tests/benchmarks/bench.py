@@ -1,0 +1,80 @@
+"""`make bench`: this connector beside Spark's own `kafka` one, on the same broker in the same run.
+
+One Spark session does the same work through both, in turns, so that both meet the same machine in
+the same state: a stream from topic to topic, a stream of files into a topic, and a batch read.
+What is reported are ratios of medians; a single number of rows per second says more about the
+machine.
+
+    python tests/benchmarks/bench.py [--quick] [--broker apache_kafka] [--work copy]
+
+With PYTHONPATH set to an older checkout it measures the connector that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench_copy import CASES, QUICK_CASES, copy_table, measure_copy
+from bench_setup import ROOT, make_session, revision, running_broker
+from bench_sink import VALUE_BYTES, make_input, measure_sink, sink_table
+from support.spark_kafka_jars import spark_kafka_jars
+
+BROKERS = ("broker_sim", "apache_kafka")
+WORK = ("copy", "sink")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--broker", action="append", choices=BROKERS, help="default: both")
+    parser.add_argument(
+        "--work", action="append", choices=WORK, help="copy: topic to topic; sink: write and read"
+    )
+    parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
+    parser.add_argument("--rounds", type=int, default=3, help="of write and read")
+    parser.add_argument("--quick", action="store_true", help="two minutes, to see that it runs")
+    args = parser.parse_args()
+    if args.quick:
+        args.rows, args.rounds = min(args.rows, 80_000), 1
+    return args
+
+
+def main() -> None:
+    """Run the benchmark; write artifacts/bench.json and print the tables."""
+    args = parse_arguments()
+    work = args.work or WORK
+    jars = spark_kafka_jars()
+    spark = make_session(jars)
+    copies: dict[str, Any] = {}
+    sinks: dict[str, Any] = {}
+    for broker in args.broker or BROKERS:
+        with tempfile.TemporaryDirectory() as name, running_broker(broker, Path(name)) as servers:
+            if "copy" in work:
+                cases = QUICK_CASES if args.quick else CASES
+                copies[broker] = measure_copy(spark, broker, servers, cases)
+            if "sink" in work:
+                make_input(Path(name) / "input", args.rows)
+                sinks[broker] = measure_sink(
+                    spark, broker, servers, Path(name), args.rows, args.rounds
+                )
+    spark.stop()
+    about = {
+        "revision": revision(),
+        "rows": args.rows,
+        "value_bytes": VALUE_BYTES,
+        "jars": [j.name for j in jars],
+    }
+    out = ROOT / "artifacts" / "bench.json"
+    out.parent.mkdir(exist_ok=True)
+    found = {"about": about, "topic_to_topic": copies, "rows_per_second": sinks}
+    out.write_text(json.dumps(found, indent=2) + "\n")
+    tables = [copy_table(copies)] * bool(copies) + [sink_table(sinks)] * bool(sinks)
+    print("\n" + "\n\n".join(tables) + f"\n\nall rounds: {out.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

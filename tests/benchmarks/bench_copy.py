@@ -1,0 +1,158 @@
+"""Topic to topic: a query from `txnlog` to `txnlog` beside one from `kafka` to `kafka`.
+
+Both read the same input topic in micro-batches of the same size and write to topics of their own;
+what counts is the median time of a micro-batch, once the query is warm. Ours commits the output,
+the group's offsets and its progress in one transaction; Spark's own commits nothing. Only options
+that both have are set, but for the group that ours commits.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from bench_setup import SINKS, create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VALUE_BYTES = 200
+VALUES = 1_000
+"""Different values: enough that nothing is cached by content."""
+QUERY_SECONDS_MAX = 600
+
+
+@dataclass(frozen=True)
+class CopyCase:
+    """Batches of `rows` from and to topics of `partitions`; the first `warm_up` do not count."""
+
+    rows: int
+    partitions: int
+    batches: int
+    warm_up: int = 3
+
+    @property
+    def name(self) -> str:
+        """For topics, checkpoints and the report."""
+        return f"{self.rows}-rows-{self.partitions}-partitions"
+
+
+CASES = tuple(
+    CopyCase(rows, partitions, batches)
+    for partitions in (6, 24)
+    for rows, batches in ((1_000, 13), (20_000, 9), (200_000, 6))
+)
+QUICK_CASES = (CopyCase(1_000, 6, 8), CopyCase(20_000, 6, 6))
+WARM_UP = CopyCase(1_000, 6, 4, 0)
+"""What the JVM and Spark's classes cost the first time is no part of any case."""
+
+
+def fill_input(servers: str, case: CopyCase) -> str:
+    """A topic with the rows of all batches, the same number in each partition."""
+    import numpy as np
+    from confluent_kafka import Producer
+
+    topic = create_topic(servers, f"in-{case.name}-{case.batches}", case.partitions)
+    letters = np.random.default_rng(1).integers(97, 123, size=VALUES * VALUE_BYTES, dtype=np.uint8)
+    data = letters.tobytes()
+    values = [data[n * VALUE_BYTES : (n + 1) * VALUE_BYTES] for n in range(VALUES)]
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 200_000,
+            "log_level": 3,
+        }
+    )
+    for number in range(case.rows * case.batches):
+        key = b"key-%012d" % (number % 50_000)
+        while True:
+            try:
+                producer.produce(topic, values[number % VALUES], key, number % case.partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(QUERY_SECONDS_MAX):
+        raise RuntimeError(f"{topic} could not be filled")
+    return topic
+
+
+def copy_once(
+    spark: SparkSession, connector: str, servers: str, source: str, case: CopyCase
+) -> list[int]:
+    """Run the query over the whole input: the time of each whole batch in ms, warm-up included."""
+    name = f"{connector}-{source}"
+    target = create_topic(servers, f"out-{name}", case.partitions)
+    both = {"kafka.bootstrap.servers": servers}
+    if connector == "txnlog":
+        both["kafka.group.id"] = f"group-{name}"
+    read = {
+        "subscribe": source,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(case.rows),
+        "kafka.isolation.level": "read_committed",
+    }
+    with tempfile.TemporaryDirectory() as checkpoint:
+        rows = spark.readStream.format(connector).options(**both, **read).load()
+        query = (
+            rows.select("key", "value")
+            .writeStream.format(connector)
+            .options(**both, topic=target, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        if not query.awaitTermination(QUERY_SECONDS_MAX):
+            query.stop()
+            raise RuntimeError(f"{name} did not end in {QUERY_SECONDS_MAX} s")
+        batches = [p for p in query.recentProgress if p["numInputRows"]]
+    copied = sum(p["numInputRows"] for p in batches)
+    if copied != case.rows * case.batches:
+        raise RuntimeError(f"{name} copied {copied} rows of {case.rows * case.batches}")
+    return whole_batch_times(batches, case.rows)
+
+
+def whole_batch_times(batches: list[dict], rows: int) -> list[int]:
+    """Without the small last one: Spark's own source rounds what it takes of a partition down."""
+    return [p["durationMs"]["triggerExecution"] for p in batches if 2 * p["numInputRows"] > rows]
+
+
+def measure_copy(
+    spark: SparkSession, broker: str, servers: str, cases: tuple[CopyCase, ...]
+) -> list[dict]:
+    """Both connectors in turns, case after case: what each micro-batch took."""
+    source = fill_input(servers, WARM_UP)
+    for connector in SINKS:
+        copy_once(spark, connector, servers, source, WARM_UP)
+    found = []
+    for number, case in enumerate(cases):
+        source = fill_input(servers, case)
+        result: dict = asdict(case)
+        # Who goes first changes, so that neither always meets the colder machine.
+        for connector in SINKS if number % 2 else reversed(SINKS):
+            times = copy_once(spark, connector, servers, source, case)
+            result[f"{connector}_ms"] = times
+            middle = statistics.median(times[case.warm_up :])
+            print(f"{broker}: {case.name}: {connector}: {middle:,.0f} ms a batch", flush=True)
+        found.append(result)
+    return found
+
+
+def copy_table(results: dict[str, list[dict]]) -> str:
+    """The medians and their ratio, as Markdown: above 1 ours is the faster one."""
+    lines = [
+        "| broker | partitions | rows a batch | kafka, ms | txnlog, ms | kafka : txnlog |",
+        "|---|---|---|---|---|---|",
+    ]
+    for broker, found in results.items():
+        for case in found:
+            peer, ours = (
+                statistics.median(case[f"{connector}_ms"][case["warm_up"] :]) for connector in SINKS
+            )
+            lines.append(
+                f"| {broker} | {case['partitions']} | {case['rows']:,} | {peer:,.0f} | {ours:,.0f} "
+                f"| {peer / ours:.2f} |"
+            )
+    return "\n".join(lines)

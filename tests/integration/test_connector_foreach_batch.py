@@ -1,0 +1,120 @@
+"""foreachBatch through `txnlog_spark.foreach_batch`: update mode, several sinks, and replays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from support.connector import finish
+from support.librdkafka import create_topic, read_topic, values_of
+
+from txnlog_spark import foreach_batch
+from txnlog_spark.errors import OptionError
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """How often each value came, as update mode gives it."""
+    words = rows.selectExpr("CAST(value AS STRING) AS word")
+    return words.groupBy("word").count()
+
+
+def as_records(counts: DataFrame) -> DataFrame:
+    return counts.selectExpr("word AS key", "concat(word, '=', count) AS value")
+
+
+def sink(pipe: Any, transform: Any = None, **changes: Any) -> Any:
+    options = {
+        "kafka.bootstrap.servers": pipe.bootstrap,
+        "topic": pipe.output,
+        "checkpointLocation": str(pipe.checkpoint),
+        "group.id": pipe.group,
+    }
+    return foreach_batch(transform, **(options | changes))
+
+
+def run(pipe: Any, rows: DataFrame, function: Any, mode: str = "append") -> None:
+    writer = rows.writeStream.outputMode(mode).foreachBatch(function)
+    writer = writer.option("checkpointLocation", str(pipe.checkpoint))
+    finish(writer.trigger(availableNow=True).start())
+
+
+def test_update_mode_is_exactly_once_through_replays(both_pipe) -> None:
+    pipe = both_pipe
+    pipe.feed(["a", "b", "a"])
+    run(pipe, counted(pipe.stream()), sink(pipe, as_records), "update")
+    pipe.feed(["a", "c"])
+    run(pipe, counted(pipe.stream()), sink(pipe, as_records), "update")
+    expected = sorted(["a=2", "b=1", "a=3", "c=1"])
+    assert pipe.output_values() == expected
+    pipe.lose("commits", max(pipe.logged("commits")))
+    run(pipe, counted(pipe.stream()), sink(pipe, as_records), "update")
+    assert pipe.output_values("read_uncommitted") == expected
+
+
+def test_the_groups_offsets_move_with_the_output(pipe) -> None:
+    pipe.feed(range(5))
+    run(pipe, pipe.stream(), sink(pipe))
+    pipe.checkpoint.rename(pipe.checkpoint.with_name("lost"))
+    pipe.feed(range(5, 8))
+    rows = pipe.stream(startingOffsets="committed")
+    run(pipe, rows, sink(pipe))
+    run(pipe, rows, sink(pipe))
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(8)))
+
+
+def test_a_failure_between_two_sinks_doubles_neither(pipe) -> None:
+    second = create_topic(pipe.bootstrap, pipe.output + "-second", 1)
+    first = sink(pipe, name="first", **{"group.id": None})
+    other = sink(pipe, name="second", topic=second)
+    fails = [True]
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        first(batch, batch_id)
+        if fails.pop() if fails else False:
+            raise RuntimeError("between the two")
+        other(batch, batch_id)
+
+    pipe.feed(range(4))
+    with pytest.raises(Exception, match="between the two"):
+        run(pipe, pipe.stream(), both)
+    run(pipe, pipe.stream(), both)
+    pipe.feed(range(4, 6))
+    run(pipe, pipe.stream(), both)
+    expected = sorted(map(str, range(6)))
+    assert pipe.output_values("read_uncommitted") == expected
+    seen = read_topic(pipe.bootstrap, second, isolation="read_uncommitted")
+    assert values_of(seen) == expected
+
+
+def test_a_batch_without_rows_moves_offsets_and_progress(pipe) -> None:
+    pipe.feed(["x", "y"])
+    nothing = lambda rows: rows.where("CAST(value AS STRING) = 'z'")  # noqa: E731
+    run(pipe, pipe.stream(), sink(pipe, nothing))
+    pipe.feed(["z"])
+    run(pipe, pipe.stream(), sink(pipe, nothing))
+    assert pipe.output_values("read_uncommitted") == ["z"]
+
+
+def test_the_checkpoint_of_another_query_is_refused(pipe, tmp_path) -> None:
+    pipe.feed(["x"])
+    run(pipe, pipe.stream(), sink(pipe))
+    mine = pipe.checkpoint
+    pipe.checkpoint = tmp_path / "another"
+    with pytest.raises(Exception, match="this query's own checkpoint"):
+        run(pipe, pipe.stream(), sink(pipe, checkpointLocation=str(mine)))
+    assert pipe.output_values("read_uncommitted") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "the query's own checkpointLocation"),
+        ({"checkpointLocation": "c", "txnVersion": 3}, "remove it"),
+        ({"checkpointLocation": "c", "txnAppId": "a"}, "remove it"),
+        ({"checkpointLocation": "c", "name": "a/b"}, "letters, digits"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_query_starts(options, told) -> None:
+    with pytest.raises(OptionError, match=told):
+        foreach_batch(None, **options)

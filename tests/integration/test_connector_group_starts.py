@@ -1,0 +1,255 @@
+"""Where a new query begins while its group has been somewhere, and whose offsets a group takes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.connector import Pipe, finish
+from support.librdkafka import create_topic
+from support.sim_broker import SimBroker
+
+
+def texts(numbers: range) -> list[str]:
+    return sorted(map(str, numbers))
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_an_empty_checkpoint_does_not_double_what_the_group_has_been_given(
+    both_pipe: Pipe, start: str
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(30))
+    pipe.copy()
+    shutil.rmtree(pipe.checkpoint)
+    pipe.feed(range(30, 33))
+    text = pipe.copy_error(source={"startingOffsets": start})
+    assert text.startswith(
+        "txnlog_spark.errors.GroupHasOffsets: [TXNLOG_PROGRESS.GROUP_HAS_OFFSETS]"
+    )
+    assert "startingOffsets=committed" in text
+    assert pipe.output_values("read_uncommitted") == texts(range(30))
+    shutil.rmtree(pipe.checkpoint)  # as the error says: a new, empty checkpoint and committed
+    committed = {"startingOffsets": "committed"}
+    pipe.copy(source=committed)
+    pipe.copy(source=committed)
+    assert pipe.output_values("read_uncommitted") == texts(range(33))
+
+
+def test_a_group_that_is_to_be_moved_is_moved_when_that_is_said(pipe: Pipe) -> None:
+    pipe.feed(range(10))
+    pipe.copy()
+    shutil.rmtree(pipe.checkpoint)
+    pipe.copy(sink={"overwriteGroupOffsets": "true"})
+    assert pipe.output_values("read_uncommitted") == sorted(texts(range(10)) * 2)
+
+
+def test_the_safe_setting_of_the_quick_start_survives_a_deleted_checkpoint(pipe: Pipe) -> None:
+    safe = {"startingOffsets": "committedOrEarliest"}
+    pipe.feed(range(10))
+    for _ in range(2):
+        pipe.copy(source=safe)
+    shutil.rmtree(pipe.checkpoint)
+    pipe.feed(range(10, 15))
+    for _ in range(2):
+        pipe.copy(source=safe)
+    assert pipe.output_values("read_uncommitted") == texts(range(15))
+
+
+def test_a_group_that_nobody_has_moved_yet_is_no_obstacle(pipe: Pipe) -> None:
+    other = create_topic(pipe.bootstrap, pipe.output + "-other", 1)
+    pipe.feed(range(5))
+    pipe.copy(sink={"topic": other, "kafka.group.id": None}, source={"kafka.group.id": None})
+    shutil.rmtree(pipe.checkpoint)
+    pipe.copy()
+    assert pipe.output_values() == texts(range(5))
+
+
+# ------------------------------------------------------------------ two clusters
+
+
+@pytest.fixture
+def far(tmp_path: Path, unique: Callable[[str], str]):
+    """A second cluster, with an input topic of its own."""
+    broker = SimBroker(tmp_path / "far")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def test_a_group_on_another_cluster_than_the_source_is_refused_and_the_advice_holds(
+    both_pipe: Pipe, far: SimBroker
+) -> None:
+    pipe = both_pipe
+    topic = create_topic(far.bootstrap_servers, pipe.input, 3)
+    from support.librdkafka import produce_values
+
+    produce_values(far.bootstrap_servers, topic, texts(range(20)))
+    source = {"kafka.bootstrap.servers": far.bootstrap_servers}
+    text = pipe.copy_error(source=source)
+    assert "[TXNLOG_WRONG_CLUSTER]" in text
+    assert "works on one cluster only" in text
+    assert pipe.output_values("read_uncommitted") == []
+    alone = {"kafka.group.id": None}
+    for _ in range(2):  # as the error says: without kafka.group.id on both sides
+        pipe.copy(source=source | alone, sink=alone)
+    pipe.lose("commits", max(pipe.logged("commits")))
+    pipe.copy(source=source | alone, sink=alone)
+    assert pipe.output_values("read_uncommitted") == texts(range(20))
+
+
+def test_a_union_of_two_clusters_is_refused_with_a_group_and_exact_without(
+    pipe: Pipe, far: SimBroker
+) -> None:
+    from support.librdkafka import produce_values
+
+    topic = create_topic(far.bootstrap_servers, pipe.input + "-far", 1)
+    produce_values(far.bootstrap_servers, topic, texts(range(5)))
+    pipe.feed(range(5, 9))
+
+    def union(**options: object):
+        there = {"kafka.bootstrap.servers": far.bootstrap_servers, "subscribe": topic}
+        near = pipe.stream(**options).select("key", "value")
+        return near.union(pipe.stream(**(there | options)).select("key", "value"))
+
+    def run(sink: dict, **options: object) -> None:
+        finish(pipe.write(union(**options), **sink).trigger(availableNow=True).start())
+
+    with pytest.raises(Exception, match="TXNLOG_WRONG_CLUSTER"):
+        run({})
+    alone = {"kafka.group.id": None}
+    run(alone, **alone)
+    run(alone, **alone)
+    assert pipe.output_values("read_uncommitted") == texts(range(9))
+
+
+def test_two_readers_of_one_partition_are_refused_with_a_group_and_exact_without(
+    pipe: Pipe,
+) -> None:
+    pipe.feed(range(6))
+
+    def run(**options: object) -> None:
+        one = pipe.stream(**options).select("key", "value")
+        rows = one.union(pipe.stream(**options).select("key", "value"))
+        finish(pipe.write(rows, **options).trigger(availableNow=True).start())
+
+    with pytest.raises(Exception, match=r"two sources of the query read .*-0"):
+        run()
+    run(**{"kafka.group.id": None})
+    assert pipe.output_values("read_uncommitted") == sorted(texts(range(6)) * 2)
+
+
+def test_a_checkpoint_does_not_go_on_writing_to_another_cluster(pipe: Pipe, far: SimBroker) -> None:
+    pipe.feed(range(4))
+    alone = {"kafka.group.id": None}
+    pipe.copy(source=alone, sink=alone)
+    pipe.feed(range(4, 6))
+    create_topic(far.bootstrap_servers, pipe.output, 3)
+    text = pipe.copy_error(
+        source=alone, sink=alone | {"kafka.bootstrap.servers": far.bootstrap_servers}
+    )
+    assert "[TXNLOG_WRONG_CLUSTER]" in text
+    pipe.copy(source=alone, sink=alone)
+    assert pipe.output_values("read_uncommitted") == texts(range(6))
+
+
+# ------------------------------------------------------------------ sources of other kinds
+
+
+def test_a_file_source_whose_batch_is_planned_anew_loses_no_row(
+    both_pipe: Pipe, tmp_path: Path
+) -> None:
+    """`{"logOffset":1}` is whatever files are there: the batch is refused, not skipped."""
+    pipe = both_pipe
+    folder = tmp_path / "files"
+    folder.mkdir()
+
+    def run() -> None:
+        rows = pipe.spark.readStream.format("text").load(str(folder))
+        alone = {"kafka.group.id": None}
+        finish(pipe.write(rows, **alone).trigger(availableNow=True).start())
+
+    for name in ("a", "b"):
+        (folder / name).write_text(f"{name}1\n{name}2")
+        run()
+    last = max(pipe.logged("commits"))
+    kept = pipe.checkpoint.with_name("kept")
+    shutil.copytree(pipe.checkpoint, kept)
+    for log in ("offsets", "commits", "sources/0"):
+        pipe.lose(log, last)
+    (folder / "c").write_text("c1\nc2")
+    with pytest.raises(Exception, match=r"TXNLOG_PROGRESS\.BATCH_REPLANNED"):
+        run()
+    written = ["a1", "a2", "b1", "b2"]
+    assert pipe.output_values("read_uncommitted") == written
+    shutil.rmtree(pipe.checkpoint / "offsets")  # as the error says: restore offsets and sources
+    shutil.rmtree(pipe.checkpoint / "sources")
+    for log in ("offsets", "sources"):
+        shutil.copytree(kept / log, pipe.checkpoint / log)
+    run()
+    assert pipe.output_values("read_uncommitted") == [*written, "c1", "c2"]
+
+
+def test_offsets_of_the_same_shape_from_another_system_are_refused_for_a_group(
+    pipe: Pipe,
+) -> None:
+    """As Azure Event Hubs' connector writes them; here the JVM's file is made by hand."""
+    pipe.feed(range(4))
+    pipe.copy()
+    last = max(pipe.logged("offsets"))
+    path = pipe.checkpoint / "offsets" / str(last)
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps({"some-event-hub": {"0": 12}})
+    pipe.lose("commits", last)
+    (pipe.checkpoint / "offsets" / f".{last}.crc").unlink(missing_ok=True)
+    path.write_text("\n".join(lines))
+    with pytest.raises(Exception, match=r"TXNLOG_(WRONG_CLUSTER|DATA_LOSS|PROGRESS)"):
+        pipe.copy(source={"failOnDataLoss": "true"})
+
+
+def test_the_second_format_of_the_offset_log_and_named_sources_are_read(pipe: Pipe) -> None:
+    pipe.feed(range(6))
+    name, evolves = (
+        "spark.sql.streaming.offsetLog.formatVersion",
+        ("spark.sql.streaming.queryEvolution.enableSourceEvolution"),
+    )
+    pipe.spark.conf.set(name, "2")
+    pipe.spark.conf.set(evolves, "true")
+    try:
+        reader = pipe.spark.readStream.name("orders").format("txnlog")
+        options = {
+            "kafka.bootstrap.servers": pipe.bootstrap,
+            "subscribe": pipe.input,
+            "startingOffsets": "earliest",
+            "kafka.group.id": pipe.group,
+        }
+        rows = reader.options(**options).load().select("key", "value")
+        for _ in range(2):
+            finish(pipe.write(rows).trigger(availableNow=True).start())
+        assert (pipe.checkpoint / "offsets" / "0").read_text().startswith("v2")
+        pipe.lose("commits", max(pipe.logged("commits")))
+        finish(pipe.write(rows).trigger(availableNow=True).start())
+    finally:
+        pipe.spark.conf.unset(name)
+        pipe.spark.conf.unset(evolves)
+    assert pipe.output_values("read_uncommitted") == texts(range(6))
+
+
+def test_what_another_query_left_in_the_checkpoint_is_no_progress_of_this_one(
+    both_pipe: Pipe,
+) -> None:
+    pipe = both_pipe
+    pipe.feed(range(5))
+    alone = {"kafka.group.id": None}
+    pipe.copy(source=alone, sink=alone)
+    for each in pipe.checkpoint.iterdir():
+        if each.name != "txnlog":
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    pipe.feed(range(5, 8))
+    pipe.copy(source=alone | {"startingOffsets": "latest"}, sink=alone)
+    pipe.feed(range(8, 10))
+    pipe.copy(source=alone | {"startingOffsets": "latest"}, sink=alone)
+    assert pipe.output_values("read_uncommitted") == sorted(texts(range(5)) + texts(range(8, 10)))

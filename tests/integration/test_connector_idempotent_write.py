@@ -1,0 +1,67 @@
+"""Batch writes with txnAppId and txnVersion, as Delta Lake means them, and with source offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.connector import error_of
+
+from txnlog_spark.client import admin
+from txnlog_spark.connection import ConnectionSettings, client_for
+
+
+def save(pipe: Any, values: list[str], version: int, **options: Any) -> None:
+    named = {"txnAppId": pipe.group, "txnVersion": version}
+    pipe.save(pipe.rows(values), **(named | options))
+
+
+def client_of(pipe: Any) -> Any:
+    return client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+
+
+def test_a_version_at_or_below_the_committed_one_is_skipped(both_pipe) -> None:
+    pipe = both_pipe
+    for version, values in [(3, ["a"]), (3, ["a"]), (2, ["older"]), (7, ["b"]), (7, ["b"])]:
+        save(pipe, values, version)
+    save(pipe, ["c"], 8)
+    assert pipe.output_values("read_uncommitted") == ["a", "b", "c"]
+
+
+def test_a_write_without_rows_counts_as_its_version(pipe) -> None:
+    save(pipe, [], 5)
+    save(pipe, ["older"], 4)
+    save(pipe, ["a"], 6)
+    assert pipe.output_values("read_uncommitted") == ["a"]
+
+
+def test_applications_do_not_know_each_other(pipe) -> None:
+    save(pipe, ["a"], 1)
+    save(pipe, ["b"], 1, txnAppId=pipe.group + "-other")
+    assert pipe.output_values("read_uncommitted") == ["a", "b"]
+
+
+def test_an_application_has_one_transactional_id_for_all_its_writes(pipe) -> None:
+    for version in range(4):
+        save(pipe, [str(version)], version)
+    listed = [t.transactional_id for t in admin.list_transactions(client_of(pipe))]
+    assert [name for name in listed if pipe.group in name] == [f"txnlog-app-{pipe.group}"]
+
+
+def test_source_offsets_are_committed_with_the_rows_or_not_at_all(pipe) -> None:
+    group = pipe.group + "-reader"
+    offsets = f'{{"{pipe.input}":{{"0":5,"1":7}}}}'
+    options = {"kafka.group.id": group, "sourceOffsets": offsets}
+    save(pipe, ["a"], 1, **options)
+    wanted = {(pipe.input, 0): 5, (pipe.input, 1): 7}
+    assert admin.committed_offsets(client_of(pipe), group) == wanted
+    later = options | {"sourceOffsets": offsets.replace("5", "9")}
+    save(pipe, ["a"], 1, **later)
+    assert admin.committed_offsets(client_of(pipe), group) == wanted, "the write was skipped"
+    save(pipe, ["b"], 2, **later)
+    assert admin.committed_offsets(client_of(pipe), group)[pipe.input, 0] == 9
+
+
+def test_a_group_without_source_offsets_is_refused(pipe) -> None:
+    text = error_of(lambda: pipe.save(pipe.rows(["a"]), **{"kafka.group.id": pipe.group}))
+    assert "option kafka.group.id" in text
+    assert "set sourceOffsets" in text

@@ -1,0 +1,163 @@
+"""Tasks that read many partitions: all records, in order, with few requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support.connector import Pipe
+from support.librdkafka import create_topic, produce_values
+
+from txnlog_spark.client.driver import Client
+from txnlog_spark.connection import client_for
+from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.source.partition import RangePartition, read_ranges
+from txnlog_spark.source.planning import OffsetRange
+from txnlog_spark.source.settings import SourceSettings, read_source_settings
+from txnlog_spark.wire.messages import api_of
+
+PARTITIONS = 40
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many of each request are sent from now on."""
+    sent: Counter[str] = Counter()
+    original = Client.start_calls
+
+    def start_calls(client, calls):
+        sent.update(api_of(call.message).key.name for call in calls)
+        return original(client, calls)
+
+    monkeypatch.setattr(Client, "start_calls", start_calls)
+    return sent
+
+
+@pytest.fixture
+def topics(broker, unique: Callable[[str], str]) -> list[str]:
+    """Two topics; partition n of the first holds n % 4 records, of the second one."""
+    names = [create_topic(broker.bootstrap_servers, unique(n), PARTITIONS) for n in ("a", "b")]
+    for number in range(PARTITIONS):
+        for topic, count in zip(names, (number % 4, 1), strict=True):
+            values = [f"{topic}-{number}-{i}" for i in range(count)]
+            produce_values(broker.bootstrap_servers, topic, values, partition=number)
+    return names
+
+
+def settings(broker, **options: str) -> SourceSettings:
+    base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}
+    return read_source_settings(base | options, streaming=False)
+
+
+def share_of(broker, topics: list[str]) -> RangePartition:
+    counts = {
+        TopicPartition(topic, n): count
+        for n in range(PARTITIONS)
+        for topic, count in zip(topics, (n % 4, 1), strict=True)
+    }
+    ranges = [OffsetRange(p, 0, count) for p, count in sorted(counts.items()) if count]
+    return RangePartition(tuple(ranges), broker.bootstrap_servers)
+
+
+def expected(share: RangePartition) -> list[str]:
+    return [
+        f"{r.topic_partition.topic}-{r.topic_partition.partition}-{offset}"
+        for r in share.ranges
+        for offset in range(r.start_offset, r.end_offset)
+    ]
+
+
+def read(options: SourceSettings, share: RangePartition) -> list[str]:
+    batches = list(read_ranges(options, share))
+    return [value.decode() for b in batches for value in b["value"].to_pylist()]
+
+
+def test_one_request_brings_all_the_small_ranges_of_a_task(
+    broker, topics: list[str], requests: Counter[str]
+) -> None:
+    options = settings(broker)
+    client_for(options.connection, broker.bootstrap_servers)
+    share = share_of(broker, topics)
+    requests.clear()
+    assert read(options, share) == expected(share)
+    assert requests == {"METADATA": 1, "FETCH": 1}
+
+
+@pytest.mark.parametrize("limit", ["1", "400", "70000"])
+def test_an_answer_that_holds_some_of_the_ranges_only_is_gone_on_from(
+    broker, topics: list[str], limit: str
+) -> None:
+    options = settings(broker, **{"kafka.max.partition.fetch.bytes": limit})
+    share = share_of(broker, topics)
+    assert read(options, share) == expected(share)
+
+
+def test_ranges_that_are_longer_than_a_first_answer_are_read_to_their_end(
+    broker, unique: Callable[[str], str], requests: Counter[str]
+) -> None:
+    topic = create_topic(broker.bootstrap_servers, unique("long"), 3)
+    for number, count in enumerate((900, 1, 700)):
+        values = [f"{topic}-{number}-{i}" for i in range(count)]
+        produce_values(broker.bootstrap_servers, topic, values, partition=number, batch_size=900)
+    names = [TopicPartition(topic, n) for n in range(3)]
+    ranges = tuple(OffsetRange(p, 0, n) for p, n in zip(names, (900, 1, 700), strict=True))
+    share = RangePartition(ranges, broker.bootstrap_servers)
+    options = settings(broker, **{"kafka.max.partition.fetch.bytes": "8000"})
+    requests.clear()
+    assert read(options, share) == expected(share)
+    assert requests["FETCH"] > 3
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_one_range_that_is_gone_is_loss_or_is_left_out_and_the_others_are_read(
+    broker, topics: list[str], fail: str
+) -> None:
+    from confluent_kafka import TopicPartition as Place
+
+    from txnlog_spark.errors import OffsetOutOfRange
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    place = Place(topics[0], 3, 2)
+    admin.delete_records([place])[place].result(30)
+    share = share_of(broker, topics)
+    options = settings(broker, failOnDataLoss=fail)
+    if fail == "true":
+        with pytest.raises(OffsetOutOfRange, match=f"{topics[0]}-3"):
+            read(options, share)
+    else:
+        gone = {f"{topics[0]}-3-0", f"{topics[0]}-3-1"}
+        assert read(options, share) == [v for v in expected(share) if v not in gone]
+
+
+def test_a_topic_that_is_gone_among_others_is_left_out_when_it_may_be(
+    broker, topics: list[str]
+) -> None:
+    ranges = [
+        OffsetRange(TopicPartition(topic, n), 0, 1)
+        for topic in (topics[0], f"{topics[0]}-gone", topics[1])
+        for n in (5, 9)
+    ]
+    share = RangePartition(tuple(ranges), broker.bootstrap_servers)
+    left = [v for v in expected(share) if "-gone-" not in v]
+    assert read(settings(broker, failOnDataLoss="false"), share) == left
+
+
+def test_a_batch_read_of_many_partitions_is_one_task_and_min_partitions_asks_for_more(
+    both_pipe: Pipe, unique: Callable[[str], str]
+) -> None:
+    pipe = both_pipe
+    topic = create_topic(pipe.bootstrap, unique("wide"), PARTITIONS)
+    for number in range(PARTITIONS):
+        pipe.feed([number], topic=topic, partition=number)
+    assert pipe.read(topic).rdd.getNumPartitions() == 1
+    assert pipe.read(topic, minPartitions=8).rdd.getNumPartitions() == 8
+    assert pipe.read(topic, maxRecordsPerPartition=10).rdd.getNumPartitions() == 4
+    for options in ({}, {"minPartitions": 8}):
+        rows = (
+            pipe.read(topic, **options)
+            .selectExpr("cast(cast(value as string) as int) v", "partition")
+            .collect()
+        )
+        assert sorted(map(tuple, rows)) == [(n, n) for n in range(PARTITIONS)]

@@ -1,0 +1,54 @@
+"""Commit messages of many tasks against a small spark.driver.maxResultSize, in Spark itself.
+
+Sixteen tasks of 600 kB each are twice what the driver takes here: inline they would fail the
+job, and every replay of the batch. The same numbers, scaled, are 1,100 tasks at Spark's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as sf
+from support.connector import start_session
+from support.librdkafka import create_topic, read_topic
+
+TASKS = 16
+ROWS = 40
+VALUE = 15_000
+
+
+@pytest.fixture(scope="module")
+def small_spark() -> Iterator:
+    """A session whose driver takes 4 MiB of results."""
+    spark = start_session("local[2]", **{"spark.driver.maxResultSize": "4m"})
+    yield spark
+    spark.stop()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["write", "writeStream"])
+def test_many_tasks_with_much_output_do_not_exceed_the_drivers_result_size(
+    small_spark, shared_brokers, tmp_path: Path, unique, is_stream: bool
+) -> None:
+    bootstrap = shared_brokers("broker_sim").bootstrap_servers
+    topic = create_topic(bootstrap, unique("out"), 2)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    value = sf.rpad(sf.col("number").cast("string"), VALUE, "x").alias("value")
+    if is_stream:
+        rows = (
+            small_spark.readStream.format("rate-micro-batch")
+            .options(rowsPerBatch=TASKS * ROWS, numPartitions=TASKS)
+            .load()
+            .withColumnRenamed("value", "number")
+        )
+        checkpoint = str(tmp_path / "checkpoint")
+        writer = rows.select(value).writeStream.format("txnlog").options(**options)
+        query = writer.option("checkpointLocation", checkpoint).trigger(once=True).start()
+        query.awaitTermination()
+    else:
+        rows = small_spark.range(0, TASKS * ROWS, 1, TASKS).withColumnRenamed("id", "number")
+        options["stagingLocation"] = str(tmp_path / "staging")
+        rows.select(value).write.format("txnlog").options(**options).mode("append").save()
+    numbers = sorted(int(record.value.rstrip(b"x")) for record in read_topic(bootstrap, topic))
+    assert numbers == list(range(TASKS * ROWS))

@@ -1,0 +1,256 @@
+"""Who may fence, what is asked on the way, and what a batch without progress means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
+from support.scripted_broker import ScriptedCluster, refused
+
+from txnlog_spark.errors import (
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    ProgressMissing,
+    TransactionTimedOut,
+)
+from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol.progress import group_digest
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+
+
+@dataclass
+class Record:
+    """A journal that remembers what it was told."""
+
+    said: list[str] = field(default_factory=list)
+
+    def confirm_holder(self) -> None:
+        self.said.append("confirm")
+
+    def take_over(self) -> None:
+        self.said.append("take over")
+
+    def begin(self) -> None:
+        self.said.append("begin")
+
+
+def commit(cluster: ScriptedCluster, plan: Any, identity: Any = None) -> Any:
+    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+
+
+def with_progress(next_batch_id: int, metadata: str) -> ScriptedCluster:
+    cluster = ScriptedCluster(2)
+    cluster.state.offsets[PROGRESS_GROUP][("out", 1)] = (next_batch_id, metadata)
+    return cluster
+
+
+def progress_of(**digests: str) -> str:
+    parts = "".join(f',"{name}":"{value}"' for name, value in digests.items())
+    return f'{{"v":1,"q":"{QUERY}"{parts}}}'
+
+
+# ------------------------------------------------------------------ who may fence
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
+    cluster = ScriptedCluster(version)
+    healthy = commit(cluster, build_plan(0))
+    cluster.asked.clear()
+    outcome = commit(cluster, build_plan(0))
+    assert outcome.skipped
+    assert outcome.identity is None
+    assert K.INIT_PRODUCER_ID not in cluster.apis()
+    assert not commit(cluster, build_plan(1), healthy.identity).skipped
+
+
+def test_a_batch_that_is_refused_fences_nobody_either() -> None:
+    cluster = with_progress(8, progress_of(e="other"))
+    with pytest.raises(BatchReplanned):
+        commit(cluster, build_plan(7))
+    assert K.INIT_PRODUCER_ID not in cluster.apis()
+
+
+def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None:
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(0))
+    unstable = refused(E.UNSTABLE_OFFSET_COMMIT)
+    perform = cluster._call
+
+    def answer(call: Any) -> Any:
+        if getattr(call.message, "require_stable", False):
+            cluster.script(K.OFFSET_FETCH, unstable)
+        return perform(call)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    assert commit(cluster, build_plan(0)).skipped
+
+
+# ------------------------------------------------------------------ what is asked
+
+
+def test_the_next_batch_of_a_run_asks_for_nothing_that_it_knows() -> None:
+    cluster = ScriptedCluster(2)
+    session = cluster.session()
+    first = cluster.run(commit_micro_batch(session, None, build_plan(0)))
+    cluster.asked.clear()
+    cluster.rounds.clear()
+    cluster.run(commit_micro_batch(session, first.identity, build_plan(1)))
+    asked = set(cluster.apis())
+    assert asked == {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN}
+    offsets = [r for r in cluster.rounds if any(c.message.API_KEY == 28 for c in r)]
+    assert [len(calls) for calls in offsets] == [2], "both groups at once"
+
+
+def test_a_batch_is_noted_before_its_transaction_begins_and_a_skipped_one_is_not() -> None:
+    cluster = ScriptedCluster(2)
+    journal = Record()
+    writes = {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN}
+    seen: list[bool] = []
+    begin = journal.begin
+
+    def noted() -> None:
+        begin()
+        seen.append(K.PRODUCE in writes & set(cluster.apis()))
+
+    journal.begin = noted  # type: ignore[method-assign]
+    commit(cluster, build_plan(0, journal=journal))
+    assert journal.said == ["confirm", "begin"]
+    assert seen == [False]
+    commit(cluster, build_plan(0, journal=journal))
+    assert journal.said == ["confirm", "begin"]
+
+
+def test_a_changed_id_is_fenced_twice_around_its_record() -> None:
+    cluster = ScriptedCluster(2)
+    journal = Record()
+    init: list[str] = []
+    perform = cluster._call
+
+    def answer(call: Any) -> Any:
+        if call.message.API_KEY == K.INIT_PRODUCER_ID:
+            journal.said.append(call.message.transactional_id)
+            init.append(call.message.transactional_id)
+        return perform(call)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    commit(cluster, build_plan(0, journal=journal, previous_transactional_id="old"))
+    assert journal.said == ["old", "take over", "old", "t", "confirm", "begin"]
+
+
+# ------------------------------------------------------------------ a batch without progress
+
+
+def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -> None:
+    cluster = ScriptedCluster(2)
+    journal = Record()
+    commit(cluster, build_plan(7, attempted_batch_id=6, journal=journal))
+    assert {p: cluster.state.committed_values(p) for p in EXPECTED} == EXPECTED
+    ended = [r.committed for r in cluster.requests(K.END_TXN)]
+    assert ended == [True, True], "a baseline, and the batch"
+    assert cluster.state.offsets[PROGRESS_GROUP][("out", 0)][0] == 8
+
+
+@pytest.mark.parametrize("attempted", [None, 7, 8])
+def test_a_batch_that_may_have_been_begun_is_not(attempted: int | None) -> None:
+    cluster = ScriptedCluster(2)
+    plan = build_plan(7, attempted_batch_id=attempted, journal=Record())
+    with pytest.raises(ProgressMissing, match="--next-batch-id N") as caught:
+        commit(cluster, plan)
+    assert "N = 8 if they are in the output, N = 7 if they are not" in str(caught.value)
+    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis())
+
+
+def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_it() -> None:
+    cluster = ScriptedCluster(2)
+    cluster.state.offsets["g"][("in", 0)] = (9, "")
+    plan = build_plan(
+        7,
+        attempted_batch_id=6,
+        attempted_group_digest=group_digest("g"),
+        previous_offsets={("in", 0): 4},
+        journal=Record(),
+    )
+    with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
+        commit(cluster, plan)
+
+
+# ------------------------------------------------------------------ what pins a batch
+
+
+@pytest.mark.parametrize(
+    ("digests", "is_pinned", "skipped"),
+    [
+        ({"h": "planned-7"}, False, True),
+        ({"e": "digest-5", "h": "another"}, True, True),
+        ({"e": "digest-5", "h": "another"}, False, False),
+        ({"e": "digest-5"}, False, False),
+        ({"e": "another", "h": "another"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
+    digests: dict[str, str], is_pinned: bool, skipped: bool
+) -> None:
+    cluster = with_progress(8, progress_of(**digests))
+    plan = build_plan(7, is_pinned=is_pinned)
+    if skipped:
+        assert commit(cluster, plan).skipped
+        return
+    with pytest.raises(BatchReplanned, match="planned anew"):
+        commit(cluster, plan)
+
+
+# ------------------------------------------------------------------ versions of a batch write
+
+
+@pytest.mark.parametrize(("version", "skipped"), [(4, True), (5, True), (6, False), (9, False)])
+def test_a_version_at_or_below_the_committed_one_is_skipped(version: int, skipped: bool) -> None:
+    cluster = with_progress(6, progress_of(e="whatever"))
+    plan = build_plan(version, is_stream=False, must_exist=False)
+    assert commit(cluster, plan).skipped == skipped
+
+
+# ------------------------------------------------------------------ the transaction timeout
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version: int) -> None:
+    cluster = ScriptedCluster(version)
+    cluster.broker_configs["transaction.max.timeout.ms"] = "900000"
+    plan = build_plan(transaction_timeout_ms=60_000, produce_request_bytes=1)
+
+    def late(step: str, _when: str) -> None:
+        if step == "S5.first":
+            cluster.now_ms += 61_000
+            cluster.always[K.PRODUCE] = refused(E.INVALID_PRODUCER_EPOCH)
+
+    cluster.on_reached = late
+    with pytest.raises(TransactionTimedOut) as caught:
+        commit(cluster, plan)
+    text = str(caught.value)
+    done = sum(p.size_bytes for p in plan.staged)
+    assert f"of {done} staged bytes were produced" in text
+    assert "kafka.transaction.timeout.ms=60000" in text
+    assert "transaction.max.timeout.ms, 900000 here" in text
+    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1, "not tried again"
+
+
+def test_a_fence_before_the_timeout_is_a_fence() -> None:
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, refused(E.INVALID_PRODUCER_EPOCH))
+    assert commit(cluster, build_plan()).attempts == 2
+
+
+def test_produced_bytes_that_are_not_what_was_staged_are_never_committed() -> None:
+    plan = build_plan()
+    first = plan.staged[0]
+    lying = StagedPartition(first.topic, first.partition, first.read, first.size_bytes + 1)
+    cluster = ScriptedCluster(2)
+    with pytest.raises(AssertionError, match="not what was staged"):
+        commit(cluster, replace(plan, staged=(lying, *plan.staged[1:])))
+    assert K.END_TXN not in cluster.apis()
