@@ -7,92 +7,25 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
-from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic, WrongCluster
+from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import (
-    SOURCE_NOTE_KEY,
     CommittedStart,
-    SourceNote,
     TopicPartition,
     committed_start_of,
     from_json_value,
     plain_offset,
-    source_note_of,
 )
-from txnlog_spark.source import brokers, stream
+from txnlog_spark.source import stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-from txnlog_spark.wire.errors import ErrorCode
-
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ALL = ReadAllAvailable()
-
-
-class Cluster:
-    """Offsets per partition; `high` differs from `end` while a transaction is open."""
-
-    def __init__(self) -> None:
-        self.earliest = {P0: 0, P1: 0}
-        self.end = {P0: 100, P1: 50}
-        self.high: dict[TopicPartition, int] = {}
-        self.committed: dict[TopicPartition, int] = {}
-        self.deleted: tuple[str, ...] = ()
-        self.unlisted: frozenset[str] = frozenset()
-        self.cluster_id: str | None = None
-        self.matching: list[frozenset[str] | None] = []
-
-    def _refuse(self, topics) -> None:
-        gone = tuple(sorted(set(topics) & set(self.deleted)))
-        if gone:
-            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
-
-    def discover(self, _settings, known=(), without=frozenset(), matching=None):
-        self.matching.append(matching)
-        self._refuse({*self.deleted} - without)
-        hidden = without | (self.unlisted - {p.topic for p in known})
-        return tuple(p for p in sorted(self.end) if p.topic not in hidden)
-
-    def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
-        self._refuse(p.topic for p in partitions)
-        read_committed = settings.read_committed if read_committed is None else read_committed
-        ends = self.end if read_committed else self.end | self.high
-        return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
-
-    def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
-        return dict(self.committed)
-
-    def connected_cluster(self, _settings) -> str | None:
-        return self.cluster_id
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = Cluster()
-    for module in (stream, brokers):
-        monkeypatch.setattr(module, "discover", made.discover)
-        monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
-        monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
-    monkeypatch.setattr(stream, "connected_cluster", made.connected_cluster)
-    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
-    return made
-
-
-def reader(**options: str) -> TxnLogStreamReader:
-    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
-    return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
-
-
-def taken(
-    source: TxnLogStreamReader, start: dict, end: dict
-) -> dict[TopicPartition, tuple[int, int]]:
-    """What the batch reads of each partition; all of it is small enough for one task."""
-    (share,) = source.partitions(start, end)
-    return {r.topic_partition: (r.start_offset, r.end_offset) for r in share.ranges}
-
-
-def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
-    return {"t": {"0": first} | ({} if second is None else {"1": second})}
+    return stand_in(monkeypatch)
 
 
 def test_a_batch_ends_where_the_log_ends(cluster: Cluster) -> None:
@@ -416,70 +349,6 @@ def test_a_reader_is_pickled_to_the_tasks_at_any_time(cluster: Cluster) -> None:
     source = reader()
     source.latestOffset(source.initialOffset(), ALL)
     assert pickle.loads(pickle.dumps(source)).reportLatestOffset() == at(100, 50)
-
-
-def text(offset: object) -> str:
-    """What Spark compares."""
-    return json.dumps(offset)
-
-
-@pytest.mark.parametrize("word", ["earliest", "latest", "committed"])
-@pytest.mark.parametrize("available_now", [False, True])
-def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_text(
-    cluster: Cluster, word: str, available_now: bool
-) -> None:
-    cluster.cluster_id, cluster.committed = "A", {P0: 70, P1: 20}
-    source = reader(**{"kafka.group.id": "g", "startingOffsets": word})
-    if available_now:
-        source.prepareForTriggerAvailableNow()
-    start = source.initialOffset()
-    polls = [start]
-    for _ in range(4):
-        polls.append(source.latestOffset(json.loads(text(polls[-1])), ALL))
-    assert {source_note_of(offset) for offset in polls} == {SourceNote("A", "g")}
-    assert text(polls[-1]) == text(polls[-2]) == text(source.reportLatestOffset())
-    assert list(polls[1])[-1] == SOURCE_NOTE_KEY
-    assert plain_offset(polls[-1]) == at(100, 50)
-    if word == "latest":
-        assert text(polls[1]) == text(start)
-
-
-def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) -> None:
-    cluster.cluster_id = "A"
-    source = reader()
-    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None)
-
-
-def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
-    group = {} if group_id is None else {"group.id": group_id}
-    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id} | group}
-
-
-def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:
-    cluster.cluster_id = "B"
-    cluster.deleted = ("t",)
-    asked = [
-        lambda: reader().latestOffset(noted(at(1, 1), "A"), ALL),
-        lambda: reader().partitions(noted(at(1, 1), "A"), noted(at(2, 2), "A")),
-        lambda: reader().partitions(noted(at(0, 0), "B"), noted(at(2, 2), "A")),
-    ]
-    for ask in asked:
-        with pytest.raises(WrongCluster, match=r"'A'.*'B'.*Nothing was read.*new checkpoint"):
-            ask()
-
-
-def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> None:
-    cluster.cluster_id = "A"
-    source = reader()
-    assert taken(source, at(60, 20), at(100, 50)) == {P0: (60, 100), P1: (20, 50)}
-    end = source.latestOffset(at(100, 50), ALL)
-    assert end == noted(at(100, 50), "A")
-    assert text(source.latestOffset(end, ALL)) == text(end)
-
-
-def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:
-    start = noted(at(60, 20), "A")
-    assert reader().latestOffset(start, ALL) == at(100, 50)
 
 
 @pytest.mark.parametrize(("max_age_ms", "again"), [(3_600_000, frozenset({"t"})), (0, None)])

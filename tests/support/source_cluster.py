@@ -1,0 +1,87 @@
+"""A cluster that is a dictionary, below the stream reader: what `source.brokers` would answer."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.offsets import SOURCE_NOTE_KEY, TopicPartition
+from txnlog_spark.source import brokers, stream
+from txnlog_spark.source.settings import read_source_settings
+from txnlog_spark.source.stream import TxnLogStreamReader
+from txnlog_spark.wire.errors import ErrorCode
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = ReadAllAvailable()
+
+
+class Cluster:
+    """Offsets per partition; `high` differs from `end` while a transaction is open."""
+
+    def __init__(self) -> None:
+        self.earliest = {P0: 0, P1: 0}
+        self.end = {P0: 100, P1: 50}
+        self.high: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self.deleted: tuple[str, ...] = ()
+        self.unlisted: frozenset[str] = frozenset()
+        self.cluster_id: str | None = None
+        self.matching: list[frozenset[str] | None] = []
+
+    def _refuse(self, topics) -> None:
+        gone = tuple(sorted(set(topics) & set(self.deleted)))
+        if gone:
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
+
+    def discover(self, _settings, known=(), without=frozenset(), matching=None):
+        self.matching.append(matching)
+        self._refuse({*self.deleted} - without)
+        hidden = without | (self.unlisted - {p.topic for p in known})
+        return tuple(p for p in sorted(self.end) if p.topic not in hidden)
+
+    def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
+        self._refuse(p.topic for p in partitions)
+        read_committed = settings.read_committed if read_committed is None else read_committed
+        ends = self.end if read_committed else self.end | self.high
+        return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
+
+    def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
+        return dict(self.committed)
+
+    def connected_cluster(self, _settings) -> str | None:
+        return self.cluster_id
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster that the stream reader is connected to from now on."""
+    made = Cluster()
+    for module in (stream, brokers):
+        monkeypatch.setattr(module, "discover", made.discover)
+        monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
+        monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
+    monkeypatch.setattr(stream, "connected_cluster", made.connected_cluster)
+    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
+    return made
+
+
+def reader(**options: str) -> TxnLogStreamReader:
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
+    return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
+
+
+def taken(
+    source: TxnLogStreamReader, start: dict, end: dict
+) -> dict[TopicPartition, tuple[int, int]]:
+    """What the batch reads of each partition; all of it is small enough for one task."""
+    (share,) = source.partitions(start, end)
+    return {r.topic_partition: (r.start_offset, r.end_offset) for r in share.ranges}
+
+
+def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
+    return {"t": {"0": first} | ({} if second is None else {"1": second})}
+
+
+def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
+    group = {} if group_id is None else {"group.id": group_id}
+    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id} | group}
