@@ -20,7 +20,8 @@ from typing import Any
 
 REQUEST_ELEMENTS_MAX = 200_000
 """Array elements and tagged fields in one request. Kafka bounds them by the frame's size only."""
-RESPONSE_ELEMENTS_MAX = 5_000_000
+RESPONSE_ELEMENTS_MAX = 20_000_000
+"""The whole metadata of 20,000 topics with 50 partitions of three replicas is 7 million."""
 TAG_COPY_BYTES_MAX = 1 << 30
 """Structs with tagged fields times the message's size: what the decoder copies."""
 VARINT_BYTES_MAX = 5
