@@ -26,9 +26,12 @@ COMMITTED_START_KEY = "startingOffsets/committed"
 """Beside the topics of an offset JSON; a topic's name has no slash (Kafka's `Topic.validate`)."""
 
 
-SOURCE_NOTE_KEY = "txnlog/source"
-"""Beside the topics of every offset that our source plans."""
-_NOTE_KEYS = frozenset({COMMITTED_START_KEY, SOURCE_NOTE_KEY})
+CLUSTER_NOTE = "txnlog/cluster.id/"
+GROUP_NOTE = "txnlog/group.id/"
+"""Beside the topics of every offset that our source plans: keys with what they note behind these
+prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
+and a checkpoint can go back to it."""
+_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE)
 
 
 class TopicPartition(NamedTuple):
@@ -113,30 +116,29 @@ def committed_start_of(value: Any) -> CommittedStart | None:
 
 
 def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, Any]:
-    """The JSON value with `note` as its last part; equal offsets give equal JSON text."""
-    noted: dict[str, Any] = {"cluster.id": note.cluster_id}
+    """The JSON value with `note` as its last parts; equal offsets give equal JSON text."""
+    noted: dict[str, Any] = {**value, CLUSTER_NOTE + note.cluster_id: {}}
     if note.group_id is not None:
-        noted["group.id"] = note.group_id
-    return {**value, SOURCE_NOTE_KEY: noted}
+        noted[GROUP_NOTE + note.group_id] = {}
+    return noted
 
 
 def source_note_of(value: Any) -> SourceNote | None:
-    """The `SourceNote` in a JSON value, None without one. Raises OffsetFormatError."""
-    if not isinstance(value, Mapping) or SOURCE_NOTE_KEY not in value:
+    """The `SourceNote` in a JSON value, None without one. Raises OffsetFormatError for several."""
+    if not isinstance(value, Mapping):
         return None
-    noted = value[SOURCE_NOTE_KEY]
-    cluster_id = noted.get("cluster.id") if isinstance(noted, Mapping) else None
-    group_id = noted.get("group.id") if isinstance(noted, Mapping) else None
-    if not isinstance(cluster_id, str) or not isinstance(group_id, str | None):
-        raise OffsetFormatError(f"{SOURCE_NOTE_KEY}: expected a cluster.id, got {_shown(noted)}")
-    return SourceNote(cluster_id, group_id)
+    clusters = [k.removeprefix(CLUSTER_NOTE) for k in value if k.startswith(CLUSTER_NOTE)]
+    groups = [k.removeprefix(GROUP_NOTE) for k in value if k.startswith(GROUP_NOTE)]
+    if len(clusters) > 1 or len(groups) > 1:
+        raise OffsetFormatError(f"notes of {len(clusters)} clusters and {len(groups)} groups")
+    return SourceNote(clusters[0], groups[0] if groups else None) if clusters else None
 
 
 def plain_offset(value: Any) -> Any:
     """The JSON value without its notes; any other value as it is."""
     if not isinstance(value, Mapping):
         return value
-    return {key: part for key, part in value.items() if key not in _NOTE_KEYS}
+    return {key: part for key, part in value.items() if not str(key).startswith(_NOTES)}
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:

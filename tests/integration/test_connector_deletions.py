@@ -148,8 +148,8 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
     gone = create_topic(query.bootstrap, unique("gone"), 1)
     query.commit(0, ["a"])
     client = client_for(query.settings.connection)
-    note = {"cluster.id": client.session.cluster.cluster_id}
-    source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}, "txnlog/source": note})
+    note = f"txnlog/cluster.id/{client.session.cluster.cluster_id}"
+    source = json.dumps({query.input: {"0": 20}, gone: {"0": 5}, note: {}})
     (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{source}")
     delete(query, gone)
     with caplog.at_level(logging.WARNING):

@@ -102,9 +102,9 @@ def test_a_migration_there_and_back_and_there_again_loses_and_doubles_nothing(
 
     feed()
     assert query.run("kafka", "kafka", checkpoint) == ""
-    for sink in ("txnlog", "kafka"):
+    for connector in ("txnlog", "kafka"):
         feed()
-        assert query.run("txnlog", sink, checkpoint) == ""
+        assert query.run(connector, connector, checkpoint) == ""
     feed()
     line = shown_error(Exception(query.run("txnlog", "txnlog", checkpoint)))
     assert "[TXNLOG_PROGRESS.BEHIND]" in line

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from txnlog_spark.errors import UnknownTopic
-from txnlog_spark.offsets import SOURCE_NOTE_KEY, TopicPartition
+from txnlog_spark.offsets import SourceNote, TopicPartition, with_source_note
 from txnlog_spark.source import brokers, stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
@@ -83,5 +83,4 @@ def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
 
 
 def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
-    group = {} if group_id is None else {"group.id": group_id}
-    return offset | {SOURCE_NOTE_KEY: {"cluster.id": cluster_id} | group}
+    return with_source_note(offset, SourceNote(cluster_id, group_id))

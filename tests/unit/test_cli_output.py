@@ -222,7 +222,7 @@ def test_states_are_named_in_upper_or_lower_case():
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
 def test_a_host_that_cannot_be_one_is_named(host, capsys):
     assert main(["topics", "list", "--bootstrap-server", f"{host}:1"]) == 2
-    assert f"{host!r} is no name of a host" in capsys.readouterr().err
+    assert f"{host!r} is not a valid host name" in capsys.readouterr().err
 
 
 def test_a_properties_file_that_is_no_text_is_named_at_the_start(tmp_path, capsys):

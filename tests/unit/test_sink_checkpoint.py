@@ -125,7 +125,7 @@ def test_named_sources_of_the_second_format_are_read_in_any_order(tmp_path: Path
 def test_a_note_says_which_cluster_and_group_and_is_not_of_the_digest(tmp_path: Path) -> None:
     write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}")
     plain = read_batch_offsets(tmp_path, 4)
-    noted = OURS[:-1] + ', "txnlog/source": {"cluster.id": "c", "group.id": "g"}}'
+    noted = OURS[:-1] + ', "txnlog/cluster.id/c": {}, "txnlog/group.id/g": {}}'
     write_offsets(tmp_path, f"v1\n{METADATA}\n{noted}")
     batch = read_batch_offsets(tmp_path, 4)
     assert batch.sources[0].note == SourceNote("c", "g")

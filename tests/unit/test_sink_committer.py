@@ -75,9 +75,7 @@ class Stream:
 
     def commit(self, batch_id: int, run_id: str) -> None:
         """One empty batch."""
-        source = json.dumps(
-            {"in": {"0": 5 * (batch_id + 1)}, "txnlog/source": {"cluster.id": "scripted"}}
-        )
+        source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/scripted": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         commit_streaming(self.settings, [StagedBatches("q", run_id, batch_id, 0)], batch_id)
 

@@ -8,7 +8,7 @@ import pytest
 from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_spark.errors import WrongCluster
-from txnlog_spark.offsets import SOURCE_NOTE_KEY, SourceNote, plain_offset, source_note_of
+from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_t
         polls.append(source.latestOffset(json.loads(text(polls[-1])), ALL))
     assert {source_note_of(offset) for offset in polls} == {SourceNote("A", "g")}
     assert text(polls[-1]) == text(polls[-2]) == text(source.reportLatestOffset())
-    assert list(polls[1])[-1] == SOURCE_NOTE_KEY
+    assert list(polls[1])[-2:] == ["txnlog/cluster.id/A", "txnlog/group.id/g"]
+    assert polls[1]["txnlog/cluster.id/A"] == {}, "no partition, for Spark's own Kafka source"
     assert plain_offset(polls[-1]) == at(100, 50)
     if word == "latest":
         assert text(polls[1]) == text(start)

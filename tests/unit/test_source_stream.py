@@ -30,8 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def test_a_batch_ends_where_the_log_ends(cluster: Cluster) -> None:
     source = reader()
-    assert source.initialOffset() == at(0, 0)
-    assert source.reportLatestOffset() is None
+    assert (source.initialOffset(), source.reportLatestOffset()) == (at(0, 0), None)
     assert source.latestOffset(at(0, 0), ALL) == at(100, 50)
     assert source.reportLatestOffset() == at(100, 50)
     assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
