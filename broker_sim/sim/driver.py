@@ -222,4 +222,5 @@ def _staged(partition: int, records: list[Record]) -> StagedPartition:
     def read() -> Iterable[bytes]:
         return iter(pieces)
 
-    return StagedPartition(OUTPUT_TOPIC, partition, read, sum(map(len, pieces)))
+    size_bytes = sum(map(len, pieces))
+    return StagedPartition(OUTPUT_TOPIC, partition, read, size_bytes, len(records))

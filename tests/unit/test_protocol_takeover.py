@@ -17,7 +17,6 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.progress import group_digest
-from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -246,11 +245,14 @@ def test_a_fence_before_the_timeout_is_a_fence() -> None:
     assert commit(cluster, build_plan()).attempts == 2
 
 
-def test_produced_bytes_that_are_not_what_was_staged_are_never_committed() -> None:
+@pytest.mark.parametrize(("more_bytes", "records"), [(1, 0), (0, 4), (0, 2)])
+def test_what_is_not_what_was_staged_is_never_committed(more_bytes: int, records: int) -> None:
     plan = build_plan()
-    first = plan.staged[0]
-    lying = StagedPartition(first.topic, first.partition, first.read, first.size_bytes + 1)
+    first, second = plan.staged
+    size_bytes = first.size_bytes + more_bytes
+    lying = replace(first, size_bytes=size_bytes, record_count=records)
+    plan = replace(plan, staged=(lying, replace(second, record_count=2)))
     cluster = ScriptedCluster(2)
     with pytest.raises(AssertionError, match="not what was staged"):
-        commit(cluster, replace(plan, staged=(lying, *plan.staged[1:])))
+        commit(cluster, plan)
     assert K.END_TXN not in cluster.apis()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from txnlog_spark.errors import BrokerError, CommitStateUnknown, TransactionTimedOut, TxnLogError
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.produce import staged_totals
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import CommitPlan
 from txnlog_spark.wire.errors import ErrorCode
@@ -57,7 +58,7 @@ def timeout_error(
     session: Session, plan: CommitPlan, elapsed_ms: int, done_bytes: int
 ) -> Operation[TransactionTimedOut]:
     """What happened, how long the batch would have needed, and how much the broker allows."""
-    staged_bytes = sum(part.size_bytes for part in plan.staged)
+    staged_bytes = staged_totals(plan.staged).bytes
     needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
     maximum = yield from fetch_broker_config(session, BROKER_CONFIG)
     allowed = f"{maximum} here" if maximum is not None else "900000 by default"
