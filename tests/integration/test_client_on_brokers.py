@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from support.commit_plans import build_plan, record_batch, staged
@@ -255,16 +257,13 @@ def test_a_large_batch_streams_through(client, names):
     """Many requests in flight, every record once and in order."""
     make_topics(client, names)
     rows = 60_000
+
+    def pieces(p: int) -> Iterator[bytes]:
+        for start in range(0, rows, 500):
+            yield record_batch(*(f"{p}.{i}" + "x" * 90 for i in range(start, start + 500)))
+
     parts = tuple(
-        StagedPartition(
-            names["out"],
-            p,
-            lambda p=p: (
-                record_batch(*(f"{p}.{i}" + "x" * 90 for i in range(start, start + 500)))
-                for start in range(0, rows, 500)
-            ),
-            rows * 100,
-        )
+        StagedPartition(names["out"], p, partial(pieces, p), sum(map(len, pieces(p))), rows)
         for p in (0, 1)
     )
     outcome = admin.commit_micro_batch(client, None, plan_for(names, parts=parts))
@@ -283,7 +282,8 @@ def test_missing_and_replanned_progress_stop_the_query(client, names):
     admin.commit_micro_batch(client, None, baseline)
     admin.commit_micro_batch(client, None, plan_for(names, 4))
     with pytest.raises(BatchReplanned):
-        admin.commit_micro_batch(client, None, plan_for(names, 4, source_digest="wider"))
+        wider = plan_for(names, 4, source_digest="wider", batch_hash="planned later")
+        admin.commit_micro_batch(client, None, wider)
     wait_for(lambda: seen(client, names), expected(4))
 
 

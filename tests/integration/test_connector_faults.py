@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 from support.connector import Pipe, error_of, finish
 from support.librdkafka import committed_offsets
+from support.prepared import wait_until_marked
 from support.probe import wait_until
 
 from txnlog_spark.client import admin
@@ -66,19 +67,19 @@ def test_a_batch_without_rows_commits_its_source_offsets(pipe: Pipe) -> None:
     assert pipe.output_values("read_uncommitted") == ["one row"]
 
 
-def test_progress_that_expired_while_the_query_was_stopped_stops_it_and_says_so(
-    pipe: Pipe,
+def test_a_weekly_job_goes_on_by_itself_though_the_brokers_have_forgotten_it(
+    both_pipe: Pipe,
 ) -> None:
-    pipe.feed(range(10))
-    pipe.copy()
+    pipe = both_pipe
     client = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
-    admin.delete_group(client, f"{pipe.group}.progress.{pipe.query_id}")
-    pipe.feed(range(10, 20))
-    line = pipe.copy_error()
-    assert "ProgressMissing" in line
-    assert "expired" in line
-    assert "startingOffsets=committed" in line
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
+    for week in range(3):
+        pipe.feed(range(10 * week, 10 * week + 10))
+        pipe.copy()
+        # What offsets.retention.minutes does in the week after.
+        wait_until_marked(pipe.bootstrap)
+        admin.delete_group(client, f"{pipe.group}.progress.{pipe.query_id}")
+        admin.delete_group(client, pipe.group)
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(30)))
 
 
 def test_two_queries_that_share_a_transactional_id_by_mistake_fence_and_double_nothing(

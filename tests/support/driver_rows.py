@@ -47,7 +47,7 @@ DRIVER_ROWS = (
     _row("D2 after the offsets are logged", "S0:after"),
     _row("D3 after FindCoordinator", "S1:after"),
     _row("D3 InitProducerId sent", "S2:before", ON_SEND, pending=True),
-    _row("D5 while progress is read", "S3:before", ON_SEND),
+    _row("D5 while progress is read", "S3:before", ON_SEND, pending=True),
     _row("D7 nothing produced yet", "S4:after"),
     _row("D6 the partitions being added", "S5:before", ON_SEND, **PARTIAL),
     _row("D8.first after the first Produce", "S5.first:after", **PARTIAL),
