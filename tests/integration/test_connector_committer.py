@@ -20,10 +20,12 @@ from txnlog_spark.errors import (
     ProgressMissing,
     StagedBatchesInvalid,
     TxnLogError,
+    WrongCluster,
 )
 from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
+from txnlog_spark.sink.settings import read_sink_settings
 
 
 @pytest.fixture
@@ -293,3 +295,29 @@ def test_tasks_of_another_query_stop_the_commit(query: Query) -> None:
     (query.checkpoint / "metadata").write_text('{"id": "someone-else"}')
     with pytest.raises(TxnLogError, match="this query's own checkpoint"):
         commit_streaming(query.settings, [message], 0)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "told"),
+    [
+        ('{"some-event-hub":{"0":12}}', "some-event-hub-0 at 12 do not exist there"),
+        ('{"INPUT":{"0":99}}', "its logs end before INPUT-0 at 99"),
+    ],
+)
+def test_offsets_that_are_none_of_this_cluster_are_refused_for_a_group_and_taken_without_one(
+    query: Query, offsets: str, told: str
+) -> None:
+    """Spark's own source on another cluster, or a connector that writes the same shape."""
+    line = offsets.replace("INPUT", query.input)
+    (query.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")
+    with pytest.raises(WrongCluster) as caught:
+        commit_streaming(query.settings, [query.stage(0, ["a"], "run-1")], 0)
+    assert told.replace("INPUT", query.input) in str(caught.value)
+    assert query.values("read_uncommitted") == []
+    options = {
+        "kafka.bootstrap.servers": query.bootstrap,
+        "checkpointLocation": str(query.checkpoint),
+    }
+    alone = read_sink_settings(options, streaming=True)  # as the error says
+    commit_streaming(alone, [query.stage(0, ["a"], "run-2")], 0)
+    assert query.values("read_uncommitted") == ["a"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.connector import Pipe, finish
-from support.librdkafka import create_topic
+from support.librdkafka import create_topic, produce_values
 from support.sim_broker import SimBroker
 
 
@@ -85,8 +84,6 @@ def test_a_group_on_another_cluster_than_the_source_is_refused_and_the_advice_ho
 ) -> None:
     pipe = both_pipe
     topic = create_topic(far.bootstrap_servers, pipe.input, 3)
-    from support.librdkafka import produce_values
-
     produce_values(far.bootstrap_servers, topic, texts(range(20)))
     source = {"kafka.bootstrap.servers": far.bootstrap_servers}
     text = pipe.copy_error(source=source)
@@ -104,8 +101,6 @@ def test_a_group_on_another_cluster_than_the_source_is_refused_and_the_advice_ho
 def test_a_union_of_two_clusters_is_refused_with_a_group_and_exact_without(
     pipe: Pipe, far: SimBroker
 ) -> None:
-    from support.librdkafka import produce_values
-
     topic = create_topic(far.bootstrap_servers, pipe.input + "-far", 1)
     produce_values(far.bootstrap_servers, topic, texts(range(5)))
     pipe.feed(range(5, 9))
@@ -191,23 +186,6 @@ def test_a_file_source_whose_batch_is_planned_anew_loses_no_row(
         shutil.copytree(kept / log, pipe.checkpoint / log)
     run()
     assert pipe.output_values("read_uncommitted") == [*written, "c1", "c2"]
-
-
-def test_offsets_of_the_same_shape_from_another_system_are_refused_for_a_group(
-    pipe: Pipe,
-) -> None:
-    """As Azure Event Hubs' connector writes them; here the JVM's file is made by hand."""
-    pipe.feed(range(4))
-    pipe.copy()
-    last = max(pipe.logged("offsets"))
-    path = pipe.checkpoint / "offsets" / str(last)
-    lines = path.read_text().splitlines()
-    lines[2] = json.dumps({"some-event-hub": {"0": 12}})
-    pipe.lose("commits", last)
-    (pipe.checkpoint / "offsets" / f".{last}.crc").unlink(missing_ok=True)
-    path.write_text("\n".join(lines))
-    with pytest.raises(Exception, match=r"TXNLOG_(WRONG_CLUSTER|DATA_LOSS|PROGRESS)"):
-        pipe.copy(source={"failOnDataLoss": "true"})
 
 
 def test_the_second_format_of_the_offset_log_and_named_sources_are_read(pipe: Pipe) -> None:
