@@ -7,7 +7,8 @@ machine.
 
     python tests/benchmarks/bench.py [--quick] [--broker apache_kafka] [--work copy]
 
-With PYTHONPATH set to an older checkout it measures the connector that is there.
+With PYTHONPATH set to an older checkout, and run in that folder (Spark's workers look for packages
+in the working directory first), it measures the connector that is there.
 """
 
 from __future__ import annotations
