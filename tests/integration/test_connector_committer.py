@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.connection import client_for
 from txnlog_spark.errors import (
     BatchReplanned,
+    OptionError,
     ProducerFenced,
     ProgressBehind,
     ProgressMissing,
@@ -22,6 +25,7 @@ from txnlog_spark.errors import (
     TxnLogError,
     WrongCluster,
 )
+from txnlog_spark.offsets import SourceNote, TopicPartition, to_json_value, with_source_note
 from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
@@ -321,3 +325,35 @@ def test_offsets_that_are_none_of_this_cluster_are_refused_for_a_group_and_taken
     alone = read_sink_settings(options, streaming=True)  # as the error says
     commit_streaming(alone, [query.stage(0, ["a"], "run-2")], 0)
     assert query.values("read_uncommitted") == ["a"]
+
+
+def log_with_group(query: Query, batch_id: int, group_id: str) -> None:
+    cluster_id = client_for(query.settings.connection).session.cluster.cluster_id or ""
+    offsets = to_json_value({TopicPartition(query.input, 0): 10 * (batch_id + 1)})
+    line = json.dumps(with_source_note(offsets, SourceNote(cluster_id, group_id)))
+    (query.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
+
+
+def test_a_group_on_the_reader_only_is_warned_of_once_a_run(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {
+        "kafka.bootstrap.servers": query.bootstrap,
+        "checkpointLocation": str(query.checkpoint),
+        "topic": query.input,
+    }
+    alone = read_sink_settings(options, streaming=True)
+    with caplog.at_level(logging.WARNING):
+        for batch_id in range(3):
+            log_with_group(query, batch_id, "lag")
+            run = f"run-of-{query.query_id}"
+            commit_streaming(alone, [query.stage(batch_id, ["a"], run)], batch_id)
+    assert caplog.text.count("kafka.group.id=lag is set on the reader only") == 1
+    assert caplog.text.count(f"writes to {query.input}, which it reads") == 1
+
+
+def test_another_group_on_the_reader_than_on_the_writer_is_refused(query: Query) -> None:
+    log_with_group(query, 0, "other")
+    with pytest.raises(OptionError, match="set it to 'other' for the writer as well"):
+        commit_streaming(query.settings, [query.stage(0, ["a"], "run-1")], 0)
+    assert query.values("read_uncommitted") == []
