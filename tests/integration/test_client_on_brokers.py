@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.commit_plans import build_plan, record_batch, staged
+from support.commit_plans import build_plan, record_batch, spent, staged
 from support.probe import wait_for, wait_until
 from support.raw import Connection
 from support.raw_admin import wait_until_gone
@@ -26,7 +26,7 @@ from txnlog_spark.errors import (
     TxnLogError,
     UnknownTopic,
 )
-from txnlog_spark.protocol.commit import STEPS, StagedPartition, commit_micro_batch, spent
+from txnlog_spark.protocol.commit import STEPS, StagedPartition, commit_micro_batch
 from txnlog_spark.protocol.effects import Reached
 from txnlog_spark.wire.records import decode_records, iter_batches
 

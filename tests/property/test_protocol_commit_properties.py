@@ -6,7 +6,14 @@ import contextlib
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.commit_plans import QUERY, build_plan, check_wire_discipline, record_batch, staged
+from support.commit_plans import (
+    QUERY,
+    build_plan,
+    check_wire_discipline,
+    record_batch,
+    spent,
+    staged,
+)
 from support.scripted_broker import (
     ANSWER_LOST,
     LOST,
@@ -17,7 +24,7 @@ from support.scripted_broker import (
 )
 
 from txnlog_spark.errors import ProducerFenced, TxnLogError
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch, spent
+from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
 from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K

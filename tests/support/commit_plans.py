@@ -10,6 +10,7 @@ from txnlog_spark.protocol.commit import CommitOutcome, CommitPlan, StagedPartit
 from txnlog_spark.protocol.commit import commit_micro_batch as commit
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.progress import newest_progress
+from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, encode_batch, parse_header
 
@@ -108,3 +109,10 @@ def restart_until_done(cluster: ScriptedCluster, plan: CommitPlan) -> CommitOutc
         except TxnLogError as error:
             last = error
     raise last
+
+
+def spent(identity: ProducerIdentity) -> ProducerIdentity:
+    """The identity as it has to be used after an exception in the same run."""
+    return dataclasses.replace(
+        identity, initialised=False, sequences={}, last_batch_id=None, transaction_version=0
+    )

@@ -13,6 +13,7 @@ from support.commit_plans import (
     check_wire_discipline,
     is_committed,
     record_batch,
+    spent,
     staged,
 )
 from support.scripted_broker import ScriptedCluster
@@ -25,7 +26,7 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch, spent
+from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
 from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.messages import ApiKey as K
 

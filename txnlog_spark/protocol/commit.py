@@ -431,10 +431,3 @@ def _commit(
     )
     yield Reached("S11", "after", plan.batch_id)
     return outcome
-
-
-def spent(identity: ProducerIdentity) -> ProducerIdentity:
-    """The identity as it has to be used after an exception in the same run."""
-    return replace(
-        identity, initialised=False, sequences={}, last_batch_id=None, transaction_version=0
-    )

@@ -9,7 +9,7 @@ in the same way, so it is not tried again.
 
 from __future__ import annotations
 
-from txnlog_spark.errors import BrokerError, CommitStateUnknown, TransactionTimedOut, TxnLogError
+from txnlog_spark.errors import BrokerError, TransactionTimedOut, TxnLogError
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.produce import staged_totals
@@ -39,7 +39,6 @@ def is_timeout(plan: CommitPlan, error: TxnLogError, elapsed_ms: int) -> bool:
     """Whether `error`, `elapsed_ms` after the transaction's begin, is the transaction timeout."""
     return (
         isinstance(error, BrokerError)
-        and not isinstance(error, CommitStateUnknown)
         and error.code in _CODES
         and elapsed_ms >= plan.transaction_timeout_ms
     )

@@ -234,7 +234,8 @@ def plan_commit(
     saw different partition counts of one topic.
     """
     merge_counts(message.partition_counts for message in staged)
-    group_id = settings.group_id if sources.source_offsets else None
+    source_offsets = by_plain_names(sources.source_offsets)
+    group_id = settings.group_id if source_offsets else None
     foreign = [s.offsets for s in sources.sources if s.offsets and s.note is None]
     return CommitPlan(
         query_id=query_id,
@@ -245,7 +246,7 @@ def plan_commit(
         progress_partition=("", -1),
         staged=tuple(plan_staged(staged)),
         group_id=group_id,
-        source_offsets=by_plain_names(sources.source_offsets),
+        source_offsets=source_offsets,
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(settings, sources),
