@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from support.connector import error_of
@@ -49,15 +50,17 @@ def test_an_application_has_one_transactional_id_for_all_its_writes(pipe) -> Non
 
 def test_source_offsets_are_committed_with_the_rows_or_not_at_all(pipe) -> None:
     group = pipe.group + "-reader"
-    offsets = f'{{"{pipe.input}":{{"0":5,"1":7}}}}'
-    options = {"kafka.group.id": group, "sourceOffsets": offsets}
-    save(pipe, ["a"], 1, **options)
+
+    def options_with(end: int) -> dict[str, str]:
+        offsets = json.dumps({pipe.input: {"0": end, "1": 7}})
+        return {"kafka.group.id": group, "sourceOffsets": offsets}
+
+    save(pipe, ["a"], 1, **options_with(5))
     wanted = {(pipe.input, 0): 5, (pipe.input, 1): 7}
     assert admin.committed_offsets(client_of(pipe), group) == wanted
-    later = options | {"sourceOffsets": offsets.replace("5", "9")}
-    save(pipe, ["a"], 1, **later)
+    save(pipe, ["a"], 1, **options_with(9))
     assert admin.committed_offsets(client_of(pipe), group) == wanted, "the write was skipped"
-    save(pipe, ["b"], 2, **later)
+    save(pipe, ["b"], 2, **options_with(9))
     assert admin.committed_offsets(client_of(pipe), group)[pipe.input, 0] == 9
 
 
