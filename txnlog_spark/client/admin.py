@@ -6,18 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from txnlog_spark.client.driver import Client
 from txnlog_spark.protocol import admin as operations
-from txnlog_spark.protocol import cluster, offsets, progress
+from txnlog_spark.protocol import cluster, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
-from txnlog_spark.protocol.commit import commit_micro_batch as _commit_micro_batch
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
 from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.protocol.values import (
-    CommitOutcome,
-    CommitPlan,
-    Partition,
-    ProducerIdentity,
-    Progress,
-)
+from txnlog_spark.protocol.values import Partition
 
 EARLIEST = offsets.EARLIEST_TIMESTAMP
 LATEST = offsets.LATEST_TIMESTAMP
@@ -140,25 +133,8 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionDe
     return client.run(operations.describe_transaction(client.session, transactional_id))
 
 
-def fetch_progress(client: Client, progress_group_id: str, query_id: str) -> Progress | None:
-    """The query's stable progress, None when there is none."""
-    return client.run(progress.fetch_progress(client.session, progress_group_id, query_id))
-
-
-def locate_progress(client: Client, progress_group_id: str, query_id: str) -> Partition | None:
-    """The partition that the query's newest decided progress lies on, None without one."""
-    return client.run(progress.locate_progress(client.session, progress_group_id, query_id))
-
-
 def fence_transactional_id(
     client: Client, transactional_id: str, transaction_timeout_ms: int
 ) -> None:
     """Fence whoever produces under this id and end its transaction; returns when it is ended."""
     client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))
-
-
-def commit_micro_batch(
-    client: Client, identity: ProducerIdentity | None, plan: CommitPlan
-) -> CommitOutcome:
-    """Run the micro-batch commit (DESIGN section 3). None initialises the producer anew."""
-    return client.run(_commit_micro_batch(client.session, identity, plan))

@@ -27,7 +27,7 @@ from txnlog_spark.client.connection import (
     api_versions_request,
 )
 from txnlog_spark.client.strangers import SILENT
-from txnlog_spark.errors import FailpointRaised, check
+from txnlog_spark.errors import FailpointRaised, InvariantViolation, check
 from txnlog_spark.failpoints import Interference
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
@@ -115,7 +115,8 @@ class Client:
         if isinstance(ask, Sleep):
             time.sleep(ask.duration_ms / 1000)
             return None
-        check(isinstance(ask, Reached), "an operation asks for calls, a sleep or a failpoint")
+        if not isinstance(ask, Reached):
+            raise InvariantViolation(f"files are not the client's: {ask}")
         self._interference = failpoints.reached(ask.step, ask.when, ask.batch_id)
         return None
 

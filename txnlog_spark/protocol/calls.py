@@ -45,9 +45,10 @@ LOOKUP_TIMEOUT_MS = 10_000
 
 def call_all(calls: tuple[Call, ...]) -> Generator[Ask, Outcome, tuple[Reply | Unanswered, ...]]:
     """Several calls at once; their outcomes in the same order."""
-    outcome = yield Calls(calls)
-    check(outcome is not None and len(outcome) == len(calls), "the host answers every call")
-    return outcome or ()
+    outcomes = yield Calls(calls)
+    answered = outcomes if isinstance(outcomes, tuple) else ()
+    check(len(answered) == len(calls), "the host answers every call")
+    return answered
 
 
 def call(

@@ -1,9 +1,9 @@
 """What an operation asks of its host, and what it gets back.
 
-An operation is a generator: it yields one `Ask` (calls to brokers, a sleep, a failpoint) and is
-resumed with the outcome. Blocking code's readability without blocking: `txnlog_spark.client`
-performs asks on sockets, the simulator performs them on virtual time. The code that commits in
-production is the code that is simulated.
+An operation is a generator: it yields one `Ask` (calls to brokers, a sleep, a failpoint, a file of
+the checkpoint) and is resumed with the outcome. Blocking code's readability without blocking:
+`txnlog_spark.client` performs asks on sockets, `sink.files` on the disk, and the simulator performs
+all of them on virtual time. The code that commits in production is the code that is simulated.
 """
 
 from __future__ import annotations
@@ -78,8 +78,45 @@ class Reached:
     batch_id: int
 
 
-Ask = Calls | Sleep | Reached
-Outcome = tuple[Reply | Unanswered, ...] | None
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file of the query's checkpoint; resumed with its bytes, None without it, or FileFailed."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Replace a file of the checkpoint; resumed with None when it is done, or FileFailed.
+
+    After a crash of the process the file holds the old bytes or the new ones. With `durable` that
+    holds after a crash of the machine as well, and the new bytes stay once this is done; without
+    it the file may then hold anything.
+    """
+
+    path: str
+    data: bytes
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """The query run begins its first batch, and all runs before it are fenced.
+
+    The host may remove what they staged; resumed with None.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailed:
+    """A file could not be read or written; whether a write took place is not known."""
+
+    reason: str
+
+
+FileAsk = ReadFile | WriteFile | RunBegan
+Ask = Calls | Sleep | Reached | FileAsk
+Outcome = tuple[Reply | Unanswered, ...] | bytes | FileFailed | None
 T = TypeVar("T")
 Operation = Generator[Ask, Outcome, T]
 """`result = yield from some_operation(...)` composes; the host runs the outermost one."""

@@ -39,7 +39,7 @@ from txnlog_spark.protocol.retry import (
 )
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_spark.protocol.values import CommitPlan, Partition, StagedPartition
+from txnlog_spark.protocol.values import Partition, ProducePlan, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
@@ -110,7 +110,7 @@ def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
 
 
 def produce_staged(
-    session: Session, transaction: Transaction, plan: CommitPlan, produced: Produced
+    session: Session, transaction: Transaction, plan: ProducePlan, produced: Produced
 ) -> Operation[None]:
     """Append all of the plan's staged batches to their partitions' leaders.
 
@@ -248,7 +248,7 @@ class _Pace:
 
 
 def _fill_round(
-    turns: Turns, memory: _Memory, plan: CommitPlan, produced: Produced
+    turns: Turns, memory: _Memory, plan: ProducePlan, produced: Produced
 ) -> list[tuple[int, _Request]]:
     """Up to five requests per leader."""
     leaders = turns.leaders()

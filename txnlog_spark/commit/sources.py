@@ -7,14 +7,13 @@ partition once; without it the checkpoint alone keeps the query exactly-once, an
 
 from __future__ import annotations
 
+from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.errors import OptionError, WrongCluster
-from txnlog_spark.sink.checkpoint import BatchOffsets
-from txnlog_spark.sink.settings import SinkSettings
 
 GROUP_OPTION = "kafka.group.id"
 
 
-def check_sources(settings: SinkSettings, sources: BatchOffsets, cluster_id: str) -> None:
+def check_sources(group_id: str | None, sources: BatchOffsets, cluster_id: str) -> None:
     """Raises OptionError and WrongCluster for offsets that the group must not be moved to.
 
     `cluster_id` is the sink's, "" when its brokers do not tell.
@@ -22,28 +21,28 @@ def check_sources(settings: SinkSettings, sources: BatchOffsets, cluster_id: str
     for source in sources.sources:
         start, note = source.committed_start, source.note
         read_by = start.group_id if start is not None else None
-        if note is not None and settings.group_id is not None:
+        if note is not None and group_id is not None:
             read_by = read_by or note.group_id
-        if read_by is not None and read_by != settings.group_id:
+        if read_by is not None and read_by != group_id:
             why = "(startingOffsets=committed)" if start is not None else "(on the reader)"
             raise OptionError(
                 GROUP_OPTION,
-                settings.group_id,
+                group_id,
                 f"set it to {read_by!r} for the writer as well: the query reads with that group "
                 f"{why}, and the sink has to commit its offsets",
             )
-    if settings.group_id is None:
+    if group_id is None:
         return
-    _check_cluster(settings.group_id, sources, cluster_id)
+    _check_cluster(group_id, sources, cluster_id)
     if twice := sources.read_twice:
         raise OptionError(
             GROUP_OPTION,
-            settings.group_id,
+            group_id,
             f"remove it from the writer: two sources of the query read {twice[0]}, and a group has "
             "one position in a partition. The query stays exactly-once by its checkpoint",
         )
     if not sources.is_whole:
-        _check_start(settings.group_id, sources)
+        _check_start(group_id, sources)
 
 
 def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> None:
@@ -75,13 +74,13 @@ def _check_start(group_id: str, sources: BatchOffsets) -> None:
     )
 
 
-def pins_records(settings: SinkSettings, sources: BatchOffsets) -> bool:
+def pins_records(group_id: str | None, sources: BatchOffsets) -> bool:
     """Whether equal source offsets are equal records: Kafka's offsets, each partition once.
 
     Offsets of another source's connector may have the same shape; they count as Kafka's when our
     source noted its cluster, or when they are committed for a group, which checks them.
     """
-    known = all(s.note is not None or settings.group_id is not None for s in sources.sources)
+    known = all(s.note is not None or group_id is not None for s in sources.sources)
     return sources.is_whole and known
 
 

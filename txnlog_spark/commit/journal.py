@@ -12,18 +12,16 @@ one costs an InitProducerId, nothing else. It never goes back either.
 from __future__ import annotations
 
 import json
-import os
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from txnlog_spark.errors import ProducerFenced, WrongCluster
-from txnlog_spark.protocol.progress import group_digest
-from txnlog_spark.protocol.values import CommitPlan, Partition, ProducerIdentity
-from txnlog_spark.sink.checkpoint import json_of, unreadable
-from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
+from txnlog_spark.protocol.effects import Operation, RunBegan
+from txnlog_spark.protocol.values import Partition, ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
 
 ATTEMPT_VERSION = 1
@@ -66,7 +64,7 @@ class RecordedIdentity:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What versions 1 and 2 of the file held beside it."""
 
-    def identity(self, progress_partition: Partition | None) -> ProducerIdentity:
+    def identity(self) -> ProducerIdentity:
         """What the next commit of the run goes on with.
 
         On transaction version 1 an epoch outlives a transaction, with sequences that are not here:
@@ -78,18 +76,18 @@ class RecordedIdentity:
             self.producer_id,
             self.producer_epoch,
             initialised=goes_on,
-            progress_partition=progress_partition,
             last_batch_id=self.last_batch_id if goes_on else None,
             transaction_version=self.transaction_version if goes_on else 0,
         )
 
 
-def read_attempt(folder: Path) -> Attempt | None:
+def read_attempt(folder: str) -> Operation[Attempt | None]:
     """The recorded attempt, None before the first. Raises ProgressError if it is unreadable."""
-    path = folder / "attempt.json"
-    if not path.exists():
-        return _attempt_before_version_3(folder)
-    value = json_of(path, path.read_text(encoding="utf-8"))
+    path = f"{folder}/attempt.json"
+    data = yield from read_file(path)
+    if data is None:
+        return (yield from _attempt_before_version_3(folder))
+    value = json_of(path, text_of(path, data))
     try:
         if value.pop("version") != ATTEMPT_VERSION:
             raise unreadable(path, "it is of a newer version of txnlog_spark")
@@ -100,16 +98,25 @@ def read_attempt(folder: Path) -> Attempt | None:
         raise unreadable(path, f"unexpected content: {error}") from error
 
 
-def write_attempt(folder: Path, attempt: Attempt) -> None:
-    """Replace the recorded attempt, durably."""
+def write_attempt(folder: str, attempt: Attempt) -> Operation[None]:
+    """Replace the recorded attempt, durably. Raises ProgressError."""
     value = {"version": ATTEMPT_VERSION, **asdict(attempt)}
-    write_atomically(folder / "attempt.json", json.dumps(value, indent=1).encode())
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def read_identity(folder: Path) -> RecordedIdentity | None:
+def read_identity(folder: str) -> Operation[RecordedIdentity | None]:
     """The recorded identity, None without a usable one: then the next commit asks for a new one."""
     try:
-        value = json.loads((folder / "identity.json").read_text(encoding="utf-8"))
+        data = yield from read_file(f"{folder}/identity.json")
+    except ProgressError:
+        return None
+    return None if data is None else _identity_of(data)
+
+
+def _identity_of(data: bytes) -> RecordedIdentity | None:
+    try:
+        value = json.loads(data)
         version = value.pop("version")
         if version == IDENTITY_VERSION:
             return RecordedIdentity(**value)
@@ -119,16 +126,16 @@ def read_identity(folder: Path) -> RecordedIdentity | None:
         extra = {name: value.get(name) for name in ("progress_group_id", "progress_partition")}
         fields = {name: value[name] for name in names}
         return RecordedIdentity(**fields, next_batch_id=value.get("next_batch_id", 0), extra=extra)
-    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-def write_identity(folder: Path, identity: RecordedIdentity) -> bool:
+def write_identity(folder: str, identity: RecordedIdentity) -> Operation[bool]:
     """Replace the recorded identity; False when what is recorded is ahead of it.
 
     A worker that was stopped after its commit, while another went on, must not set it back.
     """
-    recorded = read_identity(folder)
+    recorded = yield from read_identity(folder)
     if recorded is not None and recorded.query_id == identity.query_id:
         if recorded.next_batch_id > identity.next_batch_id:
             return False
@@ -137,21 +144,22 @@ def write_identity(folder: Path, identity: RecordedIdentity) -> bool:
             return False
     value = {"version": IDENTITY_VERSION, **asdict(identity)}
     del value["extra"]
-    text = json.dumps(value, indent=1).encode()
-    write_atomically(folder / "identity.json", text, durable=False)
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(f"{folder}/identity.json", data, durable=False)
     return True
 
 
-def _attempt_before_version_3(folder: Path) -> Attempt | None:
+def _attempt_before_version_3(folder: str) -> Operation[Attempt | None]:
     """What identity.json said before there was attempt.json; the last batch may have been begun.
 
     Raises ProgressError for one that says nothing: with it a query has committed, which must not be
     taken for its first start.
     """
-    path = folder / "identity.json"
-    if not path.exists():
+    path = f"{folder}/identity.json"
+    data = yield from read_file(path)
+    if data is None:
         return None
-    recorded = read_identity(folder)
+    recorded = _identity_of(data)
     if recorded is None or not recorded.extra:
         raise unreadable(path, "it is damaged, or attempt.json beside it is gone")
     partition = recorded.extra["progress_partition"]
@@ -177,43 +185,43 @@ def check_cluster(attempt: Attempt, cluster_id: str) -> None:
     )
 
 
-def _nothing() -> None:
-    """There is nothing to clear up."""
-
-
 @dataclass(frozen=True, slots=True)
-class CheckpointJournal:
-    """`protocol.values.Journal` on the checkpoint's disk, for one commit."""
+class Journal:
+    """The record of what was begun, for one commit; `host` and `pid` say who begins it."""
 
-    folder: Path
-    plan: CommitPlan
+    folder: str
     cluster_id: str
-    on_first_of_run: Callable[[], None] = _nothing
-    """Called when the run's first batch is begun: the runs before it are fenced then."""
+    host: str = ""
+    pid: int = -1
 
-    def confirm_holder(self) -> None:
-        """Raises ProducerFenced when another driver took the query to another transactional id."""
-        recorded = self._recorded()
-        if recorded is None or recorded.transactional_id == self.plan.transactional_id:
+    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
+        """After each InitProducerId: is the query still ours?
+
+        Raises ProducerFenced when another driver took it to another transactional id.
+        """
+        recorded = yield from self._recorded(plan)
+        if recorded is None or recorded.transactional_id == plan.transactional_id:
             return
         raise ProducerFenced(
             ErrorCode.PRODUCER_FENCED,
-            f"another driver of query {self.plan.query_id} went on with transactional id "
+            f"another driver of query {plan.query_id} went on with transactional id "
             f"{recorded.transactional_id!r} while this one was starting with "
-            f"{self.plan.transactional_id!r}. Nothing was written. Stop one of the two",
+            f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
         )
 
-    def take_over(self) -> None:
+    def take_over(self, plan: CommitPlan) -> Operation[None]:
         """Record the plan's transactional id, and no attempt beyond the recorded one."""
-        recorded = self._recorded()
+        recorded = yield from self._recorded(plan)
         if recorded is not None:
-            changed = replace(recorded, transactional_id=self.plan.transactional_id)
-            write_attempt(self.folder, changed)
+            changed = replace(recorded, transactional_id=plan.transactional_id)
+            yield from write_attempt(self.folder, changed)
 
-    def begin(self) -> None:
-        """Record the batch, durably. Raises ProducerFenced when a later one was begun."""
-        recorded = self._recorded()
-        plan = self.plan
+    def begin(self, plan: CommitPlan) -> Operation[None]:
+        """Record the batch, durably, before its transaction begins: its outcome may be unknown.
+
+        Raises ProducerFenced when a later one was begun.
+        """
+        recorded = yield from self._recorded(plan)
         begun = None if recorded is None else recorded.batch_id
         if begun is not None and begun > plan.batch_id:
             raise ProducerFenced(
@@ -231,15 +239,15 @@ class CheckpointJournal:
             progress_partition=plan.progress_partition,
             group_digest=group_digest(plan.group_id if plan.source_offsets else None),
             cluster_id=self.cluster_id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=self.host,
+            pid=self.pid,
         )
         if attempt != recorded:
-            write_attempt(self.folder, attempt)
+            yield from write_attempt(self.folder, attempt)
         if recorded is None or recorded.run_id != plan.run_id:
-            self.on_first_of_run()
+            yield RunBegan()
 
-    def _recorded(self) -> Attempt | None:
-        recorded = read_attempt(self.folder)
-        is_ours = recorded is not None and recorded.query_id == self.plan.query_id
+    def _recorded(self, plan: CommitPlan) -> Operation[Attempt | None]:
+        recorded = yield from read_attempt(self.folder)
+        is_ours = recorded is not None and recorded.query_id == plan.query_id
         return recorded if is_ours else None

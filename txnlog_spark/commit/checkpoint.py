@@ -1,4 +1,4 @@
-"""What the committer reads from Spark's checkpoint.
+"""What the sink reads from Spark's checkpoint.
 
 `metadata` (the query id) and `offsets/<batchId>`, Spark's write-ahead log of the batch's source
 offsets (`OffsetSeqLog`): a line with the version, a line of JSON metadata, then one line per
@@ -14,22 +14,24 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from txnlog_spark.errors import ProgressError
+from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
+from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.offsets import (
     CommittedStart,
     OffsetFormatError,
     SourceNote,
     TopicPartition,
+    by_plain_names,
     committed_start_of,
     from_json_value,
     is_source_offset,
     plain_offset,
     source_note_of,
 )
-from txnlog_spark.protocol.values import ExpectedOffsets, Partition
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.values import Partition
 
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""
@@ -94,19 +96,41 @@ class BatchOffsets:
         return tuple(found)
 
 
-def read_query_id(checkpoint: Path) -> str:
+def read_query_id(checkpoint: str) -> Operation[str]:
     """The id in `<checkpoint>/metadata`. Raises ProgressError."""
-    path = checkpoint / "metadata"
-    value = json_of(path, _text_of(path))
+    path = f"{checkpoint}/metadata"
+    value = json_of(path, (yield from read_text(path)))
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         raise unreadable(path, "it has no query id")
     return str(value["id"])
 
 
-def read_batch_offsets(checkpoint: Path, batch_id: int) -> BatchOffsets:
+def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets]:
     """The sources' end offsets of one batch. Raises ProgressError for a file that is not whole."""
-    path = checkpoint / "offsets" / str(batch_id)
-    text = _text_of(path)
+    path = offsets_path(checkpoint, batch_id)
+    return parse_batch_offsets(path, (yield from read_text(path)))
+
+
+def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[Partition, int]]:
+    """The sources' end offsets of the batch before; {} before the first, or where it was purged.
+
+    Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
+    that is not whole.
+    """
+    path = offsets_path(checkpoint, batch_id - 1)
+    data = yield from read_file(path)
+    if data is None:
+        return {}
+    return by_plain_names(parse_batch_offsets(path, text_of(path, data)).source_offsets)
+
+
+def offsets_path(checkpoint: str, batch_id: int) -> str:
+    """Where Spark logs a batch."""
+    return f"{checkpoint}/offsets/{batch_id}"
+
+
+def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
+    """The value of an entry of Spark's offset log. Raises ProgressError, naming `path`."""
     lines = text.splitlines()
     version = lines[0].strip() if lines else "nothing"
     if version not in ("v1", "v2"):
@@ -124,18 +148,7 @@ def read_batch_offsets(checkpoint: Path, batch_id: int) -> BatchOffsets:
     return BatchOffsets(sources, digest, whole)
 
 
-def read_previous_offsets(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
-    """The sources' end offsets of the batch before; {} before the first, or where it was purged.
-
-    Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
-    that is not whole.
-    """
-    if not (checkpoint / "offsets" / str(batch_id - 1)).exists():
-        return {}
-    return read_batch_offsets(checkpoint, batch_id - 1).source_offsets
-
-
-def _split_line(path: Path, line: str, version: str) -> tuple[str, str]:
+def _split_line(path: str, line: str, version: str) -> tuple[str, str]:
     if version == "v1":
         return "", line.strip()
     name, colon, value = line.strip().partition(":")
@@ -144,7 +157,7 @@ def _split_line(path: Path, line: str, version: str) -> tuple[str, str]:
     return name, value
 
 
-def _source_end(path: Path, name: str, value: Any) -> SourceEnd:
+def _source_end(path: str, name: str, value: Any) -> SourceEnd:
     if not is_source_offset(value):
         return SourceEnd(name, None, None, None)
     try:
@@ -158,28 +171,3 @@ def _source_end(path: Path, name: str, value: Any) -> SourceEnd:
 def _digest(sources: list[Any]) -> str:
     canonical = json.dumps(sources, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_HEX]
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise unreadable(path, reason or type(error).__name__) from error
-
-
-def json_of(path: Path, text: str) -> Any:
-    """The value of a checkpoint file's JSON. Raises ProgressError."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise unreadable(path, f"no JSON: {error}") from error
-
-
-def unreadable(path: Path, reason: str) -> ProgressError:
-    """The error for a checkpoint file that cannot be used."""
-    return ProgressError(
-        f"checkpoint file {path} cannot be used: {reason}. Give checkpointLocation as the writer's "
-        "option and as a directory that the driver can read; if the file is damaged, restore the "
-        "checkpoint, or start a new one with startingOffsets=committed"
-    )
