@@ -39,8 +39,8 @@ from txnlog_spark.errors import (
     check,
 )
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.progress import (

@@ -33,8 +33,8 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txnlog_spark.errors import GroupHasOffsets, WrongCluster
-from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import client_for, resolve_bootstrap
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import TopicPartition, by_plain_names

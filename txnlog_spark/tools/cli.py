@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import CommitPlan, Partition

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.progress import fetch_progress, progress_after, progress_offset
 from txnlog_spark.protocol.session import Session

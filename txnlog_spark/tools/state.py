@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
