@@ -24,7 +24,7 @@ from jobs import audit
 from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT
 from txnlog_spark.client.admin import create_topic
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 
 INPUT_TOPIC = "flights"

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, TxnLogError
 from txnlog_spark.protocol.calls import call_all
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered

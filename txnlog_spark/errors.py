@@ -2,8 +2,7 @@
 
     TxnLogError
     ├─ OptionError                 wrong option: name, value, what is allowed
-    ├─ ProtocolError               ├─ LocalProtocolError (our misuse)
-    │                              └─ RemoteProtocolError (the peer's bytes)
+    ├─ RemoteProtocolError         the peer's bytes
     ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
     │                              ├─ AbortableError   this transaction is lost, the next one may do
     │                              └─ FatalError       asking again cannot help
@@ -99,19 +98,7 @@ class OptionError(TxnLogError):
         self.allowed = allowed
 
 
-class ProtocolError(TxnLogError):
-    """The protocol was broken, by us or by the peer."""
-
-    condition = "TXNLOG_PROTOCOL"
-
-
-class LocalProtocolError(ProtocolError):
-    """Our caller did what the protocol does not allow."""
-
-    condition = "TXNLOG_PROTOCOL.LOCAL"
-
-
-class RemoteProtocolError(ProtocolError):
+class RemoteProtocolError(TxnLogError):
     """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
 
     condition = "TXNLOG_PROTOCOL.REMOTE"

@@ -5,7 +5,7 @@ so that changing `format("kafka")` to `format("txnlog")` is the whole migration.
 in silence, which is how an exactly-once job becomes an at-least-once one: a config of Kafka's that
 only tunes its own clients is taken with a line in the log (`kafka_configs.py`), any other name that
 is not in the table is an error. Spark hands options over with lower-cased names, so names are
-looked up without regard to case. `connection.py`, `source` and `sink` read the parsed values.
+looked up without regard to case. `client_cache.py`, `source` and `sink` read the parsed values.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from support.librdkafka import produce_values
 from support.secured_kafka import Acl, SecuredKafka
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.sink.committer import commit_batch_write
 from txnlog_spark.sink.settings import read_sink_settings

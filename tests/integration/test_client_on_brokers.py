@@ -13,7 +13,7 @@ from support.raw import Connection
 from support.raw_admin import wait_until_gone
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import fetch_range
 from txnlog_spark.errors import (
     BatchReplanned,

@@ -15,7 +15,7 @@ from support.connector import Pipe, error_of
 from support.librdkafka import producer, transactional
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
 def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.checkpoint_query import Query
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import ProducerFenced
 from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.protocol.commit import commit_micro_batch

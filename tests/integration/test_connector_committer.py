@@ -14,7 +14,7 @@ from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import (
     BatchReplanned,
     OptionError,

@@ -17,7 +17,7 @@ from support.raw import Connection
 from support.raw_admin import wait_until_gone
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.journal import read_attempt, read_identity

@@ -18,7 +18,7 @@ from support.prepared import wait_until_marked
 from support.probe import wait_until
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 WORKER_BYTES_MAX = 400 * 1024 * 1024
 BIG_BATCH_BYTES = 512 * 1024 * 1024

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from support.connector import Pipe
 from support.librdkafka import create_topic, produce_values
 
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import client_for
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange

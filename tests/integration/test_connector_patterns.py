@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support.librdkafka import create_topic
 from support.probe import wait_until
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.offsets import from_json_value
 from txnlog_spark.source import stream
 from txnlog_spark.source.settings import read_source_settings

@@ -15,7 +15,7 @@ from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
 from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.journal import read_attempt, write_attempt

@@ -12,7 +12,7 @@ from support.checkpoint_query import Query
 from support.probe import wait_until
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TransactionTimedOut
 from txnlog_spark.protocol import commit
 from txnlog_spark.sink.settings import read_sink_settings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.librdkafka import create_topic, read_topic
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.offsets import SourceNote, TopicPartition, to_json_value, with_source_note
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming

@@ -13,11 +13,11 @@ import pytest
 from support.probe import free_ports
 from support.socket_broker import SocketBroker
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.strangers import describe_stranger
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
 SHORT = SessionConfig(bootstrap_timeout_ms=400, request_timeout_ms=300)

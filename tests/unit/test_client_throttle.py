@@ -8,7 +8,7 @@ import pytest
 from support.probe import wait_until
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
-from txnlog_spark.client.driver import IDLE_S_MAX, Client
+from txnlog_spark.client.client import IDLE_S_MAX, Client
 from txnlog_spark.client.throttle import THROTTLE_S_MAX, THROTTLED_FROM, throttle_seconds
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reply
 from txnlog_spark.wire.messages import APIS, ApiKey

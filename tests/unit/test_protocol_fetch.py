@@ -13,9 +13,9 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
     UnknownTopic,
 )
+from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
 from txnlog_spark.protocol.effects import Calls, Reply, Sleep, Unanswered
 from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
-from txnlog_spark.protocol.metadata import ClusterView, TopicView
 from txnlog_spark.protocol.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.protocol import admin as operations
-from txnlog_spark.protocol import cluster, offsets
+from txnlog_spark.protocol import metadata, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
 from txnlog_spark.protocol.transaction import init_producer_id
@@ -27,7 +27,7 @@ def topic_partitions(
     if topics is None:
         return matching_topics(client, lambda _topic: True)
     names = sorted(set(topics))
-    client.run(cluster.require_topics(session, names, allow_auto_create=allow_auto_create))
+    client.run(metadata.require_topics(session, names, allow_auto_create=allow_auto_create))
     return {name: session.cluster.partitions(name) for name in names}
 
 
@@ -39,15 +39,15 @@ def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str,
     DeadlineExceeded.
     """
     session = client.session
-    client.run(cluster.refresh_metadata(session, None))
-    names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
+    client.run(metadata.refresh_metadata(session, None))
+    names = sorted(set(session.cluster.topics) - metadata.INTERNAL_TOPICS)
     session.cluster = session.cluster.with_topics(filter(selects, names))
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
 def confirm_missing(client: Client, partitions: Iterable[Partition]) -> frozenset[Partition]:
     """Those of `partitions` that the cluster does not have, asked again and again for a while."""
-    return client.run(cluster.confirm_missing(client.session, partitions))
+    return client.run(metadata.confirm_missing(client.session, partitions))
 
 
 def list_offsets(

@@ -3,7 +3,7 @@
 Theory of operation. A connection is opened with ApiVersions (KIP-511: asked at our newest version;
 a broker that does not know it answers with version 0 and what it does know). Requests are queued as
 frames, several without waiting, and answers arrive in the same order. The socket does not block;
-the driver waits on all of its connections at once and calls `on_writable` and `on_readable`. Any
+the client waits on all of its connections at once and calls `on_writable` and `on_readable`. Any
 trouble breaks the connection as a whole, because the order of its answers is lost with it.
 
 `Pending.sent` tells whether a single byte of a request went out: only a request of which none did
@@ -36,12 +36,10 @@ from txnlog_spark.wire.framing import (
     encode_request,
     response_correlation_id,
 )
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import Api, ApiKey, Message, api_of
 
 RECEIVE_BYTES = 1024 * 1024
 CORRELATION_ID_MAX = 2**31 - 1
-CLIENT_SOFTWARE_NAME = "txnlog-spark"
-CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 
 class ConnectionFailed(Exception):
@@ -280,10 +278,3 @@ def _decode(pending: Pending, frame: bytes) -> Message:
         if code == ErrorCode.UNSUPPORTED_VERSION:
             pending.version = 0
     return decode_response(pending.api, pending.version, frame)
-
-
-def api_versions_request() -> Message:
-    """The first request on every connection."""
-    return APIS[ApiKey.API_VERSIONS].request(
-        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-    )

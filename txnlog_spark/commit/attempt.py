@@ -8,8 +8,8 @@ from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
 from txnlog_spark.errors import check
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.cluster import transaction_version
 from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.metadata import transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.produce import Produced
 from txnlog_spark.protocol.session import Session

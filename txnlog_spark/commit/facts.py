@@ -8,8 +8,8 @@ from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, une
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.errors import check
-from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -39,8 +39,8 @@ from txnlog_spark.commit.takeover import commit_baseline, initialise, require_pr
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError, check, present
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import (

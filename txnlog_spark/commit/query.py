@@ -38,8 +38,8 @@ from txnlog_spark.commit.plan import CommitOptions, CommitOutcome, CommitPlan
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import ProducerFenced, TxnLogError
 from txnlog_spark.offsets import by_plain_names
-from txnlog_spark.protocol.cluster import refresh_metadata
 from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition, ProducerIdentity, StagedPartition
 

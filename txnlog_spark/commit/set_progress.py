@@ -15,8 +15,8 @@ from txnlog_spark.commit.facts import stable_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import abort_transaction, commit_transaction
 from txnlog_spark.protocol.values import Partition

@@ -9,8 +9,8 @@ from txnlog_spark.commit.judgement import progress_topic_deleted
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import baseline_of
 from txnlog_spark.errors import UnknownTopic
-from txnlog_spark.protocol.cluster import confirm_missing, require_leaders
 from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.metadata import confirm_missing, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import commit_transaction, init_producer_id
 from txnlog_spark.protocol.values import ProducerIdentity

@@ -15,8 +15,8 @@ from txnlog_spark.protocol.calls import (
     call_coordinator,
     refuse_if_final,
 )
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.protocol.metadata import NO_LEADER, ClusterView
+from txnlog_spark.protocol.cluster_view import NO_LEADER, ClusterView
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition
 from txnlog_spark.wire.records import (

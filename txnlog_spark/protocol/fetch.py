@@ -21,9 +21,9 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
 )
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
+from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import NO_LEADER, NO_TOPIC_ID
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session

@@ -15,8 +15,8 @@ from txnlog_spark.protocol.calls import (
     partition_codes,
     refuse_if_final,
 )
-from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from txnlog_spark.errors import RemoteProtocolError, check
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, Turns, queues_of
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
-from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
+from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import (
     RECORD_REFUSALS,
     Action,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnlog_spark.errors import DeadlineExceeded
+from txnlog_spark.protocol.cluster_view import ClusterView
 from txnlog_spark.protocol.effects import Operation, Sleep
-from txnlog_spark.protocol.metadata import ClusterView
 
 BACKOFF_DOUBLINGS_MAX = 10
 
@@ -86,7 +86,3 @@ class Deadline:
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         yield Sleep(wait_ms)
-
-    def progressed(self) -> None:
-        """Something was achieved: later waits start small again."""
-        self.attempts = 0

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
-from txnlog_spark.connection import client_for, resolve_bootstrap
 from txnlog_spark.errors import TxnLogError, check
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names

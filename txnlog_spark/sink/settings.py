@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
-from txnlog_spark.connection import ConnectionSettings
 from txnlog_spark.errors import InvariantViolation, OptionError
 from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.options import Use, parse_options

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import read_batch_offsets
 from txnlog_spark.commit.journal import check_cluster, write_attempt
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.set_progress import check_forward, set_progress
-from txnlog_spark.connection import ConnectionSettings, client_for
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import Partition

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.commit.journal import Attempt, read_attempt
 from txnlog_spark.commit.plan import Progress

@@ -24,7 +24,6 @@ from txnlog_spark.client.connection import (
     Connection,
     ConnectionFailed,
     Pending,
-    api_versions_request,
 )
 from txnlog_spark.client.strangers import SILENT
 from txnlog_spark.errors import FailpointRaised, InvariantViolation, check
@@ -41,6 +40,7 @@ from txnlog_spark.protocol.effects import (
     Sleep,
     Unanswered,
 )
+from txnlog_spark.protocol.metadata import api_versions_request
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey

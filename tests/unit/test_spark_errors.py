@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from txnlog_spark.errors import OptionError, TxnLogError, check
-from txnlog_spark.surface import readable_errors
+from txnlog_spark.spark_errors import readable_errors
 
 
 def fails_deep(depth: int) -> None:
@@ -43,11 +43,11 @@ def test_an_error_of_ours_is_shown_without_inner_frames_and_causes(call):
     text = shown(caught.value)
     assert "the cause" not in text
     assert "fails_deep" not in text
-    assert "txnlog_spark/surface.py" not in text
+    assert "txnlog_spark/spark_errors.py" not in text
 
 
 def test_the_whole_traceback_is_in_the_debug_log(caplog):
-    with caplog.at_level(logging.DEBUG, "txnlog_spark.surface"), pytest.raises(TxnLogError):
+    with caplog.at_level(logging.DEBUG, "txnlog_spark.spark_errors"), pytest.raises(TxnLogError):
         boundary()
     assert "fails_deep" in caplog.text
     assert "the cause" in caplog.text

@@ -17,10 +17,10 @@ from support.socket_broker import (
 
 from txnlog_spark import failpoints
 from txnlog_spark.client.addresses import parse_bootstrap_servers
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, FailpointRaised, OptionError, RemoteProtocolError
-from txnlog_spark.protocol.cluster import refresh_metadata
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reached, Reply, Sleep, Unanswered
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.messages import APIS, ApiKey
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_spark import embedded
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, check
 from txnlog_spark.options import check_cluster
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
 TOPIC_WAIT_MS_MAX = 15_000
