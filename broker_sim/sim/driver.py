@@ -12,16 +12,12 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitOutcome, CommitPlan
 from txnlog_spark.errors import ProducerFenced, TxnLogError
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Operation, Reached, Sleep
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import (
-    CommitOutcome,
-    CommitPlan,
-    ProducerIdentity,
-    StagedPartition,
-)
+from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import Record, encode_batch
 

@@ -16,10 +16,11 @@ from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import driver
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.errors import ProducerFenced
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.values import CommitOutcome, ProducerIdentity, Progress
+from txnlog_spark.protocol.values import ProducerIdentity
 
 if TYPE_CHECKING:
     from broker_sim.sim.world import World

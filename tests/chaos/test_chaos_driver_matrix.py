@@ -11,7 +11,7 @@ from support.audit import check_audit
 from support.driver_rows import KILL, ON_SEND, Row, Story
 from support.spark_copy import CopyQuery
 
-from txnlog_spark.protocol.commit import STEPS
+from txnlog_spark.commit.micro_batch import STEPS
 
 pytestmark = pytest.mark.chaos
 

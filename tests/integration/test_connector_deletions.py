@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_attempt, read_identity
 from support.checkpoint_query import Query
 from support.librdkafka import create_topic, read_topic
 from support.prepared import wait_until_marked
@@ -20,7 +21,6 @@ from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
-from txnlog_spark.sink.journal import read_attempt, read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch

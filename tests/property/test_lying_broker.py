@@ -19,8 +19,8 @@ from support.scripted_broker import ScriptedCluster
 from support.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_spark.client.client import Client
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Calls, Reply, Unanswered
 from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
 from txnlog_spark.protocol.metadata import refresh_metadata

@@ -18,9 +18,9 @@ from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 from txnlog_spark.protocol import produce
 from txnlog_spark.protocol.batches import PartitionQueue, Turns, queues_of
 from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
-from txnlog_spark.protocol.commit import StagedPartition
 from txnlog_spark.protocol.produce import MISSES_MAX, Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
+from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import Record, encode_batch, iter_batches

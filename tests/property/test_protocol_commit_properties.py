@@ -23,9 +23,9 @@ from support.scripted_broker import (
     refused,
 )
 
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import ProducerFenced, TxnLogError
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
-from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 

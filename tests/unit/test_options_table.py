@@ -174,12 +174,12 @@ def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_quer
     plain = read_sink_settings(WRITE, streaming=True)
     grouped = read_sink_settings({**WRITE, "kafka.group.id": "g"}, streaming=True)
     named = read_sink_settings({**WRITE, "group.id": "g", "transactional.id": "t"}, streaming=True)
-    assert [s.transactional_id_of("q") for s in (plain, grouped, named)] == [
+    assert [s.commit_options.transactional_id_of("q") for s in (plain, grouped, named)] == [
         "txnlog-q",
         "txnlog-g",
         "t",
     ]
-    assert [s.progress_group_of("q") for s in (plain, grouped, named)] == [
+    assert [s.commit_options.progress_group_of("q") for s in (plain, grouped, named)] == [
         "txnlog-q.progress.q",
         "g.progress.q",
         "g.progress.q",
@@ -193,7 +193,7 @@ def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_grou
     write = read_sink_settings(given, streaming=False)
     assert write.group_id == "g"
     assert write.source_offsets == {TopicPartition("in", 0): 5}
-    assert write.transactional_id_of("write-1") == "txnlog-write-1"
+    assert write.commit_options.transactional_id_of_write("write-1") == "txnlog-write-1"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ import pytest
 from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
+from txnlog_spark.commit import attempt, micro_batch
+from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol import batches, commit, retry, transaction
-from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol import batches, retry, transaction
 from txnlog_spark.protocol.retry import EndTxnVerdict
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
@@ -41,15 +43,13 @@ def test_without_a_planted_bug_the_checks_pass():
 
 
 def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
-    def forgetful(session, plan):
+    def forgetful(*_asked):
         yield from ()
 
-    def careless(session, attempt, identity):
-        yield from ()
-        return identity
-
-    monkeypatch.setattr(commit, "_visible_progress", forgetful)
-    monkeypatch.setattr(commit, "_judge", careless)
+    monkeypatch.setattr(micro_batch, "visible_progress", forgetful)
+    monkeypatch.setattr(micro_batch, "stable_progress", forgetful)
+    monkeypatch.setattr(micro_batch, "facts_about", forgetful)
+    monkeypatch.setattr(micro_batch, "judge", lambda *_known: Verdict.DO)
     with pytest.raises(AssertionError, match="doubled"):
         check_run(2)
 
@@ -74,18 +74,18 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
             attempt.commit_sent = False
         raise AssertionError
 
-    monkeypatch.setattr(commit, "_commit", forgetful)
+    monkeypatch.setattr(micro_batch, "_commit", forgetful)
     with pytest.raises(AssertionError, match="abort after"):
         check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
 
 
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
-    def without_progress(plan):
-        offsets = original(plan)
-        return {group: offsets[group] for group in offsets if group != plan.progress_group_id}
+    def without_progress(session, transaction, groups, *, may_be_gone):
+        groups = {group: groups[group] for group in groups if group == may_be_gone}
+        return (yield from original(session, transaction, groups, may_be_gone=may_be_gone))
 
-    original = commit._offsets_to_commit
-    monkeypatch.setattr(commit, "_offsets_to_commit", without_progress)
+    original = attempt.commit_all_offsets
+    monkeypatch.setattr(attempt, "commit_all_offsets", without_progress)
     with pytest.raises(AssertionError, match="progress and records must agree"):
         check_run(2)
 

@@ -18,6 +18,8 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
     FatalError,
@@ -26,8 +28,6 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
-from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {

@@ -8,8 +8,8 @@ import pytest
 from support.commit_plans import build_plan, check_wire_discipline, is_committed
 from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.retry import (
     ACTIONS,
     Action,

@@ -9,6 +9,7 @@ import pytest
 from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import (
     AbortableError,
     DeadlineExceeded,
@@ -17,9 +18,9 @@ from txnlog_spark.errors import (
     StagedBatchesInvalid,
     UnknownTopic,
 )
-from txnlog_spark.protocol.commit import StagedPartition, commit_micro_batch
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
+from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import SEQUENCE_MAX, parse_header

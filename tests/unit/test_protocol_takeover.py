@@ -9,14 +9,16 @@ import pytest
 from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
     ProgressMissing,
     TransactionTimedOut,
 )
-from txnlog_spark.protocol.commit import commit_micro_batch
-from txnlog_spark.protocol.progress import group_digest
+from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -27,14 +29,17 @@ class Record:
 
     said: list[str] = field(default_factory=list)
 
-    def confirm_holder(self) -> None:
+    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("confirm")
+        yield from ()
 
-    def take_over(self) -> None:
+    def take_over(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("take over")
+        yield from ()
 
-    def begin(self) -> None:
+    def begin(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("begin")
+        yield from ()
 
 
 def commit(cluster: ScriptedCluster, plan: Any, identity: Any = None) -> Any:
@@ -112,8 +117,8 @@ def test_a_batch_is_noted_before_its_transaction_begins_and_a_skipped_one_is_not
     seen: list[bool] = []
     begin = journal.begin
 
-    def noted() -> None:
-        begin()
+    def noted(plan: CommitPlan) -> Operation[None]:
+        yield from begin(plan)
         seen.append(K.PRODUCE in writes & set(cluster.apis()))
 
     journal.begin = noted  # type: ignore[method-assign]
