@@ -56,7 +56,7 @@ class _Slot:
     done: bool = False
 
 
-class BrokerHost:
+class SimBroker:
     """One broker process and its disk. `watch` sees each storage operation after it is done."""
 
     def __init__(
