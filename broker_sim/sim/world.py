@@ -126,6 +126,7 @@ class World:
         )
         self.oracle = LogOracle(self.host.disk)
         self.host.watch = self._on_storage
+        self.host.watch_answer = self._chance_of_death
         self.host.died = self._on_broker_died
         self.observations = Observations()
         self.history = spark.DriverHistory()
@@ -378,6 +379,9 @@ class World:
         for reason in reasons:
             if reason is not None:
                 return reason
+        return self._chance_of_death()
+
+    def _chance_of_death(self) -> str | None:
         if self._chaos and self._faults.random() < self.scenario.broker_crash:
             lossy = self._faults.random() < self.scenario.power_loss
             return POWER_LOSS if lossy else "kill"
