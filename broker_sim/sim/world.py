@@ -17,7 +17,6 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import InvariantViolation as CoreInvariantViolation
 from broker_sim.core.effects import StorageOperation
 from broker_sim.sim import driver as spark
-from broker_sim.sim.broker_host import BrokerHost
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.invariants import FinalState, Observations, check_final
 from broker_sim.sim.log_oracle import LogOracle
@@ -33,6 +32,7 @@ from broker_sim.sim.reader import (
 )
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.sim_broker import SimBroker
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.errors import ProducerFenced, ProgressError, TxnLogError
@@ -117,7 +117,7 @@ class World:
         config = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
         if scenario.compaction:
             config |= COMPACTION_OPTIONS
-        self.host = BrokerHost(
+        self.host = SimBroker(
             name="broker-0",
             config=BrokerConfig(config),
             scheduler=self.scheduler,
@@ -126,6 +126,7 @@ class World:
         )
         self.oracle = LogOracle(self.host.disk)
         self.host.watch = self._on_storage
+        self.host.watch_answer = self._chance_of_death
         self.host.died = self._on_broker_died
         self.observations = Observations()
         self.history = spark.DriverHistory()
@@ -378,6 +379,9 @@ class World:
         for reason in reasons:
             if reason is not None:
                 return reason
+        return self._chance_of_death()
+
+    def _chance_of_death(self) -> str | None:
         if self._chaos and self._faults.random() < self.scenario.broker_crash:
             lossy = self._faults.random() < self.scenario.power_loss
             return POWER_LOSS if lossy else "kill"

@@ -105,7 +105,7 @@ class End:
     def on_closed(self, connection):
         self.closed += 1
 
-    on_disconnected = on_closed
+    on_ended = on_disconnected = on_closed
 
 
 def connected(weather=None):
