@@ -24,12 +24,16 @@ from txnlog_spark.protocol.effects import (
     Ask,
     Call,
     Calls,
+    FileAsk,
     Operation,
     Outcome,
     Reached,
+    ReadFile,
     Reply,
+    RunBegan,
     Sleep,
     Unanswered,
+    WriteFile,
 )
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.framing import decode_response, encode_request, response_correlation_id
@@ -89,6 +93,9 @@ class ClientProcess:
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
         self.on_reached: Callable[[Reached], None] = _ignore
+        self.serve_file: Callable[[FileAsk], bytes | None] = _ignore
+        """Performs what is asked of the checkpoint's disk; the process may die in it."""
+        self.file_delay_us: Callable[[], int] = int
         self._scheduler = scheduler
         self._network = network
         self._brokers = brokers
@@ -180,6 +187,14 @@ class ClientProcess:
                 self.on_reached(ask)
             case Calls(calls):
                 self._start_round(calls)
+            case ReadFile() | WriteFile() | RunBegan():
+                fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
+                self._trace.line(self.name, "file", fields)
+                self._later(lambda: self._serve(ask), self.file_delay_us())
+
+    def _serve(self, ask: FileAsk) -> None:
+        outcome = self.serve_file(ask)
+        self._later(lambda: self._resume(outcome))
 
     def _start_round(self, calls: tuple[Call, ...]) -> None:
         if not calls:

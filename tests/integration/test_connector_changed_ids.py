@@ -93,8 +93,8 @@ def test_the_new_id_is_recorded_before_anything_is_done_under_it(
 
     take_over = Journal.take_over
 
-    def seen(journal: Journal, plan: CommitPlan) -> Operation[None]:
-        yield from take_over(journal, plan)
+    def seen(journal: Journal, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        yield from take_over(journal, plan, left)
         recorded = read_attempt(query.checkpoint / "txnlog")
         assert recorded is not None
         assert (recorded.transactional_id, recorded.batch_id) == (name, 0)

@@ -33,8 +33,8 @@ class Record:
         self.said.append("confirm")
         yield from ()
 
-    def take_over(self, plan: CommitPlan) -> Operation[None]:
-        self.said.append("take over")
+    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        self.said.append(f"take over, {len(left)} left")
         yield from ()
 
     def begin(self, plan: CommitPlan) -> Operation[None]:
@@ -142,8 +142,16 @@ def test_a_changed_id_is_fenced_twice_around_its_record() -> None:
         return perform(call)
 
     cluster._call = answer  # type: ignore[method-assign]
-    commit(cluster, build_plan(0, journal=journal, previous_transactional_id="old"))
-    assert journal.said == ["old", "take over", "old", "t", "confirm", "begin"]
+    commit(cluster, build_plan(0, journal=journal, previous_transactional_ids=("old",)))
+    assert journal.said == [
+        "old",
+        "take over, 1 left",
+        "old",
+        "take over, 0 left",
+        "t",
+        "confirm",
+        "begin",
+    ]
 
 
 # ------------------------------------------------------------------ a batch without progress

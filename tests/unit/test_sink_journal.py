@@ -120,7 +120,7 @@ class Driver:
         Disk().run(self.journal.confirm_holder(self.plan))
 
     def take_over(self) -> None:
-        Disk().run(self.journal.take_over(self.plan))
+        Disk().run(self.journal.take_over(self.plan, ()))
 
     def begin(self) -> None:
         Disk().run(self.journal.begin(self.plan))

@@ -80,6 +80,7 @@ def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
         must_exist=False,
         is_stream=False,
         transaction_timeout_ms=options.transaction_timeout_ms,
+        produce_request_bytes=options.produce_request_bytes,
     )
 
 

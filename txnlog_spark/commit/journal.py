@@ -43,6 +43,8 @@ class Attempt:
     cluster_id: str = ""
     host: str = ""
     pid: int = -1
+    fence_again: tuple[str, ...] = ()
+    """Transactional ids that the query has left, whose holders may not all be fenced yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def read_attempt(folder: str) -> Operation[Attempt | None]:
             raise unreadable(path, "it is of a newer version of txnlog_spark")
         partition = value.pop("progress_partition")
         located = None if partition is None else (str(partition[0]), int(partition[1]))
-        return Attempt(**value, progress_partition=located)
+        again = tuple(map(str, value.pop("fence_again", ())))
+        return Attempt(**value, progress_partition=located, fence_again=again)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
 
@@ -101,6 +104,8 @@ def read_attempt(folder: str) -> Operation[Attempt | None]:
 def write_attempt(folder: str, attempt: Attempt) -> Operation[None]:
     """Replace the recorded attempt, durably. Raises ProgressError."""
     value = {"version": ATTEMPT_VERSION, **asdict(attempt)}
+    if not attempt.fence_again:
+        del value["fence_again"]
     data = json.dumps(value, indent=1).encode()
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
@@ -209,11 +214,15 @@ class Journal:
             f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
         )
 
-    def take_over(self, plan: CommitPlan) -> Operation[None]:
-        """Record the plan's transactional id, and no attempt beyond the recorded one."""
+    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        """Record the plan's transactional id, and no attempt beyond the recorded one.
+
+        `left` are the ids that the query had and that are to be fenced once more, whoever does it.
+        """
         recorded = yield from self._recorded(plan)
         if recorded is not None:
-            changed = replace(recorded, transactional_id=plan.transactional_id)
+            name = plan.transactional_id
+            changed = replace(recorded, transactional_id=name, fence_again=left)
             yield from write_attempt(self.folder, changed)
 
     def begin(self, plan: CommitPlan) -> Operation[None]:

@@ -84,7 +84,7 @@ def questions(plan: CommitPlan, found: Progress | None) -> Questions:
     group: set[Partition] = set()
     if _compares_group_with_previous(plan, found):
         group.update(plan.previous_offsets)
-    if _is_new(plan, found) and not plan.overwrite_group:
+    if _is_first(plan) and not plan.overwrite_group:
         group.update(_unexpected(plan))
     foreign = plan.foreign_sources if _cluster_is_unknown(plan, found) else ()
     return Questions(frozenset(group), plan.expected, foreign)
@@ -122,7 +122,7 @@ def _check_start(plan: CommitPlan, facts: Facts) -> None:
     if _cluster_is_unknown(plan, found):
         for offsets, ends in zip(plan.foreign_sources, facts.foreign, strict=True):
             _check_of_this_cluster(plan, offsets, ends)
-    if _is_new(plan, found) and not plan.overwrite_group:
+    if _is_first(plan) and not plan.overwrite_group:
         _check_group_is_unused(plan, facts)
     if _compares_group_with_previous(plan, found):
         check_previous(plan, facts.group)
@@ -142,12 +142,15 @@ def unexpected_positions(plan: CommitPlan, group: Mapping[Partition, int]) -> di
 def asks_log_starts(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether `Facts.log_starts` are needed."""
     is_open = not is_committed(plan, found) and not _progress_is_missing(plan, found)
-    return plan.is_stream and is_open and _is_new(plan, found) and not plan.overwrite_group
+    return plan.is_stream and is_open and _is_first(plan) and not plan.overwrite_group
 
 
-def _is_new(plan: CommitPlan, found: Progress | None) -> bool:
-    is_first = found is None and not plan.must_exist and plan.batch_id == 0
-    return is_first and plan.group_id is not None
+def _is_first(plan: CommitPlan) -> bool:
+    """Whether the query has not committed any batch: what its group has is of somebody else.
+
+    That may be a newer checkpoint, which was begun when this one was believed to be lost.
+    """
+    return plan.batch_id == 0 and plan.group_id is not None
 
 
 def _unexpected(plan: CommitPlan) -> list[Partition]:
@@ -195,7 +198,7 @@ def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[Partition, 
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
-    """Refuse a new query that begins elsewhere than where its group has come to.
+    """Refuse a query whose first batch begins elsewhere than where its group has come to.
 
     Who has read a topic to its end with a group and starts with `earliest` and an empty checkpoint
     would write all of it again. A committed offset at the log start says that nothing was read.
@@ -205,10 +208,10 @@ def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
     if not elsewhere:
         return
     raise GroupHasOffsets(
-        f"query {plan.query_id} is new, and its group {plan.group_id!r} has committed offsets: "
-        f"{_places(elsewhere)}. The query does not begin there, so it may write again what is "
-        "in the output already, or leave records out. Nothing was written. To go on from the "
-        "committed offsets (such as after a lost checkpoint), start with a new, empty "
+        f"query {plan.query_id} has no committed batch, and its group {plan.group_id!r} has "
+        f"committed offsets: {_places(elsewhere)}. The query does not begin there, so it may write "
+        "again what is in the output already, or leave records out. Nothing was written. To go on "
+        "from the committed offsets (such as after a lost checkpoint), start with a new, empty "
         "checkpoint and startingOffsets=committed. To begin elsewhere on purpose, set the "
         "writer's option overwriteGroupOffsets=true, or use another kafka.group.id"
     )

@@ -37,7 +37,14 @@ from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise, require_progress_topic
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
-from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError, check, present
+from txnlog_spark.errors import (
+    AbortableError,
+    ProducerFenced,
+    ProgressError,
+    TxnLogError,
+    check,
+    present,
+)
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
@@ -48,6 +55,7 @@ from txnlog_spark.protocol.transaction import (
     abort_transaction,
     add_partitions,
     commit_transaction,
+    init_producer_id,
 )
 from txnlog_spark.protocol.values import ProducerIdentity
 
@@ -127,7 +135,8 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
     if not follows:
         found = yield from stable_progress(session, plan)
         facts = yield from facts_about(session, plan, found)
-        if judge(plan, facts) is Verdict.SKIP:
+        verdict = yield from _judge(session, plan, facts, identity)
+        if verdict is Verdict.SKIP:
             yield Reached("S3", "after", plan.batch_id)
             return _skipped(attempt, facts, identity)
         if found is None and plan.journal is not None:
@@ -138,6 +147,21 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
     transaction = yield from begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction)
     return (yield from _commit(session, attempt, transaction))
+
+
+def _judge(
+    session: Session, plan: CommitPlan, facts: Facts, identity: ProducerIdentity
+) -> Operation[Verdict]:
+    """What was asked one after the other may contradict itself when another driver took over.
+
+    Then the truth is ProducerFenced, and not that a person has to look.
+    """
+    try:
+        return judge(plan, facts)
+    except ProgressError:
+        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+        yield from init_producer_id(session, name, timeout_ms, current=identity)
+        raise
 
 
 def goes_on(identity: ProducerIdentity | None, batch_id: int) -> bool:

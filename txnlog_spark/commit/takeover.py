@@ -27,8 +27,8 @@ def initialise(
     if current is not None and current.initialised:
         return current
     yield Reached("S2", "before", plan.batch_id)
-    if plan.previous_transactional_id is not None:
-        yield from leave_previous_id(session, plan, plan.previous_transactional_id)
+    if plan.previous_transactional_ids:
+        yield from leave_previous_ids(session, plan)
     identity = yield from init_producer_id(
         session, plan.transactional_id, plan.transaction_timeout_ms, current=current
     )
@@ -38,21 +38,26 @@ def initialise(
     return identity
 
 
-def leave_previous_id(session: Session, plan: CommitPlan, transactional_id: str) -> Operation[None]:
-    """The query's option or group was changed: nobody may commit under the old id any more.
+def leave_previous_ids(session: Session, plan: CommitPlan) -> Operation[None]:
+    """The query's option or group was changed: nobody may commit under an old id any more.
 
     InitProducerId with the new id does not fence a driver that holds the old one. Fence the old id,
     record the new one, fence again: the second fence stops a driver that initialised the old id
-    between the two; later ones see the record (`Journal.confirm_holder`).
+    between the two; later ones see the record (`Journal.confirm_holder`). The record names the old
+    id until the second fence is done: who goes on after a crash in between does it.
     """
-    timeout_ms = plan.transaction_timeout_ms
-    yield from init_producer_id(session, transactional_id, timeout_ms)
-    if plan.journal is not None:
-        yield from plan.journal.take_over(plan)
-    yield from init_producer_id(session, transactional_id, timeout_ms)
+    left, timeout_ms = plan.previous_transactional_ids, plan.transaction_timeout_ms
+    for name in left:
+        yield from init_producer_id(session, name, timeout_ms)
+    if plan.journal is None:
+        return
+    yield from plan.journal.take_over(plan, left)
+    for name in left:
+        yield from init_producer_id(session, name, timeout_ms)
+    yield from plan.journal.take_over(plan, ())
     session.notice(
         f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
-        f"{transactional_id} was fenced"
+        f"{', '.join(left)} was fenced"
     )
 
 
