@@ -33,17 +33,6 @@ from typing import Any
 from txnlog_spark.wire.errors import error_name
 
 
-class InvariantViolation(AssertionError):
-    """Our own bug: a state that must not be. Never caught; ends the task or the commit."""
-
-
-def check(condition: bool, message: str, /, **context: Any) -> None:
-    """Raise InvariantViolation unless `condition`; unlike `assert` it survives `python -O`."""
-    if not condition:
-        details = ", ".join(f"{name}={value!r}" for name, value in context.items())
-        raise InvariantViolation(f"{message} ({details})" if details else message)
-
-
 def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLogError:
     error = cls.__new__(cls, text)
     error.args = (text,)

@@ -21,13 +21,13 @@ from support.scripted_broker import ScriptedCluster
 from txnlog_spark.errors import (
     BatchReplanned,
     FatalError,
-    InvariantViolation,
     ProducerFenced,
     ProgressBehind,
     ProgressMissing,
 )
 from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
 from txnlog_spark.protocol.progress import fetch_progress
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {

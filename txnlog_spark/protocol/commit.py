@@ -31,13 +31,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 
-from txnlog_spark.errors import (
-    AbortableError,
-    ProducerFenced,
-    TxnLogError,
-    UnknownTopic,
-    check,
-)
+from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError, UnknownTopic
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders, transaction_version
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
@@ -77,6 +71,7 @@ from txnlog_spark.protocol.values import (
     Progress,
     StagedPartition,
 )
+from txnlog_spark.wire.invariants import check
 
 __all__ = [
     "CommitOutcome",

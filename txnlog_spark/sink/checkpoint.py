@@ -22,7 +22,6 @@ from txnlog_spark.offsets import (
     CommittedStart,
     OffsetFormatError,
     SourceNote,
-    TopicPartition,
     committed_start_of,
     from_json_value,
     is_source_offset,
@@ -30,6 +29,7 @@ from txnlog_spark.offsets import (
     source_note_of,
 )
 from txnlog_spark.protocol.values import ExpectedOffsets, Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""

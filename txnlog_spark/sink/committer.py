@@ -25,9 +25,9 @@ from functools import partial
 from txnlog_spark.client import admin
 from txnlog_spark.client.driver import Client
 from txnlog_spark.connection import client_for, resolve_bootstrap
-from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError, check
+from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
 from txnlog_spark.failpoints import reached
-from txnlog_spark.offsets import TopicPartition, by_plain_names
+from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.commit import goes_on
 from txnlog_spark.protocol.values import (
     CommitOutcome,
@@ -50,6 +50,8 @@ from txnlog_spark.sink.staging import (
     remove_batches,
     remove_other_runs,
 )
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
