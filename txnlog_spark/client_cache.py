@@ -14,10 +14,11 @@ from typing import Any
 
 from txnlog_spark import embedded
 from txnlog_spark.client.client import Client
-from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, check
+from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
 from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.wire.invariants import check
 
 TOPIC_WAIT_MS_MAX = 15_000
 BOOTSTRAP_TIMEOUT_MS_MAX = 30_000

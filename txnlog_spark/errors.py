@@ -27,28 +27,9 @@ happened, the ids involved and what to do. All errors survive pickling between S
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from txnlog_spark.wire.errors import error_name
-
-T = TypeVar("T")
-
-
-class InvariantViolation(AssertionError):
-    """Our own bug: a state that must not be. Never caught; ends the task or the commit."""
-
-
-def check(condition: bool, message: str, /, **context: Any) -> None:
-    """Raise InvariantViolation unless `condition`; unlike `assert` it survives `python -O`."""
-    if not condition:
-        details = ", ".join(f"{name}={value!r}" for name, value in context.items())
-        raise InvariantViolation(f"{message} ({details})" if details else message)
-
-
-def present(value: T | None, message: str, /, **context: Any) -> T:
-    """`value`, which is not None. Raises InvariantViolation otherwise, as `check` does."""
-    check(value is not None, message, **context)
-    return cast(T, value)
 
 
 def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLogError:

@@ -16,6 +16,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from txnlog_spark.wire.topics import TopicPartition
+
 EARLIEST_OFFSET = -2
 """In `startingOffsets`: the log start offset of the partition (Spark's `KafkaOffsetRangeLimit`)."""
 LATEST_OFFSET = -1
@@ -32,17 +34,6 @@ GROUP_NOTE = "txnlog/group.id/"
 prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
 and a checkpoint can go back to it."""
 _NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE)
-
-
-class TopicPartition(NamedTuple):
-    """A partition's name; sorts by topic, then number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
 
 SourceOffset = Mapping[TopicPartition, int]
 """Next offset to read per partition: inclusive as a start, exclusive as an end."""

@@ -1,6 +1,6 @@
 """One broker as a function: `step(input, now) -> Step`. Both hosts drive only this.
 
-A step takes one input, lets a handler or a coordinator act on the state, looks at parked fetches
+A step takes one input, lets a handler or a coordinator act on the state, looks at delayed fetches
 whose partitions changed, and gives back everything the host must do, in order. No clock, no
 entropy but the injected `rng`, no file, no socket.
 """
@@ -17,7 +17,6 @@ from broker_sim.core.effects import (
     Disconnected,
     Effects,
     Input,
-    InvariantViolation,
     Request,
     Start,
     Step,
@@ -26,14 +25,14 @@ from broker_sim.core.effects import (
     StorageSpace,
     TimerFired,
     TimerKey,
-    check,
 )
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.log_cleaner import TIMER as CLEANER_TIMER
-from broker_sim.core.parked import TIMER as FETCH_TIMER
-from broker_sim.core.state import BrokerState, respond
+from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.replica.delayed_fetch import TIMER as FETCH_TIMER
+from broker_sim.core.replica.log_cleaner import TIMER as CLEANER_TIMER
+from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -59,26 +58,26 @@ USES_RESERVE = frozenset(
 """What goes on when the storage is nearly full: ending transactions, and what makes room."""
 
 
-def _apply_retention(state: BrokerState, effects: Effects) -> None:
-    for _, log in state.partitions.items():
+def _apply_retention(parts: BrokerParts, effects: Effects) -> None:
+    for _, log in parts.logs.items():
         if not log.config.compacts:  # those are the cleaner's
             log.apply_retention(effects)
 
 
-def _expire_producers(state: BrokerState, effects: Effects) -> None:
-    for _, log in state.partitions.items():
+def _expire_producers(parts: BrokerParts, effects: Effects) -> None:
+    for _, log in parts.logs.items():
         log.expire_producers(effects)
 
 
-_PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerState, Effects], None]]] = {
+_PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
     RETENTION_TIMER: ("log.retention.check.interval.ms", _apply_retention),
     CHECKPOINT_TIMER: (
         "log.flush.offset.checkpoint.interval.ms",
-        lambda state, effects: state.partitions.checkpoint(effects),
+        lambda parts, effects: parts.logs.checkpoint(effects),
     ),
     FLUSH_TIMER: (
         "log.flush.scheduler.interval.ms",
-        lambda state, effects: state.partitions.flush_due(effects),
+        lambda parts, effects: parts.logs.flush_due(effects),
     ),
     PRODUCER_EXPIRATION_TIMER: (
         "producer.id.expiration.check.interval.ms",
@@ -106,16 +105,16 @@ class Broker:
         self._storage = storage
         self._rng = rng
         self._codecs = codecs
-        self._state: BrokerState | None = None
+        self._parts: BrokerParts | None = None
 
     @property
-    def state(self) -> BrokerState:
+    def parts(self) -> BrokerParts:
         """The parts, once started; for tests and invariants to look at."""
-        state = self._state
-        check(state is not None, "the broker has not been started")
-        if state is None:  # pragma: no cover - for the type checker; check() raised
+        parts = self._parts
+        check(parts is not None, "the broker has not been started")
+        if parts is None:  # pragma: no cover - for the type checker; check() raised
             raise InvariantViolation
-        return state
+        return parts
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes.
@@ -131,11 +130,11 @@ class Broker:
             case TimerFired(key):
                 self._on_timer(key, effects)
             case Disconnected(connection_id):
-                self.state.fetches.forget_connection(connection_id, effects)
+                self.parts.fetches.forget_connection(connection_id, effects)
             case Start(machine_boot_id):
                 self._start(machine_boot_id, effects)
             case StorageSpace(is_low):
-                self.state.partitions.is_full = is_low
+                self.parts.space.is_low = is_low
                 effects.trace("storage-space", is_low=is_low)
             case Stop():
                 self._stop(effects)
@@ -145,8 +144,8 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     def _start(self, machine_boot_id: str, effects: Effects) -> None:
-        check(self._state is None, "the broker was started twice")
-        self._state = startup.start(
+        check(self._parts is None, "the broker was started twice")
+        self._parts = startup.start(
             self._config,
             self._storage,
             self._rng,
@@ -154,12 +153,12 @@ class Broker:
             machine_boot_id=machine_boot_id,
             codecs=self._codecs,
         )
-        self._state.cleaner.start(effects)
+        self._parts.cleaner.start(effects)
         for key in _PERIODIC:
             self._schedule(key, effects)
 
     def _stop(self, effects: Effects) -> None:
-        startup.stop(self.state, effects)
+        startup.stop(self.parts, effects)
 
     # ------------------------------------------------------------------ inputs
 
@@ -170,7 +169,7 @@ class Broker:
             effects.responses.append(Close(request.connection_id, reason))
             return
         try:
-            message = handler(self.state, request, effects)
+            message = handler(self.parts, request, effects)
         except InvariantViolation:
             raise
         except Exception as error:
@@ -187,19 +186,19 @@ class Broker:
             respond(request, message, effects)
 
     def _on_timer(self, key: TimerKey, effects: Effects) -> None:
-        state = self.state
+        parts = self.parts
         if key[0] == FETCH_TIMER:
-            parked = state.fetches.due(key)
-            if parked is not None:
-                reconsider(state, parked, effects, due=True)
+            delayed = parts.fetches.due(key)
+            if delayed is not None:
+                reconsider(parts, delayed, effects, due=True)
         elif key in _PERIODIC:
-            _PERIODIC[key][1](state, effects)
+            _PERIODIC[key][1](parts, effects)
             self._schedule(key, effects)
         elif key == CLEANER_TIMER:
-            state.cleaner.on_timer(effects)
+            parts.cleaner.on_timer(effects)
         else:
-            state.transactions.on_timer(key, effects)
-            state.groups.on_timer(key, effects)
+            parts.transactions.on_timer(key, effects)
+            parts.groups.on_timer(key, effects)
 
     def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""
@@ -208,6 +207,6 @@ class Broker:
             effects.set_timer(*key, after_ms=after_ms)
 
     def _wake_fetches(self, effects: Effects) -> None:
-        state = self.state
-        for parked in state.fetches.waiting_for(state.partitions.take_changed()):
-            reconsider(state, parked, effects, due=False)
+        parts = self.parts
+        for delayed in parts.fetches.waiting_for(parts.replicas.take_changed()):
+            reconsider(parts, delayed, effects, due=False)

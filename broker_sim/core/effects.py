@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection is gone: forget what was parked for it."""
+    """A connection is gone: forget the requests of it that are delayed."""
 
     connection_id: ConnectionId
 
@@ -279,14 +279,3 @@ class Effects:
         return Step(
             tuple(self.storage), tuple(self.responses), tuple(self.timers), tuple(self.traces)
         )
-
-
-class InvariantViolation(AssertionError):
-    """Our own bug: a state that must not be. Kills the broker, fails the seed."""
-
-
-def check(condition: bool, message: str, /, **context: Any) -> None:
-    """Raise InvariantViolation unless `condition`; unlike `assert` it survives `python -O`."""
-    if not condition:
-        details = ", ".join(f"{name}={value!r}" for name, value in context.items())
-        raise InvariantViolation(f"{message} ({details})" if details else message)

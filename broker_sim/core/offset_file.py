@@ -17,9 +17,9 @@ from collections.abc import Mapping
 
 from crc32c import crc32c
 
+from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.effects import Effects, Storage, WriteFile
 from broker_sim.core.log.checkpoints import decode_offsets, encode_offsets
-from broker_sim.core.metadata.image import ClusterImage
 
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"

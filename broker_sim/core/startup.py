@@ -10,31 +10,31 @@ open transaction may be gone, and no later EndTxn may commit what is left of it.
 from __future__ import annotations
 
 import base64
-import functools
 import json
+import uuid
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigError, DataDirectoryError, parse_properties
-from broker_sim.core.config_admin import ConfigAdmin, apply_dynamic
-from broker_sim.core.coordinator_host import LocalHost
+from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.image import broker_start_record, cluster_record
+from broker_sim.core.controller.producer_ids import ProducerIdAllocator
+from broker_sim.core.controller.topics import TopicAdmin
+from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
 from broker_sim.core.endpoint import advertised_endpoint
+from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.log_cleaner import LogCleaner
-from broker_sim.core.metadata import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    ClusterImage,
-    MetadataLog,
-)
-from broker_sim.core.metadata.image import broker_start_record, cluster_record
-from broker_sim.core.parked import ParkedFetches
-from broker_sim.core.partitions import PartitionTable
-from broker_sim.core.state import BrokerState
-from broker_sim.core.topic_admin import TopicAdmin
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.publisher import Publisher, apply_dynamic
+from broker_sim.core.replica.delayed_fetch import DelayedFetches
+from broker_sim.core.replica.log_cleaner import LogCleaner
+from broker_sim.core.replica.log_manager import LogManager
+from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
 from txnlog_spark.wire.records import CorruptBatch
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from random import Random
@@ -55,14 +55,14 @@ def start(
     *,
     machine_boot_id: str = "",
     codecs: Codecs = NO_CODECS,
-) -> BrokerState:
+) -> BrokerParts:
     """A broker with everything recovered. Raises DataDirectoryError when it is not its own."""
     properties = _read_properties(config, storage)
     clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
     if clean:
         effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
-    partitions = PartitionTable(config, storage, codecs)
-    metadata = MetadataLog(partitions.open_metadata_log(clean_shutdown=clean, effects=effects))
+    logs = LogManager(config, storage, codecs)
+    metadata = MetadataLog(logs.open_metadata_log(clean_shutdown=clean, effects=effects))
     try:
         metadata.load()
     except CorruptBatch as error:
@@ -77,39 +77,57 @@ def start(
     if not properties:
         effects.storage.append(WriteFile(META_PROPERTIES_FILE, _properties(config, image)))
     metadata.commit([broker_start_record(image.broker_epoch + 1)], effects)
-    partitions.open_all(image, clean_shutdown=clean, effects=effects)
+    logs.open_all(image, clean_shutdown=clean, effects=effects)
     if not clean and config.boolean("flush.on.commit"):
         # What a killed process left unflushed was recovered: coordinators answer from it, without
         # another append, so it must be durable before they do.
         internal = (TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)
-        logs = [log for (topic, _), log in partitions.items() if topic in internal]
-        partitions.flush(logs, effects)
-    host = LocalHost(metadata, partitions, rng)
-    state = BrokerState(
-        config=config,
-        endpoint=advertised_endpoint(config),
-        metadata=metadata,
-        partitions=partitions,
-        topics=TopicAdmin(config, metadata, partitions, rng),
-        configs=ConfigAdmin(config, metadata, partitions),
-        host=host,
-        transactions=TransactionCoordinator(transaction_config(config, image), host),
-        groups=GroupCoordinator(group_config(config, image), host),
-        fetches=ParkedFetches(),
-        cleaner=LogCleaner(config, partitions),
-        decompress=codecs.decompress,
-    )
-    host.on_offsets_marker = state.groups.on_marker
-    state.topics.on_internal_created = functools.partial(load_coordinators, state)
+        logs.flush([log for (topic, _), log in logs.items() if topic in internal], effects)
+    parts = _wired(config, rng, metadata, logs, codecs)
+    publisher = Publisher(config, image, logs, parts.replicas, parts.transactions, parts.groups)
+    metadata.publish = publisher.publish
     for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
-        load_coordinators(state, topic, effects)
-    state.groups.start(effects)
+        publisher.load(topic, effects)
+    parts.groups.start(effects)
     lost = not clean and _may_have_lost_unflushed(storage, machine_boot_id)
-    state.transactions.start(effects, abort_open=lost and config.boolean("flush.on.commit"))
+    parts.transactions.start(effects, abort_open=lost and config.boolean("flush.on.commit"))
     # Only now: a crash before this must find the old boot, and abort again.
     effects.storage.append(WriteFile(MACHINE_BOOT_FILE, machine_boot_id.encode()))
     effects.trace("started", broker_epoch=image.broker_epoch, clean=clean, topics=len(image.topics))
-    return state
+    return parts
+
+
+def _wired(
+    config: BrokerConfig, rng: Random, metadata: MetadataLog, logs: LogManager, codecs: Codecs
+) -> BrokerParts:
+    space = FreeSpace()
+    replicas = ReplicaManager(logs, space)
+    writer = PartitionWriter(logs, replicas)
+    image = metadata.image
+    groups = GroupCoordinator(
+        group_config(config, image),
+        writer,
+        lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+    )
+    markers = MarkerSender(logs, replicas, groups.on_marker)
+    return BrokerParts(
+        config=config,
+        endpoint=advertised_endpoint(config),
+        metadata=metadata,
+        space=space,
+        logs=logs,
+        replicas=replicas,
+        topics=TopicAdmin(config, metadata, space, rng),
+        configs=ConfigAdmin(config, metadata),
+        markers=markers,
+        transactions=TransactionCoordinator(
+            transaction_config(config, image), writer, markers, ProducerIdAllocator(metadata, space)
+        ),
+        groups=groups,
+        fetches=DelayedFetches(),
+        cleaner=LogCleaner(config, logs, space),
+        decompress=codecs.decompress,
+    )
 
 
 def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
@@ -117,24 +135,12 @@ def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
     return not machine_boot_id or last != machine_boot_id.encode()
 
 
-def stop(state: BrokerState, effects: Effects) -> None:
+def stop(parts: BrokerParts, effects: Effects) -> None:
     """Flush and close every log; the marker that this was done comes last."""
-    state.partitions.close(effects)
-    text = json.dumps({"version": 0, "brokerEpoch": state.image.broker_epoch})
+    parts.logs.close(effects)
+    text = json.dumps({"version": 0, "brokerEpoch": parts.image.broker_epoch})
     effects.storage.append(WriteFile(CLEAN_SHUTDOWN_FILE, text.encode()))
-    effects.trace("stopped", broker_epoch=state.image.broker_epoch)
-
-
-def load_coordinators(state: BrokerState, topic: str, effects: Effects) -> None:
-    """Load the coordinator of an internal topic from all its partitions."""
-    for partition in range(state.image.partition_count(topic)):
-        log = state.partitions.get(topic, partition)
-        if log is None:
-            continue
-        if topic == TRANSACTION_STATE_TOPIC:
-            state.transactions.load(partition, log, effects)
-        else:
-            state.groups.load(partition, log, effects)
+    effects.trace("stopped", broker_epoch=parts.image.broker_epoch)
 
 
 def transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:

@@ -22,9 +22,9 @@ from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
 from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.connection import Connection
-from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
@@ -132,7 +132,7 @@ async def _serve(
     storage = FileStorage(root)
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = random.Random(secrets.randbits(128))
-    host = BrokerHost(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
+    host = BrokerServer(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
     # What the process before this one was told of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     try:

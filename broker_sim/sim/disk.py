@@ -23,8 +23,8 @@ from broker_sim.core.effects import (
     Truncate,
     Volume,
     WriteFile,
-    check,
 )
+from txnlog_spark.wire.invariants import check
 
 ROOM_BYTES = 1 << 60
 

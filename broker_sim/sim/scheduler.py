@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from broker_sim.core.effects import check
+from txnlog_spark.wire.invariants import check
 
 START_WALL_MS = 1_750_000_000_000
 """The wall clock's start; any instant long after 1970 will do."""

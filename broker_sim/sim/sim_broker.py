@@ -37,7 +37,6 @@ from broker_sim.core.effects import (
     TimerFired,
     TimerKey,
     Truncate,
-    check,
 )
 from broker_sim.core.flush_order import FlushOrder
 from broker_sim.sim.disk import SimDisk
@@ -46,6 +45,7 @@ from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.framing import decode_request, encode_response
+from txnlog_spark.wire.invariants import check
 
 DOWN = -1
 LOG_CLEANED = "log-cleaned"

@@ -21,7 +21,6 @@ from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
 from txnlog_spark.offsets import (
     CommittedStart,
     SourceNote,
-    TopicPartition,
     to_json_value,
     with_committed_start,
     with_source_note,
@@ -33,6 +32,7 @@ from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.source.planning import cap_at_committed
 from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.topics import TopicPartition
 
 KEYS = 5
 RECORDS_PER_BATCH = 7

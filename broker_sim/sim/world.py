@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.effects import InvariantViolation as CoreInvariantViolation
 from broker_sim.core.effects import StorageOperation
 from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
@@ -40,6 +39,7 @@ from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation, Sleep
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import Record
 
@@ -190,7 +190,7 @@ class World:
                 if self.scenario.plant:
                     stack.enter_context(PLANTS[self.scenario.plant](self))
                 self._run_phases()
-        except (Violation, CoreInvariantViolation) as error:
+        except (Violation, InvariantViolation) as error:
             failure = str(error)
         except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
             failure = f"crash: {type(error).__name__}: {error}"

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
-from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from txnlog_spark.wire.framing import decode_response, encode_request
@@ -115,7 +115,7 @@ async def measure(folder: str, requests: list[bytes], profile: cProfile.Profile 
     """Seconds of CPU for all requests, on a new broker."""
     storage = FileStorage(Path(folder))
     config = BrokerConfig({})
-    host = BrokerHost(
+    host = BrokerServer(
         lambda: Broker(config, storage, random.Random(1), codecs=CODECS),
         storage,
         config,

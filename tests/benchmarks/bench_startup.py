@@ -55,12 +55,12 @@ class Run:
 
     def append(self, count: int) -> None:
         """So many batches of one record."""
-        state = self.broker.state
-        if TOPIC not in state.image.topics:
+        parts = self.broker.parts
+        if TOPIC not in parts.image.topics:
             effects = Effects(time.time_ns() // 10**6, 0)
-            state.topics.create(state.topics.plan(TOPIC, partition_count=1), effects)
+            parts.topics.create(parts.topics.plan(TOPIC, partition_count=1), effects)
             self.storage.perform(effects.storage)
-        log = state.partitions.get(TOPIC, 0)
+        log = parts.logs.get(TOPIC, 0)
         batch = encode_batch([Record(None, b"x" * BATCH_BYTES, time.time_ns() // 10**6)])
         for _ in range(count):
             effects = Effects(time.time_ns() // 10**6, 0)

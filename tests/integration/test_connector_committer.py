@@ -27,10 +27,11 @@ from txnlog_spark.errors import (
     TxnLogError,
     WrongCluster,
 )
-from txnlog_spark.offsets import SourceNote, TopicPartition, to_json_value, with_source_note
+from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from support.librdkafka import create_topic, produce_values
 
 from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.messages import api_of
+from txnlog_spark.wire.topics import TopicPartition
 
 PARTITIONS = 40
 

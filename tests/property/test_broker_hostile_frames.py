@@ -119,7 +119,7 @@ def test_hostile_frames_change_nothing_else_and_leave_nothing_parked(target, see
             target.broker.advance(hostile.rng.choice((10, 1000, 6_000)))
     assert FRAMES // 10 < answered < FRAMES
     assert target.digest() == before
-    assert len(target.broker.broker.state.fetches) == 0
+    assert len(target.broker.broker.parts.fetches) == 0
     target.broker.kill()
     assert target.digest() == before
 
@@ -168,7 +168,7 @@ def test_a_wrong_batch_is_refused_and_takes_neither_offset_nor_sequence(target, 
 
 def test_bombs_are_stored_as_they_are_and_cost_a_lookup_by_time_little(target):
     broker = target.broker
-    broker.broker.state.decompress = decompress
+    broker.broker.parts.decompress = decompress
     for name, batch in bombs().items():
         (result,) = broker.produce_bytes({(FUZZ_TOPIC, 0): batch})
         assert result.error_code == 0, name

@@ -99,7 +99,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def _started(self) -> None:
         """The sweeps count from the start, and markers go through the refusals."""
         self.started_ms = self.broker.now_ms
-        host = self.broker.broker._state.host
+        host = self.broker.broker.parts.markers
         append = host.append_marker
 
         def refusing(topic: str, partition: int, *args: Any, **more: Any) -> ErrorCode:

@@ -4,15 +4,7 @@ import random
 
 import pytest
 
-from broker_sim.core.effects import (
-    Append,
-    Delete,
-    Flush,
-    InvariantViolation,
-    Rename,
-    Truncate,
-    WriteFile,
-)
+from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.network import Network, Weather
@@ -20,6 +12,7 @@ from broker_sim.sim.scenario import ScenarioError, draw_random, parse_scenario, 
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.records import (
     MarkerType,
     Record,

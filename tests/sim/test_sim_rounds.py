@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from broker_sim.server.host import BrokerHost
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
@@ -29,7 +30,6 @@ from broker_sim.core.effects import (
     Truncate,
     WriteFile,
 )
-from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System

@@ -9,12 +9,13 @@ from pathlib import Path
 from support.checkpoint_files import read_identity
 from support.librdkafka import create_topic, read_topic
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.offsets import SourceNote, TopicPartition, to_json_value, with_source_note
+from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.topics import TopicPartition
 
 
 class Query:

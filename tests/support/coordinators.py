@@ -140,7 +140,7 @@ class MemoryHost:
             self.groups.on_marker(partition, marker.producer_id, commits, effects)
         return error
 
-    def allocate_producer_id_block(self, effects: Effects) -> tuple[int, int] | None:
+    def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
         if not self.has_blocks:
             return None
         first, self.next_block = self.next_block, self.next_block + self.block_size
@@ -167,8 +167,8 @@ class World:
         self.disk: list[StorageOperation] = disk if disk is not None else self._seeded()
         self.now_ms, self.monotonic_ms = now_ms, 0
         self.timers: dict[tuple[str, ...], int] = {}
-        self.transactions = TransactionCoordinator(config, self.host)
-        self.groups = GroupCoordinator(groups, self.host)
+        self.transactions = TransactionCoordinator(config, self.host, self.host, self.host)
+        self.groups = GroupCoordinator(groups, self.host, self.host.random_uuid)
         self.host.groups = self.groups
         self.step(self.groups.load, 0, self.host.logs["__consumer_offsets", 0])
         self.step(self.transactions.load, 0, self.host.logs["__transaction_state", 0])

@@ -7,7 +7,7 @@ clients that try again as well as to requests that are sent once.
 
 from __future__ import annotations
 
-from broker_sim.core.coordinator import partition_for
+from broker_sim.core.coordinator.runtime import partition_for
 from support.raw import Connection, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey

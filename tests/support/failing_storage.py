@@ -13,8 +13,8 @@ from typing import Any
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.connection import Connection
-from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
@@ -142,7 +142,7 @@ class HostOnFiles:
         self.storage = FileStorage(root, system)
         space = SpaceGuard(root, 1 << 20, lambda: self.free_bytes)
         rng = random.Random(1)
-        self.host = BrokerHost(lambda: Broker(config, self.storage, rng), self.storage, config,
+        self.host = BrokerServer(lambda: Broker(config, self.storage, rng), self.storage, config,
                                space)  # fmt: skip
         self.host.start()
         self._correlation_id = 0

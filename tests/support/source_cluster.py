@@ -6,11 +6,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from txnlog_spark.errors import UnknownTopic
-from txnlog_spark.offsets import SourceNote, TopicPartition, with_source_note
+from txnlog_spark.offsets import SourceNote, with_source_note
 from txnlog_spark.source import brokers, stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = ReadAllAvailable()

@@ -81,10 +81,10 @@ def test_committed_offsets_do_not_outlive_the_records_they_cover(commit) -> None
         broker.disk.lose_power(random.Random(seed))
         broker.broker = Broker(broker.config, broker.disk, random.Random(seed))
         broker.step(Start("boot-2"))
-        state = broker.broker.state
+        state = broker.broker.parts
         fetched = state.groups.offset_fetch("g", None, require_stable=True)
         assert [o.committed_offset for o in fetched.offsets] == [PRODUCED], seed
-        assert state.partitions.get("in", 0).log_end_offset == PRODUCED, seed
+        assert state.logs.get("in", 0).log_end_offset == PRODUCED, seed
 
 
 def test_the_records_of_a_killed_broker_are_covered_too() -> None:
@@ -95,7 +95,7 @@ def test_the_records_of_a_killed_broker_are_covered_too() -> None:
     broker.disk.lose_power(random.Random(1))
     broker.broker = Broker(broker.config, broker.disk, random.Random(1))
     broker.step(Start("boot-2"))
-    assert broker.broker.state.partitions.get("in", 0).log_end_offset == PRODUCED
+    assert broker.broker.parts.logs.get("in", 0).log_end_offset == PRODUCED
 
 
 def test_a_second_commit_of_flushed_records_does_not_flush_them_again() -> None:

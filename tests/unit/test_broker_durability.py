@@ -80,7 +80,7 @@ def test_a_clean_stop_writes_the_recovery_points_before_the_marker():
     paths = [getattr(operation, "path", "") for operation in broker.steps[-1].storage]
     assert paths[-2:] == [RECOVERY_POINT_FILE, CLEAN_SHUTDOWN_FILE]
     marker = json.loads(broker.disk.read(CLEAN_SHUTDOWN_FILE, 0, 1000))
-    assert marker == {"version": 0, "brokerEpoch": broker.broker.state.image.broker_epoch}
+    assert marker == {"version": 0, "brokerEpoch": broker.broker.parts.image.broker_epoch}
     broker.start()
     assert broker.disk.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     assert values_end(broker) == 3
@@ -96,7 +96,7 @@ def test_a_lost_or_damaged_recovery_point_file_makes_everything_be_read(content)
         replace(broker.disk, RECOVERY_POINT_FILE, content)
     broker.start()
     assert values_end(broker) == 3
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log is not None
     assert log.recovery_point == 0
 

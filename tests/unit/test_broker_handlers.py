@@ -190,7 +190,7 @@ def test_configs_change_at_once_and_survive():
     assert incremental(broker, 1, "max.message.bytes", None) == 0
     assert broker.produce("orders", "x" * 200).error_code == 0
     assert incremental(broker, 2, "cleanup.policy", "compact") == 0
-    assert broker.broker.state.image.topics["orders"].configs == {
+    assert broker.broker.parts.image.topics["orders"].configs == {
         "cleanup.policy": "delete,compact"
     }
     assert incremental(broker, 0, "no.such", "1") == ErrorCode.INVALID_CONFIG
@@ -215,7 +215,7 @@ def test_a_topic_grows_and_does_not_shrink():
     assert grow(1) == ErrorCode.INVALID_PARTITIONS
     broker.kill()
     assert broker.fetch("orders").error_code == 0
-    assert broker.broker.state.image.partition_count("orders") == 4
+    assert broker.broker.parts.image.partition_count("orders") == 4
 
 
 def test_topic_partitions_are_described_in_pages():

@@ -6,8 +6,8 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigSource
+from broker_sim.core.controller.image import MetadataRecord, broker_configs_record
 from broker_sim.core.effects import Append, Effects
-from broker_sim.core.metadata.image import MetadataRecord, broker_configs_record
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
@@ -32,14 +32,14 @@ def change(broker: BrokerOnDisk, kind: int, name: str, option: str, value: str |
 def write(broker: BrokerOnDisk, record: MetadataRecord) -> None:
     """A record as another version may have written it."""
     effects = Effects(broker.now_ms, broker.monotonic_ms)
-    broker.broker.state.metadata.commit([record], effects)
+    broker.broker.parts.metadata.commit([record], effects)
     for operation in effects.storage:
         broker.disk.apply(operation)
 
 
 def limit(broker: BrokerOnDisk, topic: str) -> int:
     """The largest batch that the topic's log takes now."""
-    log = broker.broker.state.partitions.get(topic, 0)
+    log = broker.broker.parts.logs.get(topic, 0)
     assert log is not None
     return log.config.max_message_bytes
 
@@ -54,7 +54,7 @@ def test_a_value_for_all_brokers_a_value_for_this_one_and_a_topics_own_one_survi
     broker.create_topic("later")
     for _ in range(2):
         assert [limit(broker, name) for name in ("plain", "own", "later")] == [3000, 400, 3000]
-        sources = broker.broker.state.config.sources("message.max.bytes")
+        sources = broker.broker.parts.config.sources("message.max.bytes")
         assert sources[0] == (ConfigSource.DYNAMIC_BROKER, 3000)
         broker.kill()
     assert change(broker, BROKER, "0", "message.max.bytes", None) == "NONE"
@@ -68,7 +68,7 @@ def test_a_value_of_another_broker_is_kept_and_not_obeyed():
     broker.create_topic("orders")
     write(broker, broker_configs_record("7", {"message.max.bytes": "5"}))
     broker.kill()
-    assert broker.broker.state.image.broker_configs["7"] == {"message.max.bytes": "5"}
+    assert broker.broker.parts.image.broker_configs["7"] == {"message.max.bytes": "5"}
     assert limit(broker, "orders") == 1_048_588
 
 
@@ -77,7 +77,7 @@ def test_a_value_that_this_version_does_not_take_any_more_is_passed_over_at_the_
     texts = {"message.max.bytes": "many", "node.id": "9", "max.connections": "7"}
     write(broker, broker_configs_record("0", texts))
     broker.kill()
-    config = broker.broker.state.config
+    config = broker.broker.parts.config
     assert (config.integer("node.id"), config.integer("max.connections")) == (0, 7)
     assert config.integer("message.max.bytes") == 1_048_588
 
@@ -115,4 +115,4 @@ def test_topics_of_one_request_come_to_be_together_or_not_at_all():
     ]
     assert len(appended) == 1
     broker.kill()
-    assert set(broker.broker.state.image.topics) == {"one", "two", "three"}
+    assert set(broker.broker.parts.image.topics) == {"one", "two", "three"}

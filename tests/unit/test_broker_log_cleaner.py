@@ -11,7 +11,7 @@ from support.compaction import keyed_batch
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
 from broker_sim.core.log import validation
 from broker_sim.core.log.compression import Codecs
-from broker_sim.core.log_cleaner import PAUSE_MS, TIMER
+from broker_sim.core.replica.log_cleaner import PAUSE_MS, TIMER
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
@@ -62,7 +62,7 @@ def test_a_compacted_topic_is_cleaned_after_the_backoff(broker):
     assert len(consume(broker)) == 30
     broker.advance(100)
     left = consume(broker)
-    log = broker.broker.state.partitions.get("keyed", 0)
+    log = broker.broker.parts.logs.get("keyed", 0)
     active = max(int(n[:20]) for n in broker.disk.list("keyed-0") if n.endswith(".log"))
     assert [offset for offset, _ in left if offset < active] == [active - 3, active - 2, active - 1]
     assert broker.disk.read(FILE, 0, 100) == f"0\n1\nkeyed 0 {active}\n".encode()
@@ -207,7 +207,7 @@ def test_compact_and_delete_removes_old_segments_from_the_cleaners_timer(broker)
     broker.create_topic("both", **policy)
     fill(broker, 30, topic="both")
     broker.advance(2 * BACKOFF_MS)
-    log = broker.broker.state.partitions.get("both", 0)
+    log = broker.broker.parts.logs.get("both", 0)
     assert log.log_start_offset == log.log_end_offset == 30
 
 
@@ -224,15 +224,15 @@ def test_a_record_without_a_key_is_refused_and_named(broker):
 def test_a_fetch_that_waits_is_not_woken_by_cleaning(broker):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    assert not broker.broker.state.partitions.take_changed()
+    assert not broker.broker.parts.replicas.take_changed()
 
 
 def test_the_checkpoint_says_where_the_next_round_begins(broker):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    cleaned = broker.broker.state.partitions.cleaned.offsets["keyed", 0]
+    cleaned = broker.broker.parts.logs.cleaned.offsets["keyed", 0]
     broker.kill()
-    assert broker.broker.state.partitions.cleaned.offsets == {("keyed", 0): cleaned}
+    assert broker.broker.parts.logs.cleaned.offsets == {("keyed", 0): cleaned}
     fill(broker, 10)
     before = len(broker.steps)
     broker.advance(BACKOFF_MS + 100)

@@ -8,23 +8,17 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigError
-from broker_sim.core.effects import (
-    Append,
-    Delete,
-    Effects,
-    Flush,
-    InvariantViolation,
-    WriteFile,
-)
-from broker_sim.core.metadata.image import ClusterImage, Topic, topic_record
-from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
+from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
+from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
+from broker_sim.core.effects import Append, Delete, Effects, Flush, WriteFile
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import ApiKey
 
 
 def names(broker: BrokerOnDisk) -> set[str]:
-    return set(broker.broker.state.image.topics)
+    return set(broker.broker.parts.image.topics)
 
 
 def delete_topic(broker: BrokerOnDisk, name: str):
@@ -44,9 +38,9 @@ def wanted(name: str | None, topic_id=None):
 def test_topics_partitions_and_configs_survive_a_kill():
     broker = BrokerOnDisk()
     created = broker.create_topic("orders", 3, retention_ms="5000")
-    cluster_id = broker.broker.state.image.cluster_id
+    cluster_id = broker.broker.parts.image.cluster_id
     broker.kill()
-    image = broker.broker.state.image
+    image = broker.broker.parts.image
     topic = image.topics["orders"]
     assert (topic.partition_count, dict(topic.configs)) == (3, {"retention.ms": 5000})
     assert topic.topic_id == created.topic_id
@@ -60,7 +54,7 @@ def test_a_leader_epoch_rises_with_each_start():
     broker.produce("orders", "a")
     broker.kill()
     broker.produce("orders", "b")
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log.leader_epoch == 1
     assert log.end_offset_for_epoch(0) == (0, 1)
     assert log.end_offset_for_epoch(1) == (1, 2)
@@ -121,7 +115,7 @@ def test_a_crash_at_any_operation_of_a_creation_leaves_all_of_a_topic_or_nothing
     broker.create_topic("orders", 2)
     disk.apply = original
     broker.kill()
-    logs = [broker.broker.state.partitions.get("orders", p) for p in range(2)]
+    logs = [broker.broker.parts.logs.get("orders", p) for p in range(2)]
     assert all(log is not None for log in logs) == ("orders" in names(broker))
     if "orders" not in names(broker):
         assert broker.create_topic("orders", 2).error_code == 0
@@ -275,7 +269,7 @@ def test_the_limits_of_clients_topics_do_not_apply_to_the_metadata():
     assert broker.create_topic("orders").error_code == ErrorCode.NONE
     topics = [Topic(f"t{at}" + "x" * 200, uuid.UUID(int=at), 1, {}, 0) for at in range(4000)]
     effects = Effects(broker.now_ms, broker.monotonic_ms)
-    metadata = broker.broker.state.metadata
+    metadata = broker.broker.parts.metadata
     metadata.commit([topic_record(topic) for topic in topics], effects)
     assert max(len(op.data) for op in effects.storage if isinstance(op, Append)) > 1 << 20
     assert metadata.image.topics[topics[-1].name] == topics[-1]
@@ -291,8 +285,8 @@ def test_internal_topics_keep_their_partition_count_when_the_configuration_chang
     find = request(ApiKey.FIND_COORDINATOR, key="g", key_type=0)
     broker.ask(find, 3)
     changed = BrokerOnDisk({"offsets.topic.num.partitions": 7}, disk=broker.disk)
-    assert changed.broker.state.image.partition_count("__consumer_offsets") == 2
-    topic_id = changed.broker.state.image.topics["__consumer_offsets"].topic_id
+    assert changed.broker.parts.image.partition_count("__consumer_offsets") == 2
+    topic_id = changed.broker.parts.image.topics["__consumer_offsets"].topic_id
     assert isinstance(topic_id, uuid.UUID)
 
 

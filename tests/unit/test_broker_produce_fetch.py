@@ -339,7 +339,7 @@ def test_a_long_poll_is_answered_by_the_append(broker):
     assert key not in broker.asked.answers
     broker.produce("orders", "a")
     assert values_of(broker.asked.answers[key].responses[0].partitions[0]) == [0]
-    assert len(broker.broker.state.fetches) == 0
+    assert len(broker.broker.parts.fetches) == 0
     assert not [timer for timer in broker.timers if timer[0] == "fetch"]
 
 
@@ -368,7 +368,7 @@ def test_a_long_poll_under_read_committed_is_answered_by_the_marker_with_the_abo
 def test_a_disconnected_long_poll_is_forgotten(broker):
     broker.send(fetch_request("orders"), 12, connection_id=7)
     broker.disconnect(7)
-    assert len(broker.broker.state.fetches) == 0
+    assert len(broker.broker.parts.fetches) == 0
     broker.produce("orders", "a")
     assert not broker.asked.answers.get((7, 1))
 

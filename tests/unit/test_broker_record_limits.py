@@ -50,7 +50,7 @@ def test_an_offset_may_be_asked_to_be_kept_for_ever_by_the_largest_retention_tim
     message = offset_commit(group_id="g", retention_time_ms=2**63 - 1)
     assert broker.ask(message, 2).topics[0].partitions[0].error_code == 0
     broker.kill()
-    fetched = broker.broker.state.groups.offset_fetch("g", None, require_stable=True)
+    fetched = broker.broker.parts.groups.offset_fetch("g", None, require_stable=True)
     assert [o.committed_offset for o in fetched.offsets] == [1]
 
 

@@ -7,8 +7,9 @@ import pickle
 import pytest
 
 from txnlog_spark import errors
-from txnlog_spark.errors import BrokerError, TxnLogError, check
+from txnlog_spark.errors import BrokerError, TxnLogError
 from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.invariants import InvariantViolation, check
 
 EXAMPLES = [
     errors.OptionError("subscribe", 7, "expected topics"),
@@ -63,6 +64,6 @@ def test_a_brokers_code_is_kept_and_named_even_when_it_is_unknown():
 
 def test_check_survives_and_shows_its_context():
     check(True, "fine")
-    with pytest.raises(errors.InvariantViolation, match=r"broken \(found=3\)"):
+    with pytest.raises(InvariantViolation, match=r"broken \(found=3\)"):
         check(False, "broken", found=3)
-    assert not issubclass(errors.InvariantViolation, TxnLogError)
+    assert not issubclass(InvariantViolation, TxnLogError)

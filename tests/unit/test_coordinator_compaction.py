@@ -84,7 +84,7 @@ def test_the_transaction_log_is_as_large_as_its_live_ids(broker, how):
     folder = "__transaction_state-0"
 
     def init(index: int, effects: Effects) -> None:
-        result = broker.broker.state.transactions.init_producer_id(
+        result = broker.broker.parts.transactions.init_producer_id(
             IDS[index % len(IDS)], 60_000, effects
         )
         assert result.error == 0
@@ -118,7 +118,7 @@ def committed(broker: BrokerOnDisk) -> dict[str, list[tuple]]:
 def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
     folder = "__consumer_offsets-0"
     broker.create_topic("orders", 1)
-    groups = broker.broker.state.groups
+    groups = broker.broker.parts.groups
 
     def commit(index: int, effects: Effects) -> None:
         offset = OffsetToCommit("orders", 0, index, -1, f"batch {index}")
@@ -137,7 +137,7 @@ def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
 def test_offsets_of_transactions_are_the_same_after_compaction(broker):
     """Committed, aborted and plain commits of one group, in turn, over several segments."""
     broker.create_topic("orders", 4)
-    groups, txns = broker.broker.state.groups, broker.broker.state.transactions
+    groups, txns = broker.broker.parts.groups, broker.broker.parts.transactions
     effects = Effects(broker.now_ms, broker.monotonic_ms)
     producer = txns.init_producer_id("t", 60_000, effects)
     for operation in effects.storage:
@@ -185,6 +185,6 @@ def test_offsets_of_transactions_are_the_same_after_compaction(broker):
 
 def test_internal_topics_are_compacted_from_the_start(broker):
     for topic in ("__transaction_state", "__consumer_offsets"):
-        log = broker.broker.state.partitions.get(topic, 0)
+        log = broker.broker.parts.logs.get(topic, 0)
         assert log.config.compacts
         assert not log.config.deletes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_sim.core.coordinator import KeyedTimers, java_hash_code, partition_for
+from broker_sim.core.coordinator.runtime import java_hash_code, partition_for
+from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import CancelTimer, Effects, SetTimer
 
 

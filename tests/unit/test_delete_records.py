@@ -139,7 +139,7 @@ def test_the_log_start_survives_a_restart(broker, how):
     elif how == "power":
         broker.disk.lose_power(random.Random(1))
     broker.start()
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log.log_start_offset == 5
     assert broker.disk.read(FILE, 0, 100) == b"0\n1\norders 0 5\n"
     assert broker.produce("orders", "next").base_offset == 10
@@ -154,7 +154,7 @@ def test_a_log_that_ends_below_its_start_is_damage_and_nothing_is_deleted(broker
         broker.kill()
     broker.disk._files[FILE].content[:] = b"0\n1\norders 0 5\n"
     broker.kill()
-    assert broker.broker.state.partitions.get("orders", 0).log_end_offset == 10
+    assert broker.broker.parts.logs.get("orders", 0).log_end_offset == 10
 
 
 def test_what_was_written_is_flushed_before_the_start_moves(broker):
@@ -162,7 +162,7 @@ def test_what_was_written_is_flushed_before_the_start_moves(broker):
     delete(broker, -1)
     broker.disk.lose_power(random.Random(1))
     broker.start()
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
 
 
@@ -177,7 +177,7 @@ def test_a_crash_between_any_two_operations_keeps_the_old_start_or_the_new(broke
         for operation in operations[:count]:
             disk.apply(operation)
         survivor = BrokerOnDisk(disk=disk)
-        start = survivor.broker.state.partitions.get("orders", 0).log_start_offset
+        start = survivor.broker.parts.logs.get("orders", 0).log_start_offset
         assert start in (0, 7)
         starts.append(start)
         assert survivor.produce("orders", "next").base_offset == 10
@@ -199,7 +199,7 @@ def test_a_new_topic_of_the_same_name_begins_at_zero(broker):
 def test_nothing_of_a_topic_is_inherited_whatever_its_deletion_came_to(broker):
     """A crash may come between the record that it is gone and the offsets kept of it."""
     delete(broker, 7)
-    broker.broker.state.partitions.cleaned.put({("orders", 0): 7}, effects := Effects(0, 0))
+    broker.broker.parts.logs.cleaned.put({("orders", 0): 7}, effects := Effects(0, 0))
     for operation in effects.storage:
         broker.disk.apply(operation)
     before = copy.deepcopy(broker.disk)
@@ -216,7 +216,7 @@ def test_nothing_of_a_topic_is_inherited_whatever_its_deletion_came_to(broker):
         for index in range(9):
             survivor.produce("orders", f"w{index}")
         survivor.kill()
-        partitions = survivor.broker.state.partitions
+        partitions = survivor.broker.parts.logs
         assert partitions.get("orders", 0).log_start_offset == 0, count
         assert partitions.cleaned.offsets == {}, count
 
@@ -226,7 +226,7 @@ def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
     file = broker.disk._files[FILE]
     file.content[:] = b"\xff\x00"
     broker.kill()
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log.log_start_offset == log.first_segment_offset
     assert log.log_end_offset == 10
 
@@ -240,7 +240,7 @@ def test_no_flipped_bit_hides_records(broker, bit: int):
         for at in range(len(content)):
             disk = copy.deepcopy(broker.disk)
             disk._files[name].content[at] ^= 1 << bit
-            log = BrokerOnDisk(disk=disk).broker.state.partitions.get("orders", 0)
+            log = BrokerOnDisk(disk=disk).broker.parts.logs.get("orders", 0)
             kept = log.first_segment_offset if name == FILE else 7
             assert (log.log_start_offset, log.log_end_offset) == (kept, 10), (name, at)
 
@@ -253,11 +253,11 @@ def test_after_damage_only_what_is_written_next_is_taken(broker):
     assert delete(broker, 6) == (ErrorCode.NONE, 6)
     broker.disk._files[FILE].content[:] = before.replace(b" 4", b" 9")
     broker.kill()
-    assert broker.broker.state.partitions.get("orders", 0).log_start_offset < 9
+    assert broker.broker.parts.logs.get("orders", 0).log_start_offset < 9
 
 
 def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start(broker):
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     effects = Effects(broker.now_ms, broker.monotonic_ms)
     data = build_batch("a", "b", "c", producer=(77, 0, 0), transactional=True)
     log.append(data, origin=AppendOrigin.CLIENT, effects=effects)
@@ -267,7 +267,7 @@ def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start
     assert delete(broker, 12) == (ErrorCode.NONE, 12)
     assert log.last_stable_offset == 12
     broker.kill()
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log.last_stable_offset == 12
     assert log.has_open_transaction(77)
     effects = Effects(broker.now_ms, broker.monotonic_ms)
@@ -279,7 +279,7 @@ def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start
 
 
 def test_producers_keep_their_sequence_when_their_records_are_deleted(broker):
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     for sequence in range(3):
         effects = Effects(broker.now_ms, broker.monotonic_ms)
         data = build_batch("a" * 100, producer=(77, 3, sequence))
@@ -289,7 +289,7 @@ def test_producers_keep_their_sequence_when_their_records_are_deleted(broker):
     delete(broker, -1)
     views = log.producers()
     broker.kill()
-    log = broker.broker.state.partitions.get("orders", 0)
+    log = broker.broker.parts.logs.get("orders", 0)
     assert log.producers() == views
     retry = build_batch("a" * 100, producer=(77, 3, 2))
     assert log.append(

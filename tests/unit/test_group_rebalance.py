@@ -7,12 +7,12 @@ import itertools
 import pytest
 from support.coordinators import World
 
-from broker_sim.core.effects import InvariantViolation
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
 from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import InvariantViolation
 
 E, S = ErrorCode, GroupState
 OLD = {"requires_known_member_id": False}

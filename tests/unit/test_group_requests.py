@@ -148,7 +148,7 @@ def test_the_offset_of_an_earlier_topic_of_the_name_is_none_by_id(version):
     broker.create_topic("orders")
     assert commit(broker, {"orders": 7}, version) == [("orders", E.NONE)]
     # As after a crash between the deletion and the tombstones of its offsets.
-    state = broker.broker.state
+    state = broker.broker.parts
     old_id = state.image.topics["orders"].topic_id
     listener, state.groups.on_partitions_deleted = state.groups.on_partitions_deleted, ignore
     broker.ask(request(K.DELETE_TOPICS, topic_names=["orders"], timeout_ms=1000), 5)
@@ -227,7 +227,7 @@ def txn_commit(broker: BrokerOnDisk, version: int, group_id: str = "g") -> Error
 def test_an_empty_group_id_adds_nothing_to_the_transaction():
     broker = started()
     assert txn_commit(broker, 5, group_id="") is E.INVALID_GROUP_ID
-    assert broker.broker.state.transactions.describe("t").state == "Empty"
+    assert broker.broker.parts.transactions.describe("t").state == "Empty"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_an_empty_group_id_adds_nothing_to_the_transaction():
 )
 def test_producers_before_2_3_are_not_told_that_the_coordinator_loads(version, expected):
     broker = started({"transaction.partition.verification.enable": False})
-    groups = broker.broker.state.groups
+    groups = broker.broker.parts.groups
     assert txn_commit(broker, version) is E.NONE
     groups.begin_loading(groups.partition_for("g"))
     assert txn_commit(broker, version) is expected

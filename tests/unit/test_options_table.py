@@ -12,7 +12,6 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, Standing
-from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.options import (
     NO_EFFECT,
     NOT_SUPPORTED,
@@ -23,6 +22,7 @@ from txnlog_spark.options import (
 )
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
+from txnlog_spark.wire.topics import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 READ = {**SERVERS, "subscribe": "orders"}

@@ -23,11 +23,11 @@ from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
     FatalError,
-    InvariantViolation,
     ProducerFenced,
     ProgressBehind,
     ProgressMissing,
 )
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {

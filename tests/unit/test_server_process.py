@@ -19,7 +19,7 @@ from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.server import process
-from broker_sim.server.host import BrokerHost
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
@@ -241,7 +241,7 @@ def test_what_a_crash_has_torn_is_told_with_file_and_position(tmp_path, caplog):
     async def live() -> None:
         storage = FileStorage(tmp_path)
         config = BrokerConfig()
-        host = BrokerHost(
+        host = BrokerServer(
             lambda: Broker(config, storage, random.Random(1)),
             storage,
             config,

@@ -9,7 +9,7 @@ from support.compaction import keyed_batch
 from support.failing_storage import HostOnFiles
 
 from broker_sim.core.effects import TimerFired
-from broker_sim.core.log_cleaner import TIMER
+from broker_sim.core.replica.log_cleaner import TIMER
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, decode_records, iter_batches
 

@@ -8,11 +8,11 @@ import pytest
 
 from txnlog_spark.client import admin
 from txnlog_spark.errors import OptionError, UnknownTopic
-from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import discover
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 
 class Topics:

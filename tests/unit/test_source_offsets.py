@@ -12,7 +12,6 @@ from txnlog_spark.offsets import (
     COMMITTED_START_KEY,
     CommittedStart,
     OffsetFormatError,
-    TopicPartition,
     committed_start_of,
     format_offsets,
     from_json_value,
@@ -23,6 +22,7 @@ from txnlog_spark.offsets import (
     to_json_value,
     with_committed_start,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 PARTITIONS = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 300))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(-2, 2**62), max_size=8)

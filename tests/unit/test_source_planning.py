@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
-from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.source.data_loss import (
     clip_to_log,
     find_deleted,
@@ -36,6 +36,7 @@ from txnlog_spark.source.positions import (
     timestamps_wanted,
 )
 from txnlog_spark.source.settings import PositionRequest
+from txnlog_spark.wire.topics import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 STARTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 1000), min_size=1)

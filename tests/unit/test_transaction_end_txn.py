@@ -8,7 +8,6 @@ import pytest
 from support.coordinators import ONE, ONE_V1, MemoryHost, World
 from test_transaction_states import build_metadata
 
-from broker_sim.core.effects import InvariantViolation
 from broker_sim.core.transaction.end_txn import (
     EndTxnRequest,
     decide_end_txn_v1,
@@ -18,6 +17,7 @@ from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import InvariantViolation
 
 S, E = TransactionState, ErrorCode
 STORED = [s for s in S if s not in (S.DEAD, S.PREPARE_EPOCH_FENCE)]

@@ -8,10 +8,11 @@ import pytest
 from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
 from test_transaction_states import build_metadata
 
-from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX
+from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode
 PID, EPOCH = 5, 3
@@ -133,7 +134,7 @@ def test_the_fence_of_the_last_epoch_in_version_1_is_followed_by_a_new_producer_
         S.ONGOING, ONE_V1, producer_epoch=EPOCH_LAST, partitions=frozenset({("data", 0)})
     )
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
-    assert world.host.logs["data", 0].markers()[0].producer_epoch == EPOCH_MAX
+    assert world.host.logs["data", 0].markers()[0].producer_epoch == PRODUCER_EPOCH_MAX
     assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
 
 

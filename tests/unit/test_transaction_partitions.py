@@ -7,10 +7,11 @@ from support.coordinators import ONE, ONE_V1, MemoryHost, World
 from test_transaction_states import build_metadata
 
 from broker_sim.core.transaction.config import TransactionConfig
-from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX
+from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode
 PID, EPOCH = 5, 3
@@ -124,13 +125,13 @@ def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(vers
     host.create(*A)
     world = World(ONE_V1, host=host)
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
-    assert world.transactions.describe("t").producer_epoch == EPOCH_MAX
-    reserved = ProducerIdResult(E.NONE, PID, EPOCH_MAX)
+    assert world.transactions.describe("t").producer_epoch == PRODUCER_EPOCH_MAX
+    reserved = ProducerIdResult(E.NONE, PID, PRODUCER_EPOCH_MAX)
     assert world.begin(reserved, A, version=version) is E.NONE
     committed = world.end(reserved, commit=True, version=version)
     if version == 0:
         assert committed.error is E.NONE
-        assert world.init(producer_id=PID, producer_epoch=EPOCH_MAX).producer_id == 1000
+        assert world.init(producer_id=PID, producer_epoch=PRODUCER_EPOCH_MAX).producer_id == 1000
     else:
         assert (committed.error, world.state()) == (E.UNKNOWN_SERVER_ERROR, "Ongoing")
         assert world.end(reserved, commit=False) == ProducerIdResult(E.NONE, 1000, 0)
@@ -139,7 +140,7 @@ def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(vers
 
 def test_a_timeout_at_the_last_epoch_ends_the_transaction_in_version_2() -> None:
     host = MemoryHost.holding(
-        build_metadata(S.ONGOING, producer_epoch=EPOCH_MAX, partitions=frozenset({A}))
+        build_metadata(S.ONGOING, producer_epoch=PRODUCER_EPOCH_MAX, partitions=frozenset({A}))
     )
     host.create(*A)
     world = World(ONE, host=host)
@@ -302,7 +303,7 @@ def test_list_filters_by_state_producer_duration_and_pattern() -> None:
 
 def test_before_the_start_admin_requests_are_not_available() -> None:
     world = World()
-    coordinator = type(world.transactions)(ONE, world.host)
+    coordinator = type(world.transactions)(ONE, world.host, world.host, world.host)
     assert coordinator.describe("t").error is E.COORDINATOR_NOT_AVAILABLE
     assert (
         coordinator.list_transactions(0, TransactionFilters()).error is E.COORDINATOR_NOT_AVAILABLE

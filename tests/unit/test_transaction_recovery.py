@@ -6,13 +6,14 @@ import pytest
 from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
 from test_transaction_states import build_metadata
 
-from broker_sim.core.effects import Append, Flush, InvariantViolation
+from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group.requests import OffsetToCommit, TxnOffsetCommit
 from broker_sim.core.transaction import TransactionConfig, TransactionFilters
 from broker_sim.core.transaction.log_records import decode_value
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.records import Record
 
 S, E = TransactionState, ErrorCode

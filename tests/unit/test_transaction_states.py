@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker_sim.core.effects import InvariantViolation
 from broker_sim.core.transaction.metadata import (
     EPOCH_LAST,
-    EPOCH_MAX,
     TransactionEntry,
     TransactionMetadata,
     plan_add_partitions,
@@ -27,6 +25,8 @@ from broker_sim.core.transaction.states import (
     VALID_PREVIOUS,
     TransactionState,
 )
+from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
 
 S = TransactionState
 LEGAL = {
@@ -141,7 +141,7 @@ def test_after_the_last_epoch_the_end_goes_on_with_a_new_producer_id() -> None:
     prepared = plan_end(
         ongoing, S.PREPARE_COMMIT, 9, client_transaction_version=2, next_producer_id=77
     )
-    assert prepared.producer_epoch == EPOCH_MAX
+    assert prepared.producer_epoch == PRODUCER_EPOCH_MAX
     complete = plan_complete(prepared, 10)
     assert (complete.producer_id, complete.producer_epoch) == (77, 0)
     assert (complete.previous_producer_id, complete.last_producer_epoch) == (5, EPOCH_LAST)

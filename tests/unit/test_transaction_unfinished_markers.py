@@ -24,8 +24,8 @@ class Blocked:
         self.producer = RawProducer(self.broker, "t", retries=False)
         assert self.producer.init() == "NONE"
         assert self.producer.produce(TOPIC, 0, "a", version=12) == "NONE"
-        self.host = self.broker.broker.state.host
-        self.append, self.host.append_marker = self.host.append_marker, self._refuse
+        self.markers = self.broker.broker.parts.markers
+        self.append, self.markers.append_marker = self.markers.append_marker, self._refuse
         self.old = self.producer.identity
         assert self.producer.end(commit=True, version=5) == "NONE"
 
@@ -33,7 +33,7 @@ class Blocked:
         return ErrorCode.NOT_ENOUGH_REPLICAS
 
     def heal(self) -> None:
-        self.host.append_marker = self.append
+        self.markers.append_marker = self.append
         self.broker.advance(100)
 
 

@@ -26,7 +26,7 @@ from txnlog_spark.client.connection import (
     Pending,
 )
 from txnlog_spark.client.strangers import SILENT
-from txnlog_spark.errors import FailpointRaised, InvariantViolation, check
+from txnlog_spark.errors import FailpointRaised
 from txnlog_spark.failpoints import Interference
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
@@ -43,6 +43,7 @@ from txnlog_spark.protocol.effects import (
 from txnlog_spark.protocol.metadata import api_versions_request
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.errors import ErrorCode, error_name
+from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 logger = logging.getLogger(__name__)

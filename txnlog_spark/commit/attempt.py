@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
-from txnlog_spark.errors import check
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import transaction_version
@@ -19,6 +18,7 @@ from txnlog_spark.protocol.transaction import (
     commit_all_offsets,
 )
 from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.wire.invariants import check
 
 
 @dataclass(slots=True)

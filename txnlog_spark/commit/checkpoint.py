@@ -22,7 +22,6 @@ from txnlog_spark.offsets import (
     CommittedStart,
     OffsetFormatError,
     SourceNote,
-    TopicPartition,
     by_plain_names,
     committed_start_of,
     from_json_value,
@@ -32,6 +31,7 @@ from txnlog_spark.offsets import (
 )
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, unexpected_positions
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
-from txnlog_spark.errors import check
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.offsets import (
@@ -18,6 +17,7 @@ from txnlog_spark.protocol.offsets import (
 )
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.invariants import check
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:

@@ -21,9 +21,9 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
     WrongCluster,
-    check,
 )
 from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.invariants import check
 
 _SHOWN_MAX = 5
 

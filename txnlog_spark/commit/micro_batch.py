@@ -37,14 +37,7 @@ from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise, require_progress_topic
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
-from txnlog_spark.errors import (
-    AbortableError,
-    ProducerFenced,
-    ProgressError,
-    TxnLogError,
-    check,
-    present,
-)
+from txnlog_spark.errors import AbortableError, ProducerFenced, ProgressError, TxnLogError
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
@@ -58,6 +51,7 @@ from txnlog_spark.protocol.transaction import (
     init_producer_id,
 )
 from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.wire.invariants import check, present
 
 STEPS = ("S1", "S2", "S3", "S4", "S5", "S5.first", "S5.middle", "S5.last", "S7", "S8", "S9", "S11")
 """The failpoints that this operation reaches, in their order."""

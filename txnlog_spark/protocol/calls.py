@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from txnlog_spark.errors import BrokerError, RemoteProtocolError, check
+from txnlog_spark.errors import BrokerError, RemoteProtocolError
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
@@ -32,6 +32,7 @@ from txnlog_spark.protocol.retry import (
 )
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
 
 GROUP = 0

@@ -14,12 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txnlog_spark.errors import (
-    CorruptData,
-    DeadlineExceeded,
-    OffsetOutOfRange,
-    RemoteProtocolError,
-)
+from txnlog_spark.errors import CorruptData, DeadlineExceeded, OffsetOutOfRange, RemoteProtocolError
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
 from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered

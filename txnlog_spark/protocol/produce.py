@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
-from txnlog_spark.errors import RemoteProtocolError, check
+from txnlog_spark.errors import RemoteProtocolError
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, Turns, queues_of
 from txnlog_spark.protocol.calls import call_all, refuse_if_final
 from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
@@ -41,6 +41,7 @@ from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
 from txnlog_spark.protocol.values import Partition, ProducePlan, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
 

@@ -47,7 +47,7 @@ from txnlog_spark.protocol.retry import (
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Partition, ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 ADD_PARTITIONS_VERSION_MAX = 3
@@ -55,8 +55,6 @@ ADD_PARTITIONS_VERSION_MAX = 3
 TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
 END_TXN_VERSION_MAX_V1 = 4
 PRODUCE_VERSION_MAX_V1 = 11
-EPOCH_BUMP_VERSION = 5
-"""EndTxn answers with the producer id and epoch of the next transaction from here on."""
 ABORT_TIMEOUT_MS = 10_000
 
 _INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
@@ -333,7 +331,7 @@ def _end_version_max(transaction: Transaction) -> int | None:
 
 def _identity_after(transaction: Transaction, reply: Reply) -> ProducerIdentity | None:
     """Version 2: the next transaction's identity, which the coordinator answered with."""
-    if transaction.version < 2 or reply.version < EPOCH_BUMP_VERSION:
+    if transaction.version < 2 or reply.version < END_TXN_BUMPS_EPOCH_FROM:
         return None
     message = reply.message
     if message.producer_id < 0 or message.producer_epoch < 0:

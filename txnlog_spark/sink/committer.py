@@ -12,7 +12,7 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
-from txnlog_spark.errors import TxnLogError, check
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import StagedPartition
@@ -27,6 +27,7 @@ from txnlog_spark.sink.staging import (
     remove_batches,
     remove_other_runs,
 )
+from txnlog_spark.wire.invariants import check
 
 workers: dict[tuple[int, str], Worker] = {}
 """What this process remembers, by its id (a fork begins anew) and the cluster's address."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from txnlog_spark.errors import FailpointRaised, InvariantViolation
+from txnlog_spark.errors import FailpointRaised
 from txnlog_spark.protocol.effects import (
     FileAsk,
     FileFailed,
@@ -21,6 +21,7 @@ from txnlog_spark.protocol.effects import (
     RunBegan,
     WriteFile,
 )
+from txnlog_spark.wire.invariants import InvariantViolation
 
 T = TypeVar("T")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
-from txnlog_spark.errors import InvariantViolation, OptionError
-from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
+from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_spark.wire.topics import TopicPartition
 
 TRANSACTIONAL_ID_BYTES_MAX = 249
 """Kafka sets no limit of its own; this is the one on topic names, and keeps log lines short."""

@@ -10,7 +10,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
-from txnlog_spark.offsets import TopicPartition, by_plain_names
+from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.source.positions import (
     Bounds,
     check_in_log,
@@ -25,6 +25,7 @@ from txnlog_spark.source.settings import (
     Selection,
     SourceSettings,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 COMMITTED_WAIT_MS_MIN = 330_000
 """A stable read of a group waits for the transactions that still hold offsets pending: a driver

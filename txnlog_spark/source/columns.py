@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
-from txnlog_spark.offsets import TopicPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 """What Spark's timestamp type can hold, in ms."""

@@ -15,12 +15,12 @@ from txnlog_spark.client.fetcher import FetchCursor, FetchedBatches, FirstAnswer
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import iter_decoded
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
-from txnlog_spark.offsets import TopicPartition
 from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.wire.records import CorruptBatch
+from txnlog_spark.wire.topics import TopicPartition
 
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 """Decompressed bytes of one Arrow batch, about: bounds a task's memory."""

@@ -40,12 +40,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from txnlog_spark.client_cache import resolve_bootstrap
-from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster, check
+from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import (
     CommittedStart,
     SourceNote,
-    TopicPartition,
     committed_start_of,
     from_json_value,
     source_note_of,
@@ -78,6 +77,8 @@ from txnlog_spark.source.planning import (
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -125,6 +125,8 @@ APIS: dict[ApiKey, Api] = {
     )
 }
 
+END_TXN_BUMPS_EPOCH_FROM = 5
+"""The version of EndTxn from which on its answer has the producer id and epoch to go on with."""
 API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
 
 

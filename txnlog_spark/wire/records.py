@@ -49,6 +49,8 @@ RECORD_COUNT_AT = 57
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+PRODUCER_EPOCH_MAX = 32767
+"""Never handed to a client, so that fencing stays possible."""
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1

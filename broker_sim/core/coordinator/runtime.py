@@ -1,26 +1,20 @@
 """The ground both coordinators stand on: which partition, how to append, when it is durable.
 
 A coordinator is a replicated state machine over one partition of an internal topic (source: Kafka's
-`coordinator-common`). A request becomes a record; the record is appended through the host; only
+`coordinator-common`). A request becomes a record; the record is appended to its log; only
 then does `replay` change state, and the answer is given. At load the same `replay` reads the log.
 
-This module does not know what is in a record, and it opens no file: the host gives it logs.
+This module does not know what is in a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable
 
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.effects import Effects, Flush
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import BatchHeader
-
-TRANSACTION_TOPIC = "__transaction_state"
-GROUP_TOPIC = "__consumer_offsets"
-
-TopicPartition = tuple[str, int]
-"""(topic, partition index)."""
+from txnlog_spark.wire.topics import TopicPartition
 
 _UNAVAILABLE = frozenset(
     {
@@ -32,49 +26,6 @@ _UNAVAILABLE = frozenset(
 )
 _MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-
-class AppendOutcome(Protocol):
-    """What the coordinators read of the log's `AppendResult`."""
-
-    @property
-    def error(self) -> ErrorCode:
-        """NONE, or why nothing was appended."""
-
-    @property
-    def base_offset(self) -> int:
-        """Offset of the first appended record, -1 on error."""
-
-
-class CoordinatorLog(Protocol):
-    """What the coordinators use of a `PartitionLog`."""
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch of this leadership; it is the coordinator epoch in markers."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """First readable offset, inclusive."""
-
-    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Whole batches from `start_offset` on, in order."""
-
-    def flush_paths(self) -> tuple[str, ...]:
-        """Files with appends that are not flushed."""
-
-    def flushed(self, effects: Effects, /) -> None:
-        """Told after the Flush of `flush_paths` was put into `effects`."""
-
-
-class CoordinatorHost(Protocol):
-    """What a coordinator asks of the broker around it."""
-
-    def log(self, topic: str, partition: int) -> CoordinatorLog | None:
-        """The partition's log on this broker, None when there is none (deleted, or elsewhere)."""
-
-    def append(self, topic: str, partition: int, records: bytes, effects: Effects) -> AppendOutcome:
-        """Append one batch with origin COORDINATOR, move the high watermark, wake readers."""
 
 
 def java_hash_code(text: str) -> int:
@@ -111,14 +62,14 @@ def coordinator_error(error: ErrorCode) -> ErrorCode:
 
 
 def flush_logs(
-    host: CoordinatorHost, partitions: Iterable[TopicPartition], effects: Effects
+    writer: PartitionWriter, partitions: Iterable[TopicPartition], effects: Effects
 ) -> None:
     """Make all appends of these partitions durable before the next storage operation.
 
     One Flush for all of them, so that a host can sync the files side by side. Partitions that
     are not here are skipped.
     """
-    logs = [host.log(topic, partition) for topic, partition in sorted(set(partitions))]
+    logs = [writer.log(topic, partition) for topic, partition in sorted(set(partitions))]
     present = [log for log in logs if log is not None]
     paths = tuple(path for log in present for path in log.flush_paths())
     if not paths:

@@ -2,6 +2,5 @@
 
 from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.coordinator import GroupCoordinator
-from broker_sim.core.group.host import GroupHost
 
-__all__ = ["GroupConfig", "GroupCoordinator", "GroupHost"]
+__all__ = ["GroupConfig", "GroupCoordinator"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker_sim.core.coordinator.runtime import java_hash_code
-from broker_sim.core.effects import Effects, check
+from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import (
     JoinGroupMember,
     JoinGroupResult,
@@ -24,6 +24,7 @@ from broker_sim.core.group.requests import (
 from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
 from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 
 Protocols = tuple[tuple[str, bytes], ...]
 

@@ -12,13 +12,12 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from broker_sim.core.coordinator.runtime import CoordinatorLog, TopicPartition
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.host import GroupHost
-from broker_sim.core.group.joining import JoinHandler
+from broker_sim.core.group.joining import JoinHandler, NewUuid
 from broker_sim.core.group.membership import MembershipHandler
 from broker_sim.core.group.offset_requests import OffsetHandler
 from broker_sim.core.group.rebalance import Rebalancer
@@ -43,7 +42,9 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.group.shard import GroupStateManager
 from broker_sim.core.group.states import GroupState
+from broker_sim.core.log import PartitionLog
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 EXPIRATION_TIMER = ("group-offsets-expiration",)
 GROUP_TYPE = "classic"
@@ -52,12 +53,12 @@ GROUP_TYPE = "classic"
 class GroupCoordinator:
     """Coordinates the groups of the `__consumer_offsets` partitions that were loaded."""
 
-    def __init__(self, config: GroupConfig, host: GroupHost) -> None:
+    def __init__(self, config: GroupConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
         self._config = config
         self._timers = KeyedTimers()
-        self._manager = GroupStateManager(config, host)
+        self._manager = GroupStateManager(config, writer)
         self._rebalancer = Rebalancer(config, self._manager, self._timers)
-        self._joining = JoinHandler(config, host, self._manager, self._rebalancer)
+        self._joining = JoinHandler(config, new_uuid, self._manager, self._rebalancer)
         self._membership = MembershipHandler(self._manager, self._rebalancer)
         self._offsets = OffsetHandler(config, self._manager, self._rebalancer)
 
@@ -88,7 +89,7 @@ class GroupCoordinator:
         """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
         self._manager.begin_loading(partition)
 
-    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> None:
+    def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition: replay its log and give every member a session.
 
         Must come before the transaction coordinator's loads, whose markers arrive at once.

@@ -6,11 +6,12 @@ Rules for this file: JoinGroup only. Every path answers or parks exactly once. S
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker_sim.core.coordinator.codec import is_storable
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.host import GroupHost
 from broker_sim.core.group.rebalance import Rebalancer, joined_result
 from broker_sim.core.group.requests import (
     UNKNOWN_MEMBER_ID,
@@ -23,6 +24,8 @@ from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 
 UUID_LENGTH = 36
+NewUuid = Callable[[], str]
+"""A fresh random UUID as text, from the injected randomness; part of member ids."""
 
 _S = GroupState
 _E = ErrorCode
@@ -34,12 +37,12 @@ class JoinHandler:
     def __init__(
         self,
         config: GroupConfig,
-        host: GroupHost,
+        new_uuid: NewUuid,
         manager: GroupStateManager,
         rebalancer: Rebalancer,
     ) -> None:
         self._config = config
-        self._host = host
+        self._new_uuid = new_uuid
         self._manager = manager
         self._rebalancer = rebalancer
 
@@ -111,7 +114,7 @@ class JoinHandler:
         reply: JoinReply,
         effects: Effects,
     ) -> None:
-        member_id = f"{_member_prefix(request)}-{self._host.random_uuid()}"
+        member_id = f"{_member_prefix(request)}-{self._new_uuid()}"
         if request.group_instance_id is not None:
             if request.group_instance_id in group.static_members:
                 self._replace_static(shard, group, request, (member_id, reply), effects)

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
@@ -37,6 +36,7 @@ from broker_sim.core.group.shard import (
 from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_TIMESTAMP
+from txnlog_spark.wire.topics import TopicPartition
 
 TIMESTAMP_MAX_MS = 2**63 - 1
 """The largest that an int64 of a record holds."""
@@ -113,7 +113,7 @@ class OffsetHandler:
         records: list[GroupLogRecord] = []
         for offset in offsets:
             metadata = offset.metadata or ""
-            partition = (offset.topic, offset.partition)
+            partition = TopicPartition(offset.topic, offset.partition)
             if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
                 errors[partition] = _E.OFFSET_METADATA_TOO_LARGE
                 continue
@@ -152,7 +152,7 @@ class OffsetHandler:
         asked: Iterable[TopicPartition] = sorted(committed)
         if topic_partitions is not None:
             asked = [
-                (topic, partition)
+                TopicPartition(topic, partition)
                 for topic, partitions in topic_partitions.items()
                 for partition in partitions
             ]
@@ -371,7 +371,7 @@ def _accepted(errors: OffsetErrors) -> list[TopicPartition]:
 
 
 def _all(offsets: Sequence[OffsetToCommit], error: ErrorCode) -> OffsetErrors:
-    return {(offset.topic, offset.partition): error for offset in offsets}
+    return {TopicPartition(offset.topic, offset.partition): error for offset in offsets}
 
 
 def _merge(errors: OffsetErrors, error: ErrorCode) -> OffsetErrors:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.group.log_records import OffsetKey, OffsetValue
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,18 @@ class OffsetStore:
 
     def replay_commit(self, key: OffsetKey, stored: StoredOffset) -> None:
         """A plain OffsetCommit's record."""
-        self._committed.setdefault(key.group_id, {})[key.topic, key.partition] = stored
+        partition = TopicPartition(key.topic, key.partition)
+        self._committed.setdefault(key.group_id, {})[partition] = stored
 
     def replay_pending(self, producer_id: int, key: OffsetKey, stored: StoredOffset) -> None:
         """A TxnOffsetCommit's record."""
         groups = self._pending.setdefault(producer_id, {})
-        groups.setdefault(key.group_id, {})[key.topic, key.partition] = stored
+        groups.setdefault(key.group_id, {})[TopicPartition(key.topic, key.partition)] = stored
         self._open_transactions.setdefault(key.group_id, set()).add(producer_id)
 
     def replay_tombstone(self, key: OffsetKey) -> None:
         """The offset is deleted, pending ones too."""
-        partition = (key.topic, key.partition)
+        partition = TopicPartition(key.topic, key.partition)
         offsets = self._committed.get(key.group_id)
         if offsets is not None:
             offsets.pop(partition, None)

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.log_records import NO_TOPIC_ID
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_LEADER_EPOCH
+from txnlog_spark.wire.topics import TopicPartition
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1

@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import (
-    GROUP_TOPIC,
-    CoordinatorLog,
-    TopicPartition,
     coordinator_error,
     flush_logs,
     partition_for,
@@ -22,7 +20,6 @@ from broker_sim.core.coordinator.runtime import (
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.host import GroupHost
 from broker_sim.core.group.log_records import (
     GroupKey,
     GroupValue,
@@ -39,6 +36,7 @@ from broker_sim.core.group.log_records import (
 )
 from broker_sim.core.group.offsets import OffsetStore, StoredOffset
 from broker_sim.core.group.states import GroupState
+from broker_sim.core.log import PartitionLog
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
     NO_PRODUCER_EPOCH,
@@ -53,6 +51,7 @@ from txnlog_spark.wire.records import (
     decode_records,
     encode_batch,
 )
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 RECORDS_PER_BATCH = 1000
 """Of tombstones, which need not be atomic; a commit's offsets always stay in one batch."""
@@ -89,9 +88,9 @@ class GroupShard:
 class GroupStateManager:
     """Owns the shards; says which one a group is in, appends and replays."""
 
-    def __init__(self, config: GroupConfig, host: GroupHost) -> None:
+    def __init__(self, config: GroupConfig, writer: PartitionWriter) -> None:
         self._config = config
-        self._host = host
+        self._writer = writer
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
 
@@ -133,7 +132,7 @@ class GroupStateManager:
         self._shards.pop(partition, None)
         self._loading.add(partition)
 
-    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> GroupShard | None:
+    def load(self, partition: int, log: PartitionLog, effects: Effects) -> GroupShard | None:
         """Replay the partition's log; None when it holds what we cannot understand.
 
         Then the partition answers NOT_COORDINATOR: an older offset must never be given out for
@@ -228,12 +227,14 @@ class GroupStateManager:
             transactional=is_transactional,
         )
         if self._config.flush_on_commit:
-            flush_logs(self._host, covered, effects)
-        outcome = self._host.append(GROUP_TOPIC, shard.partition, batch, effects)
+            flush_logs(self._writer, covered, effects)
+        outcome = self._writer.append(GROUP_METADATA_TOPIC, shard.partition, batch, effects)
         if outcome.error is not ErrorCode.NONE:
             return coordinator_error(outcome.error)
         if flush and self._config.flush_on_commit:
-            flush_logs(self._host, [(GROUP_TOPIC, shard.partition)], effects)
+            flush_logs(
+                self._writer, [TopicPartition(GROUP_METADATA_TOPIC, shard.partition)], effects
+            )
         for delta, record in enumerate(records):
             if isinstance(record, OffsetRecord):
                 self.replay_offset(shard, record, outcome.base_offset + delta, producer_id, effects)

@@ -48,7 +48,7 @@ from broker_sim.core.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
-from broker_sim.core.handlers.common import Handler
+from broker_sim.core.handlers._lookup import Handler
 from txnlog_spark.wire.messages import ApiKey
 
 HANDLERS: dict[ApiKey, Handler] = {

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.transactional import fenced_error
-from broker_sim.core.metadata import GROUP_METADATA_TOPIC
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._verification import fenced_error
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
 
 _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
 
 FENCED_VERSION = 2
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Adds the partition of `__consumer_offsets` that holds the group."""
     message = request.message
-    if not state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
+    if not parts.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
         error_code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return _Response(throttle_time_ms=0, error_code=error_code)
-    error = state.transactions.add_offsets(
+    error = parts.transactions.add_offsets(
         message.transactional_id,
         message.group_id,
         effects,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.transactional import EPOCH_BUMP_VERSION, fenced_error, flatten
-from broker_sim.core.metadata import INTERNAL_TOPICS
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._verification import fenced_error, flatten
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].response
 _TopicResult = _Response.AddPartitionsToTxnTopicResult
@@ -21,15 +21,15 @@ BATCH_VERSION = 4
 FENCED_VERSION = 2
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """All partitions of a transaction are added, or none (source: Kafka's `KafkaApis`)."""
     message = request.message
     if request.api_version >= BATCH_VERSION:
-        return _handle_batch(state, message, effects)
+        return _handle_batch(parts, message, effects)
     partitions = flatten(message.v3_and_below_topics)
-    errors = _refused_partitions(state, partitions, is_client=True)
+    errors = _refused_partitions(parts, partitions, is_client=True)
     if not errors:
-        error = state.transactions.add_partitions(
+        error = parts.transactions.add_partitions(
             message.v3_and_below_transactional_id,
             partitions,
             effects,
@@ -47,12 +47,12 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     )
 
 
-def _handle_batch(state: BrokerState, message: Any, effects: Effects) -> Message:
+def _handle_batch(parts: BrokerParts, message: Any, effects: Effects) -> Message:
     results = [
         _Response.AddPartitionsToTxnResult(
             transactional_id=transaction.transactional_id,
             topic_results=_topic_results(
-                transaction.topics, _handle_transaction(state, transaction, effects)
+                transaction.topics, _handle_transaction(parts, transaction, effects)
             ),
         )
         for transaction in message.transactions
@@ -61,32 +61,32 @@ def _handle_batch(state: BrokerState, message: Any, effects: Effects) -> Message
 
 
 def _handle_transaction(
-    state: BrokerState, transaction: Any, effects: Effects
+    parts: BrokerParts, transaction: Any, effects: Effects
 ) -> dict[TopicPartition, ErrorCode]:
     partitions = flatten(transaction.topics)
-    errors = _refused_partitions(state, partitions, is_client=False)
+    errors = _refused_partitions(parts, partitions, is_client=False)
     if errors:
         return errors
     if transaction.verify_only:
-        return state.transactions.verify_partitions(
+        return parts.transactions.verify_partitions(
             transaction.transactional_id,
             partitions,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
         )
-    error = state.transactions.add_partitions(
+    error = parts.transactions.add_partitions(
         transaction.transactional_id,
         partitions,
         effects,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        client_transaction_version=EPOCH_BUMP_VERSION,
+        client_transaction_version=TRANSACTION_VERSION_2,
     )
     return dict.fromkeys(partitions, error)
 
 
 def _refused_partitions(
-    state: BrokerState, partitions: Sequence[TopicPartition], *, is_client: bool
+    parts: BrokerParts, partitions: Sequence[TopicPartition], *, is_client: bool
 ) -> dict[TopicPartition, ErrorCode]:
     """Errors for all partitions when one of them cannot be in a transaction, else nothing.
 
@@ -94,11 +94,11 @@ def _refused_partitions(
     group joins, and what is written to the transaction log is no client's business.
     """
     refused: dict[TopicPartition, ErrorCode] = {}
-    for topic, partition in partitions:
-        if is_client and topic in INTERNAL_TOPICS:
-            refused[topic, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif state.partitions.get(topic, partition) is None:
-            refused[topic, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for place in partitions:
+        if is_client and place.topic in INTERNAL_TOPICS:
+            refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif parts.logs.get(*place) is None:
+            refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
         return {}
     return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
@@ -111,7 +111,7 @@ def _topic_results(topics: Sequence[Any], errors: Mapping[TopicPartition, ErrorC
             results_by_partition=[
                 _PartitionResult(
                     partition_index=partition,
-                    partition_error_code=int(errors[topic.name, partition]),
+                    partition_error_code=int(errors[TopicPartition(topic.name, partition)]),
                 )
                 for partition in topic.partitions
             ],

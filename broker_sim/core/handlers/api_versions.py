@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -45,12 +45,12 @@ def unsupported_version_response() -> Message:
     return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=keys)
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The table, and the level of transaction.version that clients decide by (KIP-890)."""
     del effects
     if not _is_valid(request):
         return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
-    level = state.config.integer("transaction.version")
+    level = parts.config.integer("transaction.version")
     features = {}
     if level > 0:
         finalized = _Response.FinalizedFeatureKey(

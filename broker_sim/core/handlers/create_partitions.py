@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.metadata.topics import TopicRefused
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_PARTITIONS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each topic on its own; one that is named twice does not grow at all."""
     message = request.message
     counts = Counter(entry.name for entry in message.topics)
@@ -25,7 +25,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
             continue
         refusal = None
         try:
-            _grow(state, entry, effects, validate_only=bool(message.validate_only))
+            _grow(parts, entry, effects, validate_only=bool(message.validate_only))
         except TopicRefused as refused:
             refusal = refused
         results.append(_result(entry.name, refusal))
@@ -40,12 +40,12 @@ def _result(name: str, refused: TopicRefused | None) -> Any:
     )
 
 
-def _grow(state: BrokerState, entry: Any, effects: Effects, *, validate_only: bool) -> None:
-    topic = state.image.topics.get(entry.name)
+def _grow(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bool) -> None:
+    topic = parts.image.topics.get(entry.name)
     if topic is None:
         raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {entry.name!r}")
     assignments = entry.assignments
     replicas = None if assignments is None else [tuple(a.broker_ids) for a in assignments]
-    state.topics.check_more_partitions(topic, entry.count, replicas)
+    parts.topics.check_more_partitions(topic, entry.count, replicas)
     if not validate_only:
-        state.topics.add_partitions(topic, entry.count, effects)
+        parts.topics.add_partitions(topic, entry.count, effects)

@@ -6,19 +6,19 @@ from collections import Counter
 from typing import Any
 
 from broker_sim.core.config import TOPIC_CONFIG, format_value, topic_config_value
+from broker_sim.core.controller import Topic
+from broker_sim.core.controller.topic_rules import PARTITION_COUNT_MAX, TopicRefused
+from broker_sim.core.controller.topics import USE_DEFAULT
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.configs import topic_config_names, topic_config_source
-from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import PARTITION_COUNT_MAX, TopicRefused
-from broker_sim.core.state import BrokerState
-from broker_sim.core.topic_admin import USE_DEFAULT
+from broker_sim.core.handlers._configs import topic_config_names, topic_config_source
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_TOPICS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each topic on its own; those that are accepted come to be together.
 
     Names are compared with topics that exist, not with one another, as in Kafka.
@@ -26,7 +26,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     message = request.message
     counts = Counter(entry.name for entry in message.topics)
     once = [entry for entry in message.topics if counts[entry.name] == 1]
-    if _partition_count(state, once) > PARTITION_COUNT_MAX:
+    if _partition_count(parts, once) > PARTITION_COUNT_MAX:
         error = TopicRefused(
             ErrorCode.POLICY_VIOLATION, f"over {PARTITION_COUNT_MAX} partitions in one request"
         )
@@ -36,33 +36,33 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     planned = []
     for entry in once:
         try:
-            topic = _plan(state, entry)
+            topic = _plan(parts, entry)
         except TopicRefused as refusal:
             results.append(_refused(entry.name, refusal))
             continue
         planned.append(topic)
-        results.append(_created(state, topic))
+        results.append(_created(parts, topic))
     if not message.validate_only:
-        state.topics.create_all(planned, effects)
+        parts.topics.create_all(planned, effects)
     twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
     results += [_refused(name, twice) for name, count in counts.items() if count > 1]
     return _Response(throttle_time_ms=0, topics=results)
 
 
-def _partition_count(state: BrokerState, entries: list[Any]) -> int:
+def _partition_count(parts: BrokerParts, entries: list[Any]) -> int:
     total = 0
     for entry in entries:
         if entry.assignments:
             total += len(entry.assignments)
         elif entry.num_partitions == USE_DEFAULT:
-            total += state.config.integer("num.partitions")
+            total += parts.config.integer("num.partitions")
         else:
             total += max(0, entry.num_partitions)
     return total
 
 
-def _plan(state: BrokerState, entry: Any) -> Topic:
-    return state.topics.plan(
+def _plan(parts: BrokerParts, entry: Any) -> Topic:
+    return parts.topics.plan(
         entry.name,
         partition_count=entry.num_partitions,
         replication_factor=entry.replication_factor,
@@ -77,7 +77,7 @@ def _refused(name: str, refused: TopicRefused) -> Any:
     )
 
 
-def _created(state: BrokerState, topic: Topic) -> Any:
+def _created(parts: BrokerParts, topic: Topic) -> Any:
     result = _Response.CreatableTopicResult
     return result(
         name=topic.name,
@@ -89,9 +89,9 @@ def _created(state: BrokerState, topic: Topic) -> Any:
         configs=[
             result.CreatableTopicConfigs(
                 name=name,
-                value=format_value(topic_config_value(name, topic.configs, state.config)),
+                value=format_value(topic_config_value(name, topic.configs, parts.config)),
                 read_only=False,
-                config_source=topic_config_source(name, topic.configs, state.config),
+                config_source=topic_config_source(name, topic.configs, parts.config),
                 is_sensitive=False,
             )
             for name in topic_config_names(topic.configs)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DELETE_GROUPS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Only groups without members go, with all their offsets."""
-    errors = state.groups.delete_groups(request.message.groups_names, effects)
+    errors = parts.groups.delete_groups(request.message.groups_names, effects)
     return _Response(
         throttle_time_ms=0,
         results=[

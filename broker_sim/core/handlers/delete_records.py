@@ -6,11 +6,10 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.log import PartitionLog
-from broker_sim.core.metadata import INTERNAL_TOPICS
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.DELETE_RECORDS].response
 _Topic = _Response.DeleteRecordsTopicResult
@@ -19,7 +18,7 @@ _Partition = _Topic.DeleteRecordsPartitionResult
 INVALID_LOW_WATERMARK = -1
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each partition on its own, once: the last offset counts. Internal topics are refused
     (Kafka's `ReplicaManager`)."""
     wanted = {
@@ -30,16 +29,16 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     results: dict[TopicPartition, tuple[ErrorCode, int]] = {}
     allowed: dict[TopicPartition, tuple[PartitionLog, int]] = {}
     for (name, partition), before_offset in wanted.items():
-        log = state.partitions.get(name, partition)
+        log = parts.logs.get(name, partition)
         if log is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif name in INTERNAL_TOPICS:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         else:
             error = ErrorCode.NONE
-            allowed[name, partition] = log, before_offset
-        results[name, partition] = error, INVALID_LOW_WATERMARK
-    deleted = state.partitions.delete_records(allowed.values(), effects)
+            allowed[TopicPartition(name, partition)] = log, before_offset
+        results[TopicPartition(name, partition)] = error, INVALID_LOW_WATERMARK
+    deleted = parts.replicas.delete_records(allowed.values(), effects)
     results.update(zip(allowed, deleted, strict=True))
     by_topic: dict[str, list[Any]] = {}
     for (name, partition), (error, low_watermark) in results.items():

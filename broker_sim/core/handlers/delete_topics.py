@@ -6,11 +6,11 @@ import uuid
 from collections import Counter
 from typing import Any
 
+from broker_sim.core.controller import Topic
+from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import ZERO_ID, find_topic
-from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import TopicRefused
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._lookup import ZERO_ID, find_topic
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -22,7 +22,7 @@ _Wanted = tuple[str | None, uuid.UUID]
 """(name, id) as the request has it: one of them is None or zero."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each topic on its own; committed offsets of its partitions go with it."""
     message = request.message
     if request.api_version >= _FIRST_VERSION_WITH_IDS:
@@ -35,17 +35,14 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     for (name, topic_id), count in counts.items():
         topic, refusal = None, None
         try:
-            topic = _topic(state, request.api_version, name, topic_id, count)
+            topic = _topic(parts, request.api_version, name, topic_id, count)
             if name is None and topic.name in named:
                 continue  # answered with its name: the two are one topic
             if name is not None and counts[None, topic.topic_id]:
                 raise TopicRefused(
                     ErrorCode.INVALID_REQUEST, "the request names the topic by its id, too"
                 )
-            state.topics.delete(topic, effects)
-            state.groups.on_partitions_deleted(
-                [(topic.name, p) for p in range(topic.partition_count)], effects
-            )
+            parts.topics.delete(topic, effects)
         except TopicRefused as refused:
             refusal = refused
         results.append(_result(name, topic_id, topic, refusal))
@@ -53,10 +50,10 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 
 
 def _topic(
-    state: BrokerState, api_version: int, name: str | None, topic_id: uuid.UUID, count: int
+    parts: BrokerParts, api_version: int, name: str | None, topic_id: uuid.UUID, count: int
 ) -> Topic:
     """The topic to delete. Raises TopicRefused, in the order of Kafka's `ControllerApis`."""
-    if not state.config.boolean("delete.topic.enable"):
+    if not parts.config.boolean("delete.topic.enable"):
         error = ErrorCode.TOPIC_DELETION_DISABLED
         if api_version < _FIRST_VERSION_WITH_DELETION_DISABLED:
             error = ErrorCode.INVALID_REQUEST
@@ -70,7 +67,7 @@ def _topic(
         reason = "the request names the topic more than once"
     if reason is not None:
         raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)
-    topic, error = find_topic(state, name, topic_id)
+    topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         raise TopicRefused(error, f"no topic {name!r}" if name else f"no topic of id {topic_id}")
     return topic

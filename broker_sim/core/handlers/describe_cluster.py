@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -22,7 +22,7 @@ class EndpointType(enum.IntEnum):
     CONTROLLERS = 2
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The brokers; controllers have no endpoint of their own here. No broker is ever fenced."""
     del effects
     message = request.message
@@ -44,13 +44,13 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         error_code=int(ErrorCode.NONE),
         error_message=None,
         endpoint_type=int(EndpointType.BROKERS),
-        cluster_id=state.image.cluster_id,
-        controller_id=state.node_id,
+        cluster_id=parts.image.cluster_id,
+        controller_id=parts.node_id,
         brokers=[
             _Response.DescribeClusterBroker(
-                broker_id=state.node_id,
-                host=state.endpoint.host,
-                port=state.endpoint.port,
+                broker_id=parts.node_id,
+                host=parts.endpoint.host,
+                port=parts.endpoint.port,
                 rack=None,
                 is_fenced=False,
             )

@@ -17,11 +17,11 @@ from broker_sim.core.config import (
     topic_config_sources,
     topic_config_value,
 )
-from broker_sim.core.config_admin import ALL_BROKERS, Resource
+from broker_sim.core.controller.configs import ALL_BROKERS, Resource
+from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.configs import topic_config_names
-from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._configs import topic_config_names
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -40,7 +40,7 @@ class _Entry:
     read_only: bool
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each resource on its own, once; no list of names, or an empty one, means all."""
     del effects
     message = request.message
@@ -55,7 +55,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
                     synonyms=bool(message.include_synonyms),
                     documentation=bool(message.include_documentation),
                 )
-                for entry in _entries(state, resource_type, name)
+                for entry in _entries(parts, resource_type, name)
                 if wanted is None or entry.key.name in wanted
             ]
         except TopicRefused as refused:
@@ -84,38 +84,38 @@ def _options(resources: list[Any]) -> dict[tuple[int, str], set[str] | None]:
     return wanted
 
 
-def _entries(state: BrokerState, resource_type: int, name: str) -> Iterator[_Entry]:
+def _entries(parts: BrokerParts, resource_type: int, name: str) -> Iterator[_Entry]:
     if resource_type == Resource.BROKER:
-        return _broker_entries(state, name)
+        return _broker_entries(parts, name)
     if resource_type != Resource.TOPIC:
         raise TopicRefused(
             ErrorCode.INVALID_REQUEST, f"there are no configurations of type {resource_type} here"
         )
     check_topic_name(name)
-    return _topic_entries(state, name)
+    return _topic_entries(parts, name)
 
 
-def _topic_entries(state: BrokerState, name: str) -> Iterator[_Entry]:
-    topic = state.image.topics.get(name)
+def _topic_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
+    topic = parts.image.topics.get(name)
     if topic is None:
         raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     for option in topic_config_names(topic.configs):
         yield _Entry(
             TOPIC_CONFIG[option].key,
-            topic_config_value(option, topic.configs, state.config),
-            topic_config_sources(option, topic.configs, state.config),
+            topic_config_value(option, topic.configs, parts.config),
+            topic_config_sources(option, topic.configs, parts.config),
             read_only=False,
         )
 
 
-def _broker_entries(state: BrokerState, name: str) -> Iterator[_Entry]:
+def _broker_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
     """All options of this broker; for all brokers only what was set for them."""
-    if name not in (ALL_BROKERS, str(state.node_id)):
+    if name not in (ALL_BROKERS, str(parts.node_id)):
         raise TopicRefused(
-            ErrorCode.INVALID_REQUEST, f"this is broker {state.node_id}, not {name[:100]!r}"
+            ErrorCode.INVALID_REQUEST, f"this is broker {parts.node_id}, not {name[:100]!r}"
         )
     for option, key in BROKER_CONFIG.items():
-        sources = [(source, option, value) for source, value in state.config.sources(option)]
+        sources = [(source, option, value) for source, value in parts.config.sources(option)]
         if name == ALL_BROKERS:
             sources = [s for s in sources if s[0] is ConfigSource.DYNAMIC_DEFAULT_BROKER]
             if not sources:

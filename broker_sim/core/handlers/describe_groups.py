@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import GroupDescription
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -21,11 +21,11 @@ GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
 (`AclEntry`). Without an authorizer everybody may do them all. Encoded as a bit field."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """State, members and assignments of each group, once."""
     del effects
     groups = [
-        _group(state.groups.describe_group(group_id), request.api_version)
+        _group(parts.groups.describe_group(group_id), request.api_version)
         for group_id in dict.fromkeys(request.message.groups)
     ]
     if request.api_version >= OPERATIONS_VERSION and request.message.include_authorized_operations:

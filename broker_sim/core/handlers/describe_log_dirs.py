@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 _Response = APIS[ApiKey.DESCRIBE_LOG_DIRS].response
 _Result = _Response.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """One directory; a null list of topics means all."""
     del effects
-    volume = state.partitions.volume()
+    volume = parts.logs.volume()
     if volume is None:
         error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         failed = _Result(error_code=error, log_dir="", topics=[])
         return _Response(throttle_time_ms=0, error_code=0, results=[failed])
     wanted = _wanted(request.message.topics)
     by_topic: dict[str, list[Any]] = {}
-    for (topic, partition), log in sorted(state.partitions.items()):
+    for (topic, partition), log in sorted(parts.logs.items()):
         if wanted is None or (topic, partition) in wanted:
             by_topic.setdefault(topic, []).append(
                 _Topic.DescribeLogDirsPartition(
@@ -49,4 +49,4 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 def _wanted(topics: Any) -> set[TopicPartition] | None:
     if topics is None:
         return None
-    return {(topic.topic, partition) for topic in topics for partition in topic.partitions}
+    return {TopicPartition(topic.topic, p) for topic in topics for p in topic.partitions}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import find_log
-from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._lookup import find_log
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_PRODUCERS].response
@@ -15,21 +15,21 @@ _Topic = _Response.TopicResponse
 _Partition = _Topic.PartitionResponse
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Shows which producer holds the last stable offset back; each partition once."""
     del effects
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = [
-        _Topic(name=name, partitions=[_partition(state, name, p) for p in partitions])
+        _Topic(name=name, partitions=[_partition(parts, name, p) for p in partitions])
         for name, partitions in wanted.items()
     ]
     return _Response(throttle_time_ms=0, topics=topics)
 
 
-def _partition(state: BrokerState, topic: str, partition: int) -> Any:
-    log, error = find_log(state, topic, None, partition)
+def _partition(parts: BrokerParts, topic: str, partition: int) -> Any:
+    log, error = find_log(parts, topic, None, partition)
     message = None
     try:
         check_topic_name(topic)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_sim.core.controller import Topic
+from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import TOPIC_OPERATIONS, ZERO_ID
-from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import TopicRefused, check_topic_name
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._lookup import TOPIC_OPERATIONS, ZERO_ID
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -20,13 +20,13 @@ LIMIT_MAX = 2000
 _OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
     del effects
     message = request.message
     cursor = message.cursor
     first = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
-    names = sorted({t.name for t in message.topics} or state.image.topics)
+    names = sorted({t.name for t in message.topics} or parts.image.topics)
     if cursor is not None and not _is_valid(cursor, message.topics, names):
         return _answer([_error(name, ErrorCode.INVALID_REQUEST) for name in names], None)
     left = max(1, min(message.response_partition_limit, LIMIT_MAX))
@@ -34,7 +34,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     for name in names:
         if name < first[0]:
             continue
-        topic = state.image.topics.get(name)
+        topic = parts.image.topics.get(name)
         if topic is None:
             topics.append(_error(name, _missing(name)))
             continue
@@ -42,7 +42,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         if left == 0:
             return _answer(topics, (name, start))
         end = min(topic.partition_count, start + left)
-        topics.append(_topic(state, topic, start, end))
+        topics.append(_topic(parts, topic, start, end))
         left -= max(0, end - start)
         if end < topic.partition_count:
             return _answer(topics, (name, end))
@@ -80,8 +80,8 @@ def _error(name: str, error: ErrorCode) -> Any:
     )
 
 
-def _topic(state: BrokerState, topic: Topic, start: int, end: int) -> Any:
-    nodes = [state.node_id]
+def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
+    nodes = [parts.node_id]
     return _Topic(
         error_code=0,
         name=topic.name,
@@ -91,8 +91,8 @@ def _topic(state: BrokerState, topic: Topic, start: int, end: int) -> Any:
             _Topic.DescribeTopicPartitionsResponsePartition(
                 error_code=0,
                 partition_index=partition,
-                leader_id=state.node_id,
-                leader_epoch=state.image.leader_epoch(topic),
+                leader_id=parts.node_id,
+                leader_epoch=parts.image.leader_epoch(topic),
                 replica_nodes=nodes,
                 isr_nodes=nodes,
                 eligible_leader_replicas=[],

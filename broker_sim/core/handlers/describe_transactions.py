@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction.results import TransactionDescription
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -14,11 +14,11 @@ _Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response
 _State = _Response.TransactionState
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """State, ids and partitions of each transactional id, once."""
     del effects
     descriptions = [
-        state.transactions.describe(transactional_id)
+        parts.transactions.describe(transactional_id)
         for transactional_id in dict.fromkeys(request.message.transactional_ids)
     ]
     return _Response(throttle_time_ms=0, transaction_states=[_describe(d) for d in descriptions])

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.transactional import fenced_error
-from broker_sim.core.state import BrokerState
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from broker_sim.core.handlers._verification import fenced_error
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
+from txnlog_spark.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
 
 _Response = APIS[ApiKey.END_TXN].response
 
 FENCED_VERSION = 2
-EPOCH_BUMP_VERSION = 5
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The answer means that the decision is in the transaction log."""
     message = request.message
-    bumps = request.api_version >= EPOCH_BUMP_VERSION
-    result = state.transactions.end_txn(
+    bumps = request.api_version >= END_TXN_BUMPS_EPOCH_FROM
+    result = parts.transactions.end_txn(
         message.transactional_id,
         effects,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
         committed=bool(message.committed),
-        client_transaction_version=2 if bumps else 0,
+        client_transaction_version=TRANSACTION_VERSION_2 if bumps else 0,
     )
     error = fenced_error(result.error, request.api_version, known_from=FENCED_VERSION)
     return _Response(

@@ -1,7 +1,7 @@
 """Fetch (key 1): read record batches by reference, and wait for `min_bytes` of them.
 
 Fetch sessions (KIP-227) are refused by answering with session id 0: clients then send whole
-requests. A long poll keeps its request parked and is read anew when it completes.
+requests. A long poll keeps its request delayed and is read anew when it completes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
-from broker_sim.core.handlers.common import check_leader_epoch, find_log
+from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
 from broker_sim.core.log import LogRead, PartitionLog
-from broker_sim.core.parked import ParkedFetch
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.topics import TopicPartition
 
 _Response = APIS[ApiKey.FETCH].response
 _Topic = _Response.FetchableTopicResponse
@@ -41,24 +41,24 @@ class _Result:
     """Damage that was met for the first time."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> None:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Answer now, or park until bytes or the deadline come."""
     message = request.message
     if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
         return
     message.topics = _each_once(message.topics)
-    result = _read(state, request)
+    result = _read(parts, request)
     enough = result.size_bytes >= message.min_bytes or result.failed or not result.partitions
     if enough or message.max_wait_ms <= 0:
         _respond(request, result, effects)
         return
-    state.fetches.park(request, result.partitions, message.max_wait_ms, effects)
+    parts.fetches.add(request, result.partitions, message.max_wait_ms, effects)
 
 
 def _each_once(topics: list[Any]) -> list[Any]:
     """Of a partition that is named twice the last entry counts, in the first one's place, as in
-    Kafka. So what a parked request costs is bounded by the partitions that there are."""
+    Kafka. So what a delayed request costs is bounded by the partitions that there are."""
     named = [(t.topic, t.topic_id, entry.partition) for t in topics for entry in t.partitions]
     if len(set(named)) == len(named):
         return topics
@@ -71,12 +71,12 @@ def _each_once(topics: list[Any]) -> list[Any]:
     return [topic for topic, _ in merged.values()]
 
 
-def reconsider(state: BrokerState, parked: ParkedFetch, effects: Effects, *, due: bool) -> None:
-    """A partition of a parked fetch changed, or its deadline came: answer if there is enough."""
-    result = _read(state, parked.request)
-    if due or result.failed or result.size_bytes >= parked.request.message.min_bytes:
-        state.fetches.remove(parked, effects)
-        _respond(parked.request, result, effects)
+def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, due: bool) -> None:
+    """A partition of a delayed fetch changed, or its deadline came: answer if there is enough."""
+    result = _read(parts, delayed.request)
+    if due or result.failed or result.size_bytes >= delayed.request.message.min_bytes:
+        parts.fetches.remove(delayed, effects)
+        _respond(delayed.request, result, effects)
 
 
 def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None:
@@ -106,19 +106,19 @@ def _send(
     )
 
 
-def _read(state: BrokerState, request: Request) -> _Result:
+def _read(parts: BrokerParts, request: Request) -> _Result:
     message = request.message
-    budget = min(message.max_bytes, state.config.integer("fetch.max.bytes"))
+    budget = min(message.max_bytes, parts.config.integer("fetch.max.bytes"))
     result = _Result([], [], [])
     for topic in message.topics:
         partitions = []
         for entry in topic.partitions:
-            log, error = find_log(state, topic.topic, topic.topic_id, entry.partition)
+            log, error = find_log(parts, topic.topic, topic.topic_id, entry.partition)
             if log is None:
                 result.failed = True
                 partitions.append(_error(entry.partition, error))
                 continue
-            result.partitions.append((log.topic, log.partition))
+            result.partitions.append(TopicPartition(log.topic, log.partition))
             partitions.append(_read_partition(log, entry, message, budget, result))
         result.topics.append(
             _Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.metadata import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 _Response = APIS[ApiKey.FIND_COORDINATOR].response
 
@@ -17,22 +17,22 @@ BATCH_VERSION = 4
 NO_NODE = -1
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """One key below version 4, several from then on. Creates the internal topic when needed."""
     message = request.message
     if request.api_version < BATCH_VERSION:
-        fields = _locate(state, message.key_type, effects)
+        fields = _locate(parts, message.key_type, effects)
         if not fields["error_code"]:
             fields["error_message"] = ErrorCode.NONE.name
         return _Response(throttle_time_ms=0, **fields)
     coordinators = [
-        _Response.Coordinator(key=key, **_locate(state, message.key_type, effects))
+        _Response.Coordinator(key=key, **_locate(parts, message.key_type, effects))
         for key in message.coordinator_keys
     ]
     return _Response(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _locate(state: BrokerState, key_type: int, effects: Effects) -> dict[str, Any]:
+def _locate(parts: BrokerParts, key_type: int, effects: Effects) -> dict[str, Any]:
     topic = KEY_TYPES.get(key_type)
     if topic is None:
         return {
@@ -42,7 +42,7 @@ def _locate(state: BrokerState, key_type: int, effects: Effects) -> dict[str, An
             "host": "",
             "port": -1,
         }
-    if not state.topics.ensure_internal(topic, effects):
+    if not parts.topics.ensure_internal(topic, effects):
         return {
             "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
             "error_message": f"there is no room to create {topic}",
@@ -53,7 +53,7 @@ def _locate(state: BrokerState, key_type: int, effects: Effects) -> dict[str, An
     return {
         "error_code": 0,
         "error_message": None,
-        "node_id": state.node_id,
-        "host": state.endpoint.host,
-        "port": state.endpoint.port,
+        "node_id": parts.node_id,
+        "host": parts.endpoint.host,
+        "port": parts.endpoint.port,
     }

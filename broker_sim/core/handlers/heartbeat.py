@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.HEARTBEAT].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The member lives; or must join again."""
     message = request.message
-    error = state.groups.heartbeat(
+    error = parts.groups.heartbeat(
         message.group_id,
         effects,
         member_id=message.member_id,

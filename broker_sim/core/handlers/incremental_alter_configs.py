@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from broker_sim.core.config_admin import ConfigChange
+from broker_sim.core.controller.configs import ConfigChange
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.configs import alter_each
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._configs import alter_each
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INCREMENTAL_ALTER_CONFIGS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each resource on its own."""
     message = request.message
     responses = alter_each(
         message.resources,
-        lambda resource: state.configs.plan_changes(
+        lambda resource: parts.configs.plan_changes(
             resource.resource_type,
             resource.resource_name,
             [ConfigChange(c.name, c.config_operation, c.value) for c in resource.configs],

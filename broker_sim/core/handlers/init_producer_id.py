@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.transactional import fenced_error
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._verification import fenced_error
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INIT_PRODUCER_ID].response
@@ -12,10 +12,10 @@ _Response = APIS[ApiKey.INIT_PRODUCER_ID].response
 FENCED_VERSION = 4
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """A producer id and epoch; versions 3 and up may carry the ones the client holds (KIP-360)."""
     message = request.message
-    result = state.transactions.init_producer_id(
+    result = parts.transactions.init_producer_id(
         message.transactional_id,
         message.transaction_timeout_ms,
         effects,

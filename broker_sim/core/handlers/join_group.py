@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import JoinGroup, JoinGroupResult
-from broker_sim.core.state import BrokerState, respond
+from broker_sim.core.parts import BrokerParts, respond
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.JOIN_GROUP].response
@@ -15,7 +15,7 @@ PROTOCOL_TYPE_VERSION = 7
 SKIP_ASSIGNMENT_VERSION = 9
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> None:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """The group coordinator answers by calling back, at once or at a later step."""
     message = request.message
 
@@ -59,4 +59,4 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
         requires_known_member_id=request.api_version >= MEMBER_ID_REQUIRED_VERSION,
         supports_skipping_assignment=request.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
-    state.groups.join_group(join, reply, effects)
+    parts.groups.join_group(join, reply, effects)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import LeavingMember
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -13,14 +13,14 @@ _Response = APIS[ApiKey.LEAVE_GROUP].response
 MEMBERS_VERSION = 3
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Members leave; the others rebalance."""
     message = request.message
     if request.api_version < MEMBERS_VERSION:
         leaving = [LeavingMember(message.member_id)]
     else:
         leaving = [LeavingMember(m.member_id, m.group_instance_id) for m in message.members]
-    result = state.groups.leave_group(message.group_id, leaving, effects)
+    result = parts.groups.leave_group(message.group_id, leaving, effects)
     error = result.error
     if request.api_version < MEMBERS_VERSION and error is ErrorCode.NONE and result.members:
         error = result.members[0][1]

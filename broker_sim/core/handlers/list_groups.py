@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.LIST_GROUPS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """All groups, or those in the states (version 4) and of the types (version 5) asked for."""
     del effects
     message = request.message
-    listing = state.groups.list_groups(
+    listing = parts.groups.list_groups(
         state_filters=message.states_filter or (), type_filters=message.types_filter or ()
     )
     return _Response(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import check_leader_epoch, find_log
+from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.timestamps import ReadBudget
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import CorruptBatch
@@ -34,20 +34,20 @@ NOTHING = (-1, -1)
 class _Lookup:
     """What all partitions of a request share."""
 
-    state: BrokerState
+    parts: BrokerParts
     version: int
     committed: bool
     budget: ReadBudget
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each partition on its own, once. Latest is the LSO under READ_COMMITTED."""
     message = request.message
     committed = message.isolation_level == READ_COMMITTED
     counts = Counter(
         (t.name, entry.partition_index) for t in message.topics for entry in t.partitions
     )
-    lookup = _Lookup(state, request.api_version, committed, ReadBudget())
+    lookup = _Lookup(parts, request.api_version, committed, ReadBudget())
     topics = []
     for topic in message.topics:
         partitions = [
@@ -63,7 +63,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
     if entry.timestamp < LATEST_TIERED or lookup.version < VERSIONS.get(entry.timestamp, 0):
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
-    log, error = find_log(lookup.state, topic, None, entry.partition_index)
+    log, error = find_log(lookup.parts, topic, None, entry.partition_index)
     if log is not None:
         error = check_leader_epoch(log, entry.current_leader_epoch)
     if log is None or error is not ErrorCode.NONE:
@@ -87,9 +87,9 @@ def _find(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(lookup.state.decompress, lookup.budget)
+        found = log.max_timestamp_offset(lookup.parts.decompress, lookup.budget)
     else:
-        found = log.offset_for_timestamp(timestamp, lookup.state.decompress, lookup.budget)
+        found = log.offset_for_timestamp(timestamp, lookup.parts.decompress, lookup.budget)
     return found if found is not None and found[1] < end else NOTHING
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction import TransactionFilters
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.LIST_TRANSACTIONS].response
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """All transactional ids, or those that pass the filters (KIP-664, KIP-994)."""
     message = request.message
     filters = TransactionFilters(
@@ -19,7 +19,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         running_for_ms=message.duration_filter,
         id_pattern=message.transactional_id_pattern,
     )
-    listing = state.transactions.list_transactions(effects.now_ms, filters)
+    listing = parts.transactions.list_transactions(effects.now_ms, filters)
     return _Response(
         throttle_time_ms=0,
         error_code=int(listing.error),

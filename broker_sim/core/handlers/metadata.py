@@ -6,12 +6,16 @@ import contextlib
 import uuid
 from typing import Any
 
+from broker_sim.core.controller import Topic
+from broker_sim.core.controller.topic_rules import (
+    PARTITION_COUNT_MAX,
+    TopicRefused,
+    check_topic_name,
+)
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import TOPIC_OPERATIONS, ZERO_ID
+from broker_sim.core.handlers._lookup import TOPIC_OPERATIONS, ZERO_ID
 from broker_sim.core.handlers.describe_cluster import CLUSTER_OPERATIONS
-from broker_sim.core.metadata import Topic
-from broker_sim.core.metadata.topics import PARTITION_COUNT_MAX, TopicRefused, check_topic_name
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -21,7 +25,7 @@ TOPIC_ID_VERSION = 12
 """Versions 10 and 11 have the field, but ask by name only (KAFKA-10774)."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """All topics for a null list (an empty one in version 0), else those asked for.
 
     With an id anywhere in the request only ids count, as in Kafka; a topic is answered once.
@@ -29,16 +33,16 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
     message = request.message
     wanted = message.topics
     if wanted is None or (request.api_version == 0 and not wanted):
-        topics = [_topic(state, topic) for _, topic in sorted(state.image.topics.items())]
+        topics = [_topic(parts, topic) for _, topic in sorted(parts.image.topics.items())]
     elif request.api_version < TOPIC_ID_VERSION and any(map(_has_id_or_no_name, wanted)):
         topics = [_error(entry.name or "", ErrorCode.INVALID_REQUEST) for entry in wanted]
     elif ids := {e.topic_id: None for e in wanted if e.topic_id not in (None, ZERO_ID)}:
-        topics = [_topic_of_id(state, topic_id) for topic_id in ids]
+        topics = [_topic_of_id(parts, topic_id) for topic_id in ids]
     else:
         names = list(dict.fromkeys(entry.name or "" for entry in wanted))
         if request.api_version < 4 or message.allow_auto_topic_creation:
-            _create_missing(state, names, effects)
-        topics = [_topic_of_name(state, name) for name in names]
+            _create_missing(parts, names, effects)
+        topics = [_topic_of_name(parts, name) for name in names]
     if message.include_topic_authorized_operations:
         for topic in topics:
             topic.authorized_operations = TOPIC_OPERATIONS if topic.name is not None else None
@@ -47,11 +51,11 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
         throttle_time_ms=0,
         brokers=[
             _Response.MetadataResponseBroker(
-                node_id=state.node_id, host=state.endpoint.host, port=state.endpoint.port, rack=None
+                node_id=parts.node_id, host=parts.endpoint.host, port=parts.endpoint.port, rack=None
             )
         ],
-        cluster_id=state.image.cluster_id,
-        controller_id=state.node_id,
+        cluster_id=parts.image.cluster_id,
+        controller_id=parts.node_id,
         topics=topics,
         authorized_operations=CLUSTER_OPERATIONS if cluster_asked else None,
         error_code=0,
@@ -62,31 +66,31 @@ def _has_id_or_no_name(entry: Any) -> bool:
     return entry.name is None or entry.topic_id not in (None, ZERO_ID)
 
 
-def _create_missing(state: BrokerState, names: list[str], effects: Effects) -> None:
+def _create_missing(parts: BrokerParts, names: list[str], effects: Effects) -> None:
     """Create the topics that are not there, in one step, as Kafka does: what is too much for one
     CreateTopics creates nothing. Who asked is never told why, for Kafka creates them later."""
-    missing = [name for name in names if name not in state.image.topics]
-    if not state.config.boolean("auto.create.topics.enable") or len(missing) > PARTITION_COUNT_MAX:
+    missing = [name for name in names if name not in parts.image.topics]
+    if not parts.config.boolean("auto.create.topics.enable") or len(missing) > PARTITION_COUNT_MAX:
         return
     planned = []
     for name in missing:
         with contextlib.suppress(TopicRefused):
-            planned.append(state.topics.plan(name))
+            planned.append(parts.topics.plan(name))
     if sum(topic.partition_count for topic in planned) <= PARTITION_COUNT_MAX:
-        state.topics.create_all(planned, effects)
+        parts.topics.create_all(planned, effects)
 
 
-def _topic_of_id(state: BrokerState, topic_id: uuid.UUID) -> Any:
-    topic = state.image.topic_of_id(topic_id)
+def _topic_of_id(parts: BrokerParts, topic_id: uuid.UUID) -> Any:
+    topic = parts.image.topic_of_id(topic_id)
     if topic is None:
         return _error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
-    return _topic(state, topic)
+    return _topic(parts, topic)
 
 
-def _topic_of_name(state: BrokerState, name: str) -> Any:
-    topic = state.image.topics.get(name)
+def _topic_of_name(parts: BrokerParts, name: str) -> Any:
+    topic = parts.image.topics.get(name)
     if topic is not None:
-        return _topic(state, topic)
+        return _topic(parts, topic)
     try:
         check_topic_name(name)
     except TopicRefused as refused:
@@ -104,10 +108,10 @@ def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> An
     )
 
 
-def _topic(state: BrokerState, topic: Topic) -> Any:
-    nodes = [state.node_id]
+def _topic(parts: BrokerParts, topic: Topic) -> Any:
+    nodes = [parts.node_id]
     topic_class = _Response.MetadataResponseTopic
-    epoch = state.image.leader_epoch(topic)
+    epoch = parts.image.leader_epoch(topic)
     return topic_class(
         error_code=0,
         name=topic.name,
@@ -117,7 +121,7 @@ def _topic(state: BrokerState, topic: Topic) -> Any:
             topic_class.MetadataResponsePartition(
                 error_code=0,
                 partition_index=partition,
-                leader_id=state.node_id,
+                leader_id=parts.node_id,
                 leader_epoch=epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetCommit
-from broker_sim.core.handlers.offsets import commit_topics, split_known, topic_names
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._offsets import commit_topics, split_known, topic_names
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_COMMIT].response
@@ -17,19 +17,19 @@ GROUP_ID_NOT_FOUND_VERSION = 9
 TOPIC_ID_VERSION = 10
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
     by_id = request.api_version >= TOPIC_ID_VERSION
-    names = topic_names(state, message.topics, by_id=by_id)
-    known, errors = split_known(state, message.topics, names, by_id=by_id)
+    names = topic_names(parts, message.topics, by_id=by_id)
+    known, errors = split_known(parts, message.topics, names, by_id=by_id)
     if known:
         # The id is stored also when the request has names only: it guards against reading the
         # offset of a topic that was deleted and made again.
-        topics = state.image.topics
+        topics = parts.image.topics
         offsets = tuple(replace(offset, topic_id=topics[offset.topic].topic_id) for offset in known)
         errors.update(
-            state.groups.offset_commit(
+            parts.groups.offset_commit(
                 OffsetCommit(
                     group_id=message.group_id,
                     offsets=offsets,

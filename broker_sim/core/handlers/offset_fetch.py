@@ -7,9 +7,9 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import FetchedOffset, OffsetFetchResult
-from broker_sim.core.handlers.common import ZERO_ID
-from broker_sim.core.handlers.offsets import UNKNOWN_TOPIC, topic_names
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._lookup import ZERO_ID
+from broker_sim.core.handlers._offsets import UNKNOWN_TOPIC, topic_names
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -23,13 +23,13 @@ GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """A null list of topics means every offset of the group."""
     del effects
     message = request.message
     require_stable = bool(message.require_stable)
     if request.api_version < GROUPS_VERSION:
-        return _single(state, request, require_stable)
+        return _single(parts, request, require_stable)
     by_id = request.api_version >= TOPIC_ID_VERSION
     groups = []
     answered_whole: set[str] = set()
@@ -38,20 +38,20 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
             if group.group_id in answered_whole:
                 continue  # once: or a small request could ask for gigabytes
             answered_whole.add(group.group_id)
-            result = state.groups.offset_fetch(group.group_id, None, require_stable=require_stable)
-            topics = _all_topics(state, result, by_id=by_id)
+            result = parts.groups.offset_fetch(group.group_id, None, require_stable=require_stable)
+            topics = _all_topics(parts, result, by_id=by_id)
         else:
-            result, topics = _named_topics(state, group, require_stable, by_id=by_id)
+            result, topics = _named_topics(parts, group, require_stable, by_id=by_id)
         groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
     return _Response(throttle_time_ms=0, groups=groups)
 
 
-def _all_topics(state: BrokerState, result: OffsetFetchResult, *, by_id: bool) -> list[Any]:
+def _all_topics(parts: BrokerParts, result: OffsetFetchResult, *, by_id: bool) -> list[Any]:
     """By id, topics that are gone are left out: they have none any more."""
     answered = []
     for name, offsets in _by_topic(result.offsets).items():
         topic = _topic(_GroupTopic, name, offsets)
-        known = state.image.topics.get(name)
+        known = parts.image.topics.get(name)
         if by_id and known is not None:
             topic.topic_id = known.topic_id
         if known is not None or not by_id:
@@ -60,16 +60,16 @@ def _all_topics(state: BrokerState, result: OffsetFetchResult, *, by_id: bool) -
 
 
 def _named_topics(
-    state: BrokerState, group: Any, require_stable: bool, *, by_id: bool
+    parts: BrokerParts, group: Any, require_stable: bool, *, by_id: bool
 ) -> tuple[OffsetFetchResult, list[Any]]:
-    names = topic_names(state, group.topics, by_id=by_id)
+    names = topic_names(parts, group.topics, by_id=by_id)
     asked: dict[str, list[int]] = {}
     topic_ids = {}
     for topic, name in zip(group.topics, names, strict=True):
         if name != UNKNOWN_TOPIC or not by_id:
             asked.setdefault(name, []).extend(topic.partition_indexes)
             topic_ids[name] = topic.topic_id if by_id else ZERO_ID
-    result = state.groups.offset_fetch(
+    result = parts.groups.offset_fetch(
         group.group_id, asked, require_stable=require_stable, topic_ids=topic_ids
     )
     if result.error is not ErrorCode.NONE:
@@ -89,14 +89,14 @@ def _named_topics(
     return result, answered
 
 
-def _single(state: BrokerState, request: Request, require_stable: bool) -> Message:
+def _single(parts: BrokerParts, request: Request, require_stable: bool) -> Message:
     message = request.message
     asked: dict[str, list[int]] | None = None
     if message.topics is not None:
         asked = {}
         for topic in message.topics:
             asked.setdefault(topic.name, []).extend(topic.partition_indexes)
-    result = state.groups.offset_fetch(message.group_id, asked, require_stable=require_stable)
+    result = parts.groups.offset_fetch(message.group_id, asked, require_stable=require_stable)
     offsets = result.offsets
     if asked and result.error is not ErrorCode.NONE and request.api_version < GROUP_ERROR_VERSION:
         offsets = tuple(

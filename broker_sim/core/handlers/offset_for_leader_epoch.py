@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers.common import check_leader_epoch, find_log
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -16,20 +16,20 @@ _Topic = _Response.OffsetForLeaderTopicResult
 UNDEFINED = (-1, -1)
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The largest epoch not above the one asked for, and its end offset (exclusive)."""
     del effects
     topics = [
         _Topic(
-            topic=topic.topic, partitions=[_end(state, topic.topic, p) for p in topic.partitions]
+            topic=topic.topic, partitions=[_end(parts, topic.topic, p) for p in topic.partitions]
         )
         for topic in request.message.topics
     ]
     return _Response(throttle_time_ms=0, topics=topics)
 
 
-def _end(state: BrokerState, topic: str, entry: Any) -> Any:
-    log, error = find_log(state, topic, None, entry.partition)
+def _end(parts: BrokerParts, topic: str, entry: Any) -> Any:
+    log, error = find_log(parts, topic, None, entry.partition)
     found = UNDEFINED
     if log is not None:
         error = check_leader_epoch(log, entry.current_leader_epoch)

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
-from broker_sim.core.handlers.common import ZERO_ID
-from broker_sim.core.handlers.transactional import (
+from broker_sim.core.handlers._lookup import ZERO_ID
+from broker_sim.core.handlers._verification import (
     Producer,
     is_asked,
     join_transaction,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
-from broker_sim.core.metadata import INTERNAL_TOPICS
-from broker_sim.core.partitions import NO_ROOM, TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.replica.replica_manager import NO_ROOM
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message, build
 from txnlog_spark.wire.records import (
@@ -32,6 +31,7 @@ from txnlog_spark.wire.records import (
     Compression,
     parse_header,
 )
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.PRODUCE].response
 _TopicResponse = _Response.TopicProduceResponse
@@ -98,13 +98,13 @@ class _Target:
 _Targets = dict[TopicPartition, _Target]
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message | None:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message | None:
     """Append each partition's batch on its own, in the order of the request.
 
     Of a partition that is named twice only the last batch counts, as in Kafka.
     """
     message = request.message
-    targets = _targets(state, request)
+    targets = _targets(parts, request)
     transactional = [
         t for t in targets.values() if t.header is not None and t.header.is_transactional
     ]
@@ -112,28 +112,28 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> Message | 
         # Nobody to be authorized for the transaction: all is refused.
         results = dict.fromkeys(targets, _UNAUTHORIZED)
     else:
-        _refuse(state, request, targets.values())
+        _refuse(parts, request, targets.values())
         if transactional:
-            _refuse_transactional(state, request, targets.values(), effects)
+            _refuse_transactional(parts, request, targets.values(), effects)
         results = {
-            key: target.refused or _append(state, target, effects)
+            key: target.refused or _append(parts, target, effects)
             for key, target in targets.items()
         }
     if message.acks == 0:
         _answer_without_acks(request, results, effects)
         return None
-    return _answer(state, request, results)
+    return _answer(parts, request, results)
 
 
 def _answer(
-    state: BrokerState, request: Request, results: dict[TopicPartition, AppendResult]
+    parts: BrokerParts, request: Request, results: dict[TopicPartition, AppendResult]
 ) -> Message:
     """Each topic once, each partition once."""
     partitions: dict[str, list[Any]] = {}
     for (name, partition), result in results.items():
         partitions.setdefault(name, []).append(_partition_response(partition, result))
     by_id = request.api_version >= TOPIC_ID_VERSION
-    ids = {_name(state, request, t): t.topic_id for t in request.message.topic_data if by_id}
+    ids = {_name(parts, request, t): t.topic_id for t in request.message.topic_data if by_id}
     responses = [
         build(
             _TopicResponse,
@@ -190,30 +190,30 @@ def _partition_response(index: int, result: AppendResult) -> Any:
 # --------------------------------------------------------------------------- checks
 
 
-def _name(state: BrokerState, request: Request, topic: Any) -> str:
+def _name(parts: BrokerParts, request: Request, topic: Any) -> str:
     """The topic's name; for an id that is not known any more, a name that no topic can have."""
     if request.api_version < TOPIC_ID_VERSION:
         return str(topic.name)
-    known = state.image.topic_of_id(topic.topic_id)
+    known = parts.image.topic_of_id(topic.topic_id)
     return f"{_NO_TOPIC}{topic.topic_id}" if known is None else known.name
 
 
-def _targets(state: BrokerState, request: Request) -> _Targets:
+def _targets(parts: BrokerParts, request: Request) -> _Targets:
     """The partitions, in the order in which they are first named."""
     targets: _Targets = {}
     for topic in request.message.topic_data:
-        name = _name(state, request, topic)
+        name = _name(parts, request, topic)
         for entry in topic.partition_data:
             index, records = entry.index, entry.records or b""
-            log = state.partitions.get(name, index)
+            log = parts.logs.get(name, index)
             header = None
             if len(records) >= HEADER_BYTES and records[MAGIC_AT] == MAGIC:
                 header = parse_header(records)
-            targets[name, index] = _Target(name, index, records, log, header)
+            targets[TopicPartition(name, index)] = _Target(name, index, records, log, header)
     return targets
 
 
-def _refuse(state: BrokerState, request: Request, targets: Iterable[_Target]) -> None:
+def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) -> None:
     """What can be said before a batch gets its partition into a transaction."""
     acks = request.message.acks
     for target in targets:
@@ -226,7 +226,7 @@ def _refuse(state: BrokerState, request: Request, targets: Iterable[_Target]) ->
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Cannot append to internal topic {target.topic}",
             )
-        elif state.partitions.is_full:
+        elif parts.space.is_low:
             target.refused = NO_ROOM
         else:
             target.refused = _batch_refused(request, target.records, target.header)
@@ -276,7 +276,7 @@ def _no_whole_batch(records: bytes) -> AppendResult:
 
 
 def _refuse_transactional(
-    state: BrokerState, request: Request, targets: Iterable[_Target], effects: Effects
+    parts: BrokerParts, request: Request, targets: Iterable[_Target], effects: Effects
 ) -> None:
     """Refuse what belongs to no transaction: batches of several producers; partitions where no
     transaction of the producer is open, when the epoch is older than what the partition knows, or
@@ -288,7 +288,7 @@ def _refuse_transactional(
             target.refused = _MIXED_PRODUCERS
         return
     adds = request.api_version >= ADD_PARTITIONS_VERSION
-    if not producers or not is_asked(state, adds=adds):
+    if not producers or not is_asked(parts, adds=adds):
         return
     ((producer_id, producer_epoch),) = producers
     asked: _Targets = {}
@@ -302,11 +302,11 @@ def _refuse_transactional(
         if rejection is not None:
             target.refused = AppendResult(rejection.error, rejection.message)
         else:
-            asked[target.topic, target.partition] = target
+            asked[TopicPartition(target.topic, target.partition)] = target
     if not asked:
         return
     producer = Producer(request.message.transactional_id, producer_id, producer_epoch)
-    verdicts = join_transaction(state, producer, list(asked), effects, adds=adds)
+    verdicts = join_transaction(parts, producer, list(asked), effects, adds=adds)
     for key, verdict in verdicts.items():
         if verdict is not ErrorCode.NONE:
             error = _verification_error(verdict, request.api_version)
@@ -326,7 +326,7 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
     return error
 
 
-def _append(state: BrokerState, target: _Target, effects: Effects) -> AppendResult:
+def _append(parts: BrokerParts, target: _Target, effects: Effects) -> AppendResult:
     if target.log is None:
         return _no_partition(target.topic)
-    return state.partitions.append(target.log, target.records, effects, origin=AppendOrigin.CLIENT)
+    return parts.replicas.append(target.log, target.records, effects, origin=AppendOrigin.CLIENT)

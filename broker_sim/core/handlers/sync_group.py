@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import SyncGroup, SyncGroupResult
-from broker_sim.core.state import BrokerState, respond
+from broker_sim.core.parts import BrokerParts, respond
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -14,7 +14,7 @@ PROTOCOL_VERSION = 5
 """From here on protocol type and name are mandatory (KIP-559)."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> None:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """The group coordinator answers by calling back, at once or at a later step."""
     message = request.message
 
@@ -41,4 +41,4 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
         protocol_name=message.protocol_name,
         assignments={a.member_id: bytes(a.assignment) for a in message.assignments},
     )
-    state.groups.sync_group(sync, reply, effects)
+    parts.groups.sync_group(sync, reply, effects)

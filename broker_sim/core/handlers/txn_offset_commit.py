@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
-from broker_sim.core.handlers.offsets import commit_topics, split_known, topic_names
-from broker_sim.core.handlers.transactional import Producer, is_asked, join_transaction
-from broker_sim.core.metadata import GROUP_METADATA_TOPIC
-from broker_sim.core.state import BrokerState
+from broker_sim.core.handlers._offsets import commit_topics, split_known, topic_names
+from broker_sim.core.handlers._verification import Producer, is_asked, join_transaction
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import NO_SEQUENCE
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 _Response = APIS[ApiKey.TXN_OFFSET_COMMIT].response
 _Topic = _Response.TxnOffsetCommitResponseTopic
@@ -22,29 +22,29 @@ LOAD_IN_PROGRESS_VERSION = 2
 """Producers before it fail over COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
-    names = topic_names(state, message.topics, by_id=False)
-    known, errors = split_known(state, message.topics, names)
+    names = topic_names(parts, message.topics, by_id=False)
+    known, errors = split_known(parts, message.topics, names)
     if known:
-        errors.update(_commit(state, request, known, effects))
+        errors.update(_commit(parts, request, known, effects))
     return _Response(
         throttle_time_ms=0, topics=commit_topics(_Topic, message.topics, names, errors)
     )
 
 
 def _commit(
-    state: BrokerState, request: Request, offsets: list[OffsetToCommit], effects: Effects
+    parts: BrokerParts, request: Request, offsets: list[OffsetToCommit], effects: Effects
 ) -> OffsetErrors:
     message = request.message
     # An empty group id is refused before its offsets partition gets into the transaction.
     error = ErrorCode.NONE if message.group_id else ErrorCode.INVALID_GROUP_ID
     if error is ErrorCode.NONE:
-        error = _join_transaction(state, request, effects)
+        error = _join_transaction(parts, request, effects)
     if error is not ErrorCode.NONE:
-        return {(o.topic, o.partition): error for o in offsets}
-    errors = state.groups.txn_offset_commit(
+        return {TopicPartition(o.topic, o.partition): error for o in offsets}
+    errors = parts.groups.txn_offset_commit(
         TxnOffsetCommit(
             group_id=message.group_id,
             producer_id=message.producer_id,
@@ -67,23 +67,23 @@ def _old_name(error: ErrorCode) -> ErrorCode:
     return error
 
 
-def _join_transaction(state: BrokerState, request: Request, effects: Effects) -> ErrorCode:
+def _join_transaction(parts: BrokerParts, request: Request, effects: Effects) -> ErrorCode:
     """The transaction must hold the group's offsets partition, or gets it now."""
     message = request.message
-    if not state.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
+    if not parts.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    partition = (GROUP_METADATA_TOPIC, state.groups.partition_for(message.group_id))
-    log = state.partitions.get(*partition)
+    partition = TopicPartition(GROUP_METADATA_TOPIC, parts.groups.partition_for(message.group_id))
+    log = parts.logs.get(*partition)
     ids = (message.producer_id, message.producer_epoch)
     adds = request.api_version >= ADD_PARTITIONS_VERSION
     if log is not None:
-        if log.has_open_transaction(*ids) or not is_asked(state, adds=adds):
+        if log.has_open_transaction(*ids) or not is_asked(parts, adds=adds):
             return ErrorCode.NONE
         rejection = log.begin_verification(*ids, NO_SEQUENCE, effects, supports_epoch_bump=adds)
         if rejection is not None:
             return rejection.error
     producer = Producer(message.transactional_id, *ids)
-    errors = join_transaction(state, producer, [partition], effects, adds=adds)
+    errors = join_transaction(parts, producer, [partition], effects, adds=adds)
     return _coordinator_error(errors[partition], request.api_version)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.topics import TopicPartition
 
 _Response = APIS[ApiKey.WRITE_TXN_MARKERS].response
 _MarkerResult = _Response.WritableTxnMarkerResult
@@ -20,19 +20,19 @@ NO_PRODUCER = -1
 """No id, or no epoch."""
 
 
-def handle(state: BrokerState, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each partition on its own; durable before the answer, which has one part per producer id."""
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     named: set[TopicPartition] = set()
     for entry in request.message.markers:
         for topic in entry.topics:
             for partition in topic.partition_indexes:
-                named.add((topic.name, partition))
+                named.add(TopicPartition(topic.name, partition))
                 errors = answers.setdefault(entry.producer_id, {}).setdefault(topic.name, {})
-                errors[partition] = _append(state, topic.name, partition, entry, effects)
-    if state.config.boolean("flush.on.commit"):
-        logs = [state.partitions.get(*partition) for partition in sorted(named)]
-        state.partitions.flush([log for log in logs if log is not None], effects)
+                errors[partition] = _append(parts, topic.name, partition, entry, effects)
+    if parts.config.boolean("flush.on.commit"):
+        logs = [parts.logs.get(*partition) for partition in sorted(named)]
+        parts.logs.flush([log for log in logs if log is not None], effects)
     return _Response(
         markers=[
             _MarkerResult(
@@ -55,14 +55,14 @@ def _topic_result(topic: str, errors: dict[int, ErrorCode]) -> Any:
 
 
 def _append(
-    state: BrokerState, topic: str, partition: int, entry: Any, effects: Effects
+    parts: BrokerParts, topic: str, partition: int, entry: Any, effects: Effects
 ) -> ErrorCode:
     """The entry says which transaction version's epoch rule holds (KIP-1228); version 1 of the
     request, and with it every administrator's abort, has the rule before that.
 
     A marker of no producer or no epoch cannot be written, and Kafka has no better word for it.
     """
-    is_known = state.partitions.get(topic, partition) is not None
+    is_known = parts.logs.get(topic, partition) is not None
     if is_known and NO_PRODUCER in (entry.producer_id, entry.producer_epoch):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     marker = TransactionMarker(
@@ -71,6 +71,6 @@ def _append(
         MarkerType.COMMIT if entry.transaction_result else MarkerType.ABORT,
         entry.coordinator_epoch,
     )
-    return state.host.append_marker(
+    return parts.markers.append_marker(
         topic, partition, marker, effects, transaction_version=entry.transaction_version
     )

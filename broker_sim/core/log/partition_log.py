@@ -11,14 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_sim.core.effects import (
-    Delete,
-    Effects,
-    Flush,
-    Rename,
-    Storage,
-    check,
-)
+from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage
 from broker_sim.core.log import files, loading, recovery, retention
 from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
 from broker_sim.core.log.cleanable import Cleanable, find_cleanable
@@ -39,6 +32,7 @@ from broker_sim.core.log.values import (
     Rejection,
 )
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import (
     BatchHeader,
     TransactionMarker,

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_sim.core.effects import check
 from broker_sim.core.log.values import (
     AbortedTransaction,
     AppendOrigin,
@@ -26,10 +25,12 @@ from broker_sim.core.log.values import (
     Rejection,
 )
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
     SEQUENCE_MAX,
     BatchHeader,
     MarkerType,
@@ -39,7 +40,6 @@ from txnlog_spark.wire.records import (
 
 BATCHES_RETAINED = 5
 NO_COORDINATOR_EPOCH = -1
-PRODUCER_EPOCH_MAX = 32767
 NO_TRANSACTION_VERSION = -1
 
 

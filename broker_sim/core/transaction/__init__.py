@@ -2,7 +2,6 @@
 
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from broker_sim.core.transaction.host import TransactionHost
 from broker_sim.core.transaction.results import (
     ListedTransaction,
     ProducerIdResult,
@@ -19,7 +18,6 @@ __all__ = [
     "TransactionCoordinator",
     "TransactionDescription",
     "TransactionFilters",
-    "TransactionHost",
     "TransactionListing",
     "TransactionState",
 ]

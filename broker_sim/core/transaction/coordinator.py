@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from broker_sim.core.coordinator.runtime import (
-    GROUP_TOPIC,
-    CoordinatorLog,
-    TopicPartition,
-    flush_logs,
-    partition_for,
-)
+from broker_sim.core.controller.producer_ids import ProducerIdAllocator
+from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
+from broker_sim.core.coordinator.runtime import flush_logs, partition_for
 from broker_sim.core.coordinator.timers import KeyedTimers
-from broker_sim.core.effects import Effects, TimerKey, check
+from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.log import PartitionLog
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
@@ -30,11 +27,10 @@ from broker_sim.core.transaction.end_txn import (
     decide_end_txn_v1,
     decide_end_txn_v2,
 )
-from broker_sim.core.transaction.host import TransactionHost
 from broker_sim.core.transaction.listing import describe_transaction, list_transactions
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.core.transaction.metadata import (
-    EPOCH_BUMP_VERSION,
+    TRANSACTION_VERSION_2,
     TransactionEntry,
     TransactionMetadata,
     new_transaction,
@@ -55,7 +51,9 @@ from broker_sim.core.transaction.results import (
 from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 TIMEOUT_TIMER = ("transaction-abort-timed-out",)
 EXPIRATION_TIMER = ("transactional-id-expiration",)
@@ -68,13 +66,19 @@ Found = tuple[TransactionPartition, TransactionEntry]
 class TransactionCoordinator:
     """Coordinates the transactional ids of the partitions that were loaded."""
 
-    def __init__(self, config: TransactionConfig, host: TransactionHost) -> None:
+    def __init__(
+        self,
+        config: TransactionConfig,
+        writer: PartitionWriter,
+        sender: MarkerSender,
+        producer_ids: ProducerIdAllocator,
+    ) -> None:
         self._config = config
-        self._host = host
+        self._writer = writer
         self._timers = KeyedTimers()
-        self._producer_ids = ProducerIdManager(host)
-        self._manager = TransactionStateManager(config, host)
-        self._markers = MarkerManager(config, host, self._manager, self._timers)
+        self._producer_ids = ProducerIdManager(producer_ids)
+        self._manager = TransactionStateManager(config, writer)
+        self._markers = MarkerManager(config, writer, sender, self._manager, self._timers)
         self._is_active = False
 
     # ---------------------------------------------------------------- life
@@ -101,7 +105,7 @@ class TransactionCoordinator:
         """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
         self._manager.begin_loading(partition)
 
-    def load(self, partition: int, log: CoordinatorLog, effects: Effects) -> None:
+    def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition: replay its log, then finish what was decided.
 
         The coordinator epoch is the log's leader epoch. Logs of the data partitions and the
@@ -302,7 +306,7 @@ class TransactionCoordinator:
         partition = partition_for(group_id, self._config.offsets_partition_count)
         return self.add_partitions(
             transactional_id,
-            [(GROUP_TOPIC, partition)],
+            [TopicPartition(GROUP_METADATA_TOPIC, partition)],
             effects,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -330,7 +334,7 @@ class TransactionCoordinator:
             return ProducerIdResult(found)
         owned, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
-        bumps = client_transaction_version >= EPOCH_BUMP_VERSION
+        bumps = client_transaction_version >= TRANSACTION_VERSION_2
         verdict = self._decide_end_txn(entry, request, bumps=bumps)
         if isinstance(verdict, ErrorCode):
             if verdict is not _E.NONE or not bumps:
@@ -383,13 +387,13 @@ class TransactionCoordinator:
         """Append PREPARE; from then on the transaction is decided. Then the markers."""
         if target.state is _S.PREPARE_COMMIT and self._config.flush_on_commit:
             # The decision says "all of it is there", so the data must be durable before it.
-            flush_logs(self._host, entry.committed.partitions, effects)
+            flush_logs(self._writer, entry.committed.partitions, effects)
         entry.prepare(target)
         error = self._manager.append(owned, target, effects)
         if error is not _E.NONE:
             return ProducerIdResult(error)
         self._markers.begin(owned, entry, effects)
-        if target.client_transaction_version < EPOCH_BUMP_VERSION:
+        if target.client_transaction_version < TRANSACTION_VERSION_2:
             return ProducerIdResult(_E.NONE)
         # What COMPLETE will hold, also while it is still pending: after the last epoch that is
         # the new producer id at 0 (KAFKA-18660), never the epoch 32767 of PREPARE.
@@ -403,7 +407,7 @@ class TransactionCoordinator:
         fenced = entry.prepare(plan_fence(entry.committed))
         version = self._config.transaction_version
         next_producer_id = self._next_producer_id(
-            entry.committed, effects, bumps=version >= EPOCH_BUMP_VERSION
+            entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
         )
         # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
         entry.cancel()

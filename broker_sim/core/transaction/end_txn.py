@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_sim.core.effects import check
-from broker_sim.core.transaction.metadata import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
+from broker_sim.core.transaction.metadata import EPOCH_LAST, TransactionMetadata
 from broker_sim.core.transaction.states import (
     COMPLETED,
     NEVER_STORED,
@@ -22,6 +21,8 @@ from broker_sim.core.transaction.states import (
     TransactionState,
 )
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
 
 _S = TransactionState
 _E = ErrorCode
@@ -119,7 +120,7 @@ def decide_end_txn_v2(
     if fence_commit_after_abort and key == (_S.COMPLETE_ABORT, True, True):
         return _E.PRODUCER_FENCED
     verdict = VERDICTS_V2[key]
-    if verdict is _S.PREPARE_COMMIT and metadata.producer_epoch == EPOCH_MAX:
+    if verdict is _S.PREPARE_COMMIT and metadata.producer_epoch == PRODUCER_EPOCH_MAX:
         # Only a forged epoch gets here: none is left to raise it to.
         return _E.UNKNOWN_SERVER_ERROR
     return verdict

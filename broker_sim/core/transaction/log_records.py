@@ -22,10 +22,10 @@ from broker_sim.core.coordinator.codec import (
     int64_field,
     read_int,
 )
-from broker_sim.core.coordinator.runtime import TopicPartition
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, NEVER_STORED, TransactionState
 from txnlog_spark.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
+from txnlog_spark.wire.topics import TopicPartition
 
 KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
@@ -149,6 +149,6 @@ def _read_partitions(reader: RecordReader) -> frozenset[TopicPartition]:
     for _ in range(reader.array_length() or 0):
         topic = reader.string()
         for _ in range(reader.array_length() or 0):
-            partitions.add((topic, reader.int32()))
+            partitions.add(TopicPartition(topic, reader.int32()))
         reader.tagged_fields()
     return frozenset(partitions)

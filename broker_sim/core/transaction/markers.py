@@ -11,16 +11,18 @@ Source: Kafka's `TransactionMarkerChannelManager` and its completion handler.
 
 from __future__ import annotations
 
-from broker_sim.core.coordinator.runtime import TopicPartition, flush_logs
+from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
+from broker_sim.core.coordinator.runtime import flush_logs
 from broker_sim.core.coordinator.timers import KeyedTimers
-from broker_sim.core.effects import Effects, check
+from broker_sim.core.effects import Effects
 from broker_sim.core.transaction.config import TransactionConfig
-from broker_sim.core.transaction.host import TransactionHost
 from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
 from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.topics import TopicPartition
 
 RETRY_TIMER = ("transaction-markers",)
 
@@ -44,12 +46,14 @@ class MarkerManager:
     def __init__(
         self,
         config: TransactionConfig,
-        host: TransactionHost,
+        writer: PartitionWriter,
+        sender: MarkerSender,
         manager: TransactionStateManager,
         timers: KeyedTimers,
     ) -> None:
         self._config = config
-        self._host = host
+        self._writer = writer
+        self._sender = sender
         self._manager = manager
         self._timers = timers
         self._waiting: dict[str, TransactionPartition] = {}
@@ -93,7 +97,7 @@ class MarkerManager:
         }
         written = [partition for partition, error in errors.items() if error is ErrorCode.NONE]
         if written and self._config.flush_on_commit:
-            flush_logs(self._host, written, effects)
+            flush_logs(self._writer, written, effects)
         if not _CANCELS.isdisjoint(errors.values()):
             # The entry stays decided and pending, as in Kafka, until the partition moves. The
             # other partitions have their markers: nobody else would end what is open there.
@@ -116,7 +120,7 @@ class MarkerManager:
             marker_type=MarkerType.COMMIT if commits else MarkerType.ABORT,
             coordinator_epoch=owned.coordinator_epoch,
         )
-        error = self._host.append_marker(
+        error = self._sender.append_marker(
             *partition,
             marker,
             effects,
@@ -124,7 +128,7 @@ class MarkerManager:
         )
         check(error not in _FATAL, "a marker cannot be refused so", error=error.name)
         is_deleted = (
-            error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._host.log(*partition) is None
+            error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._writer.log(*partition) is None
         )
         if error is ErrorCode.NONE or error in _UNSUPPORTED or is_deleted:
             entry.unmarked.discard(partition)

@@ -15,21 +15,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from broker_sim.core.coordinator.runtime import TopicPartition
-from broker_sim.core.effects import check
 from broker_sim.core.transaction.states import (
     NEVER_STORED,
     PREPARED,
     VALID_PREVIOUS,
     TransactionState,
 )
-from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
+)
+from txnlog_spark.wire.topics import TopicPartition
 
-EPOCH_MAX = 32767
-"""Never handed to a client, so that fencing stays possible."""
-EPOCH_LAST = EPOCH_MAX - 1
+EPOCH_LAST = PRODUCER_EPOCH_MAX - 1
 """The last epoch a client may hold; after it comes a new producer id."""
-EPOCH_BUMP_VERSION = 2
+TRANSACTION_VERSION_2 = 2
 """From this transaction version on, ending a transaction raises the epoch (KIP-890)."""
 
 _S = TransactionState
@@ -86,7 +89,7 @@ def plan_fence(current: TransactionMetadata) -> TransactionMetadata:
         current,
         state=_S.PREPARE_EPOCH_FENCE,
         previous_producer_id=current.producer_id,
-        producer_epoch=min(current.producer_epoch + 1, EPOCH_MAX),
+        producer_epoch=min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX),
     )
 
 
@@ -181,11 +184,11 @@ def plan_end(
     An abort at the epoch reserved for fencing cannot raise it; it goes on to a new producer id.
     """
     epoch, last_epoch = current.producer_epoch, current.last_producer_epoch
-    if client_transaction_version >= EPOCH_BUMP_VERSION:
+    if client_transaction_version >= TRANSACTION_VERSION_2:
         epoch, last_epoch = current.producer_epoch + 1, current.producer_epoch
         if state is _S.PREPARE_ABORT:
-            epoch = min(epoch, EPOCH_MAX)
-    check(epoch <= EPOCH_MAX, "an epoch would overflow", current=current)
+            epoch = min(epoch, PRODUCER_EPOCH_MAX)
+    check(epoch <= PRODUCER_EPOCH_MAX, "an epoch would overflow", current=current)
     return replace(
         current,
         state=state,
@@ -212,7 +215,7 @@ def plan_fencing_abort(
     Version 2 bumps by ending the transaction, so the bump of the fence is not added to it
     (KAFKA-19367); with the epoch used up it goes on to `next_producer_id` (KAFKA-20090).
     """
-    if transaction_version >= EPOCH_BUMP_VERSION:
+    if transaction_version >= TRANSACTION_VERSION_2:
         return plan_end(
             current,
             _S.PREPARE_ABORT,
@@ -232,7 +235,7 @@ def plan_complete(current: TransactionMetadata, now_ms: int) -> TransactionMetad
     `last_producer_epoch` stays at the last epoch that the client saw.
     """
     rotates = (
-        current.client_transaction_version >= EPOCH_BUMP_VERSION
+        current.client_transaction_version >= TRANSACTION_VERSION_2
         and current.next_producer_id != NO_PRODUCER_ID
     )
     return replace(

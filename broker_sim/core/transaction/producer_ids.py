@@ -6,22 +6,22 @@ broker dies; the rest of a block is lost then, and gaps are fine.
 
 from __future__ import annotations
 
+from broker_sim.core.controller.producer_ids import ProducerIdAllocator
 from broker_sim.core.effects import Effects
-from broker_sim.core.transaction.host import TransactionHost
 
 
 class ProducerIdManager:
     """The rest of the present block."""
 
-    def __init__(self, host: TransactionHost) -> None:
-        self._host = host
+    def __init__(self, allocator: ProducerIdAllocator) -> None:
+        self._allocator = allocator
         self._next = 0
         self._end = 0
 
     def generate(self, effects: Effects) -> int | None:
         """A producer id that nobody had before; None when no block can be persisted now."""
         if self._next == self._end:
-            block = self._host.allocate_producer_id_block(effects)
+            block = self._allocator.allocate_block(effects)
             if block is None:
                 return None
             first, count = block

@@ -15,16 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import (
-    TRANSACTION_TOPIC,
-    CoordinatorLog,
     coordinator_error,
     flush_logs,
     partition_for,
 )
 from broker_sim.core.effects import Effects
+from broker_sim.core.log import PartitionLog
 from broker_sim.core.transaction.config import TransactionConfig
-from broker_sim.core.transaction.host import TransactionHost
 from broker_sim.core.transaction.log_records import (
     decode_key,
     decode_value,
@@ -35,6 +34,7 @@ from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMe
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import CorruptBatch, Record, decode_records, encode_batch
+from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 
 TOMBSTONE_BATCH_BYTES = 16_384
 """Kafka's size of a batch of tombstones; a single one may be larger."""
@@ -54,9 +54,9 @@ class TransactionPartition:
 class TransactionStateManager:
     """Owns the entries; the coordinator asks for them and says what to append."""
 
-    def __init__(self, config: TransactionConfig, host: TransactionHost) -> None:
+    def __init__(self, config: TransactionConfig, writer: PartitionWriter) -> None:
         self._config = config
-        self._host = host
+        self._writer = writer
         self._partitions: dict[int, TransactionPartition] = {}
         self._loading: set[int] = set()
 
@@ -105,7 +105,7 @@ class TransactionStateManager:
         self._loading.add(partition)
 
     def load(
-        self, partition: int, log: CoordinatorLog, effects: Effects
+        self, partition: int, log: PartitionLog, effects: Effects
     ) -> TransactionPartition | None:
         """Replay the partition's log; None when it holds what we cannot understand.
 
@@ -213,11 +213,13 @@ class TransactionStateManager:
         *,
         flush: bool = True,
     ) -> ErrorCode:
-        outcome = self._host.append(
-            TRANSACTION_TOPIC, owned.partition, encode_batch(records), effects
+        outcome = self._writer.append(
+            TRANSACTION_STATE_TOPIC, owned.partition, encode_batch(records), effects
         )
         if outcome.error is ErrorCode.NONE and flush and self._config.flush_on_commit:
-            flush_logs(self._host, [(TRANSACTION_TOPIC, owned.partition)], effects)
+            flush_logs(
+                self._writer, [TopicPartition(TRANSACTION_STATE_TOPIC, owned.partition)], effects
+            )
         return coordinator_error(outcome.error)
 
     def ongoing(self) -> list[tuple[TransactionPartition, TransactionEntry]]:

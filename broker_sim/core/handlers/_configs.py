@@ -13,9 +13,9 @@ from broker_sim.core.config import (
     ConfigValue,
     topic_config_sources,
 )
-from broker_sim.core.config_admin import Commit
+from broker_sim.core.controller.configs import Commit
+from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects
-from broker_sim.core.metadata.topics import TopicRefused
 from txnlog_spark.wire.errors import ErrorCode
 
 

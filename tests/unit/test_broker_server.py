@@ -23,8 +23,8 @@ from broker_sim.core.effects import (
     Step,
     TimerFired,
 )
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.connection import Connection
-from broker_sim.server.host import BrokerHost
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from txnlog_spark.wire.framing import decode_response, encode_request
@@ -55,11 +55,11 @@ class FakeBroker:
                        request.api_version, message, (records,))  # fmt: skip
 
 
-async def connected(root) -> tuple[BrokerHost, _Transport]:
+async def connected(root) -> tuple[BrokerServer, _Transport]:
     storage = FileStorage(root)
     storage.perform([Append(LOG, 0, OLD)])
     config = BrokerConfig({"connections.max.idle.ms": -1})
-    host = BrokerHost(FakeBroker, storage, config, SpaceGuard(root, 0))
+    host = BrokerServer(FakeBroker, storage, config, SpaceGuard(root, 0))
     host.start()
     transport = _Transport()
     transport.connection = host.accept()
@@ -68,7 +68,7 @@ async def connected(root) -> tuple[BrokerHost, _Transport]:
     return host, transport
 
 
-def swap(host: BrokerHost) -> None:
+def swap(host: BrokerServer) -> None:
     """The timer fires in the round that is to come."""
     host._fired.add(SWAP)
     host.submit(TimerFired(SWAP))
@@ -116,7 +116,7 @@ def test_an_answer_that_waits_for_its_reader_while_the_file_is_swapped_is_not_se
 def test_requests_that_come_at_once_are_decoded_round_by_round(tmp_path, monkeypatch):
     """As many as fit into a round; the others wait as bytes, and all are answered."""
     request = encode_request(fetch_request("orders"), 11, 1, "c")
-    monkeypatch.setattr("broker_sim.server.host.ROUND_BYTES_MAX", 2 * len(request))
+    monkeypatch.setattr("broker_sim.server.broker_server.ROUND_BYTES_MAX", 2 * len(request))
 
     async def scenario() -> tuple[int, list[bool]]:
         host, first = await connected(tmp_path)
@@ -135,13 +135,13 @@ def test_requests_that_come_at_once_are_decoded_round_by_round(tmp_path, monkeyp
     assert asyncio.run(scenario()) == (3, [True] * 10)
 
 
-def held(host: BrokerHost) -> dict[str, int]:
+def held(host: BrokerServer) -> dict[str, int]:
     """What the host and the core keep for connections."""
     gc.collect()
     return {
         "connections": len(host._connections),
         "connection objects": sum(isinstance(each, Connection) for each in gc.get_objects()),
-        "parked fetches": len(host._broker.state.fetches),
+        "delayed fetches": len(host._broker.parts.fetches),
         "files in use": len(host._storage._in_use),
         "bytes of requests": host.request_memory.held_bytes,
         "waiting for memory": len(host.request_memory._waiting),

@@ -10,15 +10,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_sim.core.config import ConfigValue
-from broker_sim.core.effects import check
-
-METADATA_TOPIC = "__cluster_metadata"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC})
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.topics import INTERNAL_TOPICS
 
 MetadataRecord = Mapping[str, Any]
 
@@ -37,6 +33,23 @@ class Topic:
     def is_internal(self) -> bool:
         """Written by the coordinators; clients may only read it."""
         return self.name in INTERNAL_TOPICS
+
+
+class TopicDelta(NamedTuple):
+    """A topic before and after a record; None where it did not exist."""
+
+    before: Topic | None
+    after: Topic | None
+
+
+class BrokerConfigsDelta(NamedTuple):
+    """What is set for brokers has changed."""
+
+    broker: str
+
+
+ImageDelta = TopicDelta | BrokerConfigsDelta | None
+"""What a record means for whoever carries it out; None when nobody has to."""
 
 
 @dataclass(slots=True)
@@ -66,24 +79,26 @@ class ClusterImage:
         """Rises by one with each start of the broker, as each is a new leader (KIP-101)."""
         return self.broker_epoch - topic.created_epoch
 
-    def replay(self, record: MetadataRecord) -> None:
+    def replay(self, record: MetadataRecord) -> ImageDelta:
         """Apply one record."""
         kind = record["type"]
         apply = _REPLAY.get(kind)
         check(apply is not None, "a metadata record of an unknown type", type=kind)
-        if apply is not None:
-            apply(self, record)
+        return None if apply is None else apply(self, record)
 
-    def _replay_cluster(self, record: MetadataRecord) -> None:
+    def _replay_cluster(self, record: MetadataRecord) -> ImageDelta:
         self.cluster_id = record["cluster_id"]
+        return None
 
-    def _replay_broker_start(self, record: MetadataRecord) -> None:
+    def _replay_broker_start(self, record: MetadataRecord) -> ImageDelta:
         self.broker_epoch = record["broker_epoch"]
+        return None
 
-    def _replay_broker_configs(self, record: MetadataRecord) -> None:
+    def _replay_broker_configs(self, record: MetadataRecord) -> ImageDelta:
         self.broker_configs[record["broker"]] = dict(record["configs"])
+        return BrokerConfigsDelta(record["broker"])
 
-    def _replay_topic(self, record: MetadataRecord) -> None:
+    def _replay_topic(self, record: MetadataRecord) -> ImageDelta:
         topic_id = uuid.UUID(record["topic_id"])
         name = record["name"]
         check(name not in self.topics, "a topic was created twice", name=name)
@@ -91,20 +106,23 @@ class ClusterImage:
             name, topic_id, record["partitions"], record["configs"], record["created_epoch"]
         )
         self.names[topic_id] = name
+        return TopicDelta(None, self.topics[name])
 
-    def _replay_topic_changed(self, record: MetadataRecord) -> None:
+    def _replay_topic_changed(self, record: MetadataRecord) -> ImageDelta:
         topic = self.topics[self.names[uuid.UUID(record["topic_id"])]]
         self.topics[topic.name] = replace(
             topic,
             partition_count=record.get("partitions", topic.partition_count),
             configs=record.get("configs", topic.configs),
         )
+        return TopicDelta(topic, self.topics[topic.name])
 
-    def _replay_topic_deleted(self, record: MetadataRecord) -> None:
-        del self.topics[self.names.pop(uuid.UUID(record["topic_id"]))]
+    def _replay_topic_deleted(self, record: MetadataRecord) -> ImageDelta:
+        return TopicDelta(self.topics.pop(self.names.pop(uuid.UUID(record["topic_id"]))), None)
 
-    def _replay_producer_ids(self, record: MetadataRecord) -> None:
+    def _replay_producer_ids(self, record: MetadataRecord) -> ImageDelta:
         self.next_producer_id = record["next_producer_id"]
+        return None
 
 
 _REPLAY = {

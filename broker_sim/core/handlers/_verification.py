@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Effects
-from broker_sim.core.partitions import TopicPartition
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from txnlog_spark.wire.errors import ErrorCode
-
-EPOCH_BUMP_VERSION = 2
-"""The transaction.version whose clients let the requests that write to partitions add them. It is
-the version of the request that counts, as in Kafka, whatever the cluster was finalized at."""
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +22,14 @@ class Producer:
     producer_epoch: int
 
 
-def is_asked(state: BrokerState, *, adds: bool) -> bool:
+def is_asked(parts: BrokerParts, *, adds: bool) -> bool:
     """Whether the coordinator has a word in this append: it always has when partitions are added,
     and for older requests unless verification is switched off."""
-    return adds or state.config.boolean("transaction.partition.verification.enable")
+    return adds or parts.config.boolean("transaction.partition.verification.enable")
 
 
 def join_transaction(
-    state: BrokerState,
+    parts: BrokerParts,
     producer: Producer,
     partitions: Sequence[TopicPartition],
     effects: Effects,
@@ -45,18 +42,18 @@ def join_transaction(
     otherwise they must have been added before (part 1), unless verification is switched off.
     """
     if adds:
-        error = state.transactions.add_partitions(
+        error = parts.transactions.add_partitions(
             producer.transactional_id,
             partitions,
             effects,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            client_transaction_version=EPOCH_BUMP_VERSION,
+            client_transaction_version=TRANSACTION_VERSION_2,
         )
         return dict.fromkeys(partitions, error)
-    if not is_asked(state, adds=adds):
+    if not is_asked(parts, adds=adds):
         return dict.fromkeys(partitions, ErrorCode.NONE)
-    return state.transactions.verify_partitions(
+    return parts.transactions.verify_partitions(
         producer.transactional_id,
         partitions,
         producer_id=producer.producer_id,
@@ -73,4 +70,4 @@ def fenced_error(error: ErrorCode, api_version: int, *, known_from: int) -> Erro
 
 def flatten(topics: Iterable[Any]) -> list[TopicPartition]:
     """The partitions of `AddPartitionsToTxnTopic`s, in order."""
-    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    return [TopicPartition(topic.name, p) for topic in topics for p in topic.partitions]

@@ -5,35 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.config_admin import ConfigAdmin
-from broker_sim.core.coordinator_host import LocalHost
+from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.topics import TopicAdmin
+from broker_sim.core.coordinator.partition_writer import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint
+from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
-from broker_sim.core.log_cleaner import LogCleaner
-from broker_sim.core.metadata import ClusterImage, MetadataLog
-from broker_sim.core.parked import ParkedFetches
-from broker_sim.core.partitions import PartitionTable
-from broker_sim.core.topic_admin import TopicAdmin
+from broker_sim.core.replica.delayed_fetch import DelayedFetches
+from broker_sim.core.replica.log_cleaner import LogCleaner
+from broker_sim.core.replica.log_manager import LogManager
+from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from txnlog_spark.wire.messages import Message
 
 
 @dataclass(slots=True)
-class BrokerState:
+class BrokerParts:
     """The parts of a started broker."""
 
     config: BrokerConfig
     endpoint: Endpoint
     metadata: MetadataLog
-    partitions: PartitionTable
+    space: FreeSpace
+    logs: LogManager
+    replicas: ReplicaManager
     topics: TopicAdmin
     configs: ConfigAdmin
-    host: LocalHost
+    markers: MarkerSender
     transactions: TransactionCoordinator
     groups: GroupCoordinator
-    fetches: ParkedFetches
+    fetches: DelayedFetches
     cleaner: LogCleaner
     decompress: Decompress | None = None
     """The host's; without it a lookup by time in a compressed batch gives its first offset."""

@@ -2,7 +2,7 @@
 
 A value comes from the first of these that has it, as in Kafka's `DynamicBrokerConfig`: what was set
 for this broker while the cluster runs, what was set for all brokers, what the broker was started
-with, the default. The table of options is in `config_table`; what one option is, in `config_key`.
+with, the default. The table of options is in `table`; what one option is, in `key`.
 Nothing here reads a file: hosts pass text in.
 """
 
@@ -12,47 +12,19 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
-from broker_sim.core.config_key import (
-    INT32_MAX,
-    INT64_MAX,
+from broker_sim.core.config.key import (
     ConfigError,
     ConfigKey,
     ConfigKind,
     ConfigValue,
-    DataDirectoryError,
-    format_value,
 )
-from broker_sim.core.config_table import (
+from broker_sim.core.config.table import (
     ALIASES,
     BROKER_CONFIG,
     DEFAULT_OF_COARSER_UNIT,
     DYNAMIC_CONFIGS,
     TOPIC_CONFIG,
-    TopicConfigKey,
 )
-
-__all__ = [
-    "ALIASES",
-    "BROKER_CONFIG",
-    "DYNAMIC_CONFIGS",
-    "INT32_MAX",
-    "INT64_MAX",
-    "TOPIC_CONFIG",
-    "BrokerConfig",
-    "ConfigError",
-    "ConfigKey",
-    "ConfigKind",
-    "ConfigSource",
-    "ConfigValue",
-    "DataDirectoryError",
-    "TopicConfigKey",
-    "check_topic_configs",
-    "format_value",
-    "parse_properties",
-    "parse_topic_config",
-    "topic_config_sources",
-    "topic_config_value",
-]
 
 
 class ConfigSource(enum.IntEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker_sim.core.config_key import (
+from broker_sim.core.config.key import (
     DOUBLE_MAX,
     INT32_MAX,
     INT64_MAX,

@@ -1,30 +1,23 @@
-"""Changes of topics: each is first in the metadata log, durable, and then in directories.
+"""Changes of topics: each is first in the metadata log, durable; the publisher carries it out.
 
 A crash in between is repaired at the next start: missing logs are created, logs of no topic are
-removed (`PartitionTable.open_all`). Refusals are raised as `TopicRefused` with the answer's code.
+removed (`LogManager.open_all`). Refusals are raised as `TopicRefused` with the answer's code.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigValue
-from broker_sim.core.effects import Effects
-from broker_sim.core.metadata import (
-    INTERNAL_TOPICS,
-    METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    MetadataLog,
-    Topic,
-)
-from broker_sim.core.metadata.image import (
+from broker_sim.core.controller import MetadataLog, Topic
+from broker_sim.core.controller.image import (
     partitions_record,
     topic_deleted_record,
     topic_record,
 )
-from broker_sim.core.metadata.topics import (
+from broker_sim.core.controller.topic_rules import (
     TopicRefused,
     assigned_count,
     check_no_collision,
@@ -33,8 +26,10 @@ from broker_sim.core.metadata.topics import (
     check_topic_name,
     parse_topic_configs,
 )
-from broker_sim.core.partitions import NO_ROOM, PartitionTable
+from broker_sim.core.effects import Effects
+from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,14 +42,12 @@ class TopicAdmin:
     """Creates, changes and deletes topics."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: MetadataLog, partitions: PartitionTable, rng: Random
+        self, config: BrokerConfig, metadata: MetadataLog, space: FreeSpace, rng: Random
     ) -> None:
         self._config = config
         self._metadata = metadata
-        self._partitions = partitions
+        self._space = space
         self._rng = rng
-        self.on_internal_created: Callable[[str, Effects], None] | None = None
-        """Told when an internal topic has come to be: its coordinator begins."""
 
     def plan(
         self,
@@ -99,20 +92,14 @@ class TopicAdmin:
 
     def create_all(self, topics: Sequence[Topic], effects: Effects) -> None:
         """Make planned topics real: all of them, or after a crash none."""
-        if not topics:
-            return
-        self._metadata.commit([topic_record(topic) for topic in topics], effects)
-        image = self._metadata.image
-        for topic in topics:
-            self._partitions.create(topic, range(topic.partition_count), image, effects)
-            if topic.is_internal and self.on_internal_created is not None:
-                self.on_internal_created(topic.name, effects)
+        if topics:
+            self._metadata.commit([topic_record(topic) for topic in topics], effects)
 
     def ensure_internal(self, name: str, effects: Effects) -> bool:
         """Create an internal topic when it is first needed; False when there is no room for it."""
         if name in self._metadata.image.topics:
             return True
-        if self._partitions.is_full:
+        if self._space.is_low:
             return False
         self.create(self.plan(name), effects)
         return True
@@ -124,7 +111,6 @@ class TopicAdmin:
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal and cannot be deleted"
             )
         self._metadata.commit([topic_deleted_record(topic)], effects)
-        self._partitions.delete(topic, effects)
 
     def check_more_partitions(
         self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None
@@ -157,13 +143,10 @@ class TopicAdmin:
     def add_partitions(self, topic: Topic, count: int, effects: Effects) -> None:
         """Grow the topic to `count` partitions; the new ones are empty."""
         self._metadata.commit([partitions_record(topic, count)], effects)
-        grown = self._metadata.image.topics[topic.name]
-        added = range(topic.partition_count, count)
-        self._partitions.create(grown, added, self._metadata.image, effects)
 
     def _check_room(self) -> None:
-        if self._partitions.is_full:
-            raise TopicRefused(NO_ROOM.error, NO_ROOM.message)
+        if self._space.is_low:
+            raise TopicRefused(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
 
     def _assigned_count(
         self,

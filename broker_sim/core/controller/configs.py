@@ -23,11 +23,14 @@ from broker_sim.core.config import (
     ConfigKind,
     format_value,
 )
+from broker_sim.core.controller import MetadataLog
+from broker_sim.core.controller.image import broker_configs_record, configs_record
+from broker_sim.core.controller.topic_rules import (
+    TopicRefused,
+    check_topic_name,
+    parse_topic_configs,
+)
 from broker_sim.core.effects import Effects
-from broker_sim.core.metadata import ClusterImage, MetadataLog
-from broker_sim.core.metadata.image import broker_configs_record, configs_record
-from broker_sim.core.metadata.topics import TopicRefused, check_topic_name, parse_topic_configs
-from broker_sim.core.partitions import PartitionTable
 from txnlog_spark.wire.errors import ErrorCode
 
 ALL_BROKERS = ""
@@ -66,12 +69,9 @@ Commit = Callable[[Effects], None]
 class ConfigAdmin:
     """Plans and carries out changes of configurations."""
 
-    def __init__(
-        self, config: BrokerConfig, metadata: MetadataLog, partitions: PartitionTable
-    ) -> None:
+    def __init__(self, config: BrokerConfig, metadata: MetadataLog) -> None:
         self._config = config
         self._metadata = metadata
-        self._partitions = partitions
 
     def plan_changes(
         self, resource_type: int, name: str, changes: Sequence[ConfigChange]
@@ -118,7 +118,6 @@ class ConfigAdmin:
 
         def commit(effects: Effects) -> None:
             self._metadata.commit([configs_record(topic, configs)], effects)
-            self._partitions.reconfigure(self._metadata.image.topics[topic.name])
 
         return commit
 
@@ -148,19 +147,8 @@ class ConfigAdmin:
 
         def commit(effects: Effects) -> None:
             self._metadata.commit([broker_configs_record(name, texts)], effects)
-            apply_dynamic(self._config, self._metadata.image)
-            for topic in self._metadata.image.topics.values():
-                self._partitions.reconfigure(topic)
 
         return commit
-
-
-def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:
-    """Put what the image says of brokers in force; the names that cannot be used."""
-    broker = str(config.integer("node.id"))
-    return config.set_dynamic(
-        image.broker_configs.get(ALL_BROKERS, {}), image.broker_configs.get(broker, {})
-    )
 
 
 def _check_topic_resource(resource_type: int, name: str) -> None:

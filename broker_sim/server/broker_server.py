@@ -98,7 +98,7 @@ def machine_boot_id() -> str:
         return ""
 
 
-class BrokerHost:
+class BrokerServer:
     """Owns the inputs, timers and connections of one broker, inside a running event loop."""
 
     def __init__(

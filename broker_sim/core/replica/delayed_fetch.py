@@ -1,6 +1,6 @@
 """Long-polling fetches that wait for bytes: Kafka's fetch purgatory.
 
-A parked fetch is looked at again when one of its partitions changed, and answered at its deadline
+A delayed fetch is looked at again when one of its partitions changed, and answered at its deadline
 whatever there is. It keeps the request, not a half-made answer: everything is read anew on
 completion, so that a marker that arrived meanwhile is in the aborted list (KAFKA-5376).
 """
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
-from broker_sim.core.partitions import TopicPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 TIMER = "fetch"
 _Key = TypeVar("_Key", TopicPartition, ConnectionId)
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedFetch:
+class DelayedFetch:
     """One request that waits, and the partitions it waits for."""
 
     number: int
@@ -32,31 +32,31 @@ class ParkedFetch:
         return (TIMER, str(self.number))
 
 
-class ParkedFetches:
-    """All parked fetches, found by number, by partition and by connection."""
+class DelayedFetches:
+    """All delayed fetches, found by number, by partition and by connection."""
 
     def __init__(self) -> None:
         self._next_number = 0
-        self._by_number: dict[int, ParkedFetch] = {}
+        self._by_number: dict[int, DelayedFetch] = {}
         self._by_partition: dict[TopicPartition, set[int]] = {}
         self._by_connection: dict[ConnectionId, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def park(
+    def add(
         self, request: Request, partitions: Iterable[TopicPartition], wait_ms: int, effects: Effects
     ) -> None:
         """Keep the request until `take` or `due`."""
-        parked = ParkedFetch(self._next_number, request, frozenset(partitions))
+        delayed = DelayedFetch(self._next_number, request, frozenset(partitions))
         self._next_number += 1
-        self._by_number[parked.number] = parked
-        for partition in parked.partitions:
-            self._by_partition.setdefault(partition, set()).add(parked.number)
-        self._by_connection.setdefault(request.connection_id, set()).add(parked.number)
-        effects.set_timer(*parked.timer_key, after_ms=wait_ms)
+        self._by_number[delayed.number] = delayed
+        for partition in delayed.partitions:
+            self._by_partition.setdefault(partition, set()).add(delayed.number)
+        self._by_connection.setdefault(request.connection_id, set()).add(delayed.number)
+        effects.set_timer(*delayed.timer_key, after_ms=wait_ms)
 
-    def waiting_for(self, changed: Iterable[TopicPartition]) -> list[ParkedFetch]:
+    def waiting_for(self, changed: Iterable[TopicPartition]) -> list[DelayedFetch]:
         """Those with one of these partitions, oldest first."""
         if not self._by_number:
             return []
@@ -65,17 +65,17 @@ class ParkedFetches:
             numbers |= self._by_partition.get(partition, set())
         return [self._by_number[number] for number in sorted(numbers)]
 
-    def due(self, key: TimerKey) -> ParkedFetch | None:
+    def due(self, key: TimerKey) -> DelayedFetch | None:
         """The fetch whose deadline this is, None when it was answered meanwhile."""
         return self._by_number.get(int(key[1]))
 
-    def remove(self, parked: ParkedFetch, effects: Effects) -> None:
+    def remove(self, delayed: DelayedFetch, effects: Effects) -> None:
         """It is answered, or its connection is gone."""
-        del self._by_number[parked.number]
-        for partition in parked.partitions:
-            _discard(self._by_partition, partition, parked.number)
-        _discard(self._by_connection, parked.request.connection_id, parked.number)
-        effects.timers.append(CancelTimer(parked.timer_key))
+        del self._by_number[delayed.number]
+        for partition in delayed.partitions:
+            _discard(self._by_partition, partition, delayed.number)
+        _discard(self._by_connection, delayed.request.connection_id, delayed.number)
+        effects.timers.append(CancelTimer(delayed.timer_key))
 
     def forget_connection(self, connection_id: ConnectionId, effects: Effects) -> None:
         """Drop all fetches of a connection that is gone."""

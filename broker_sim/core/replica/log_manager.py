@@ -1,8 +1,7 @@
-"""The partitions this broker leads: their logs, and who must hear of an append.
+"""The logs of this broker: opened, created, flushed, removed; the checkpoints of their offsets.
 
-Kafka's ReplicaManager for one replica: an append is committed as soon as it is in the log, so the
-high watermark follows the log end at once. All appends go through here, so that parked fetches are
-looked at again, whoever appended.
+Kafka's `LogManager`. Which partitions there are is the image's business, what is appended the
+replica manager's.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from broker_sim.core.config import (
     DataDirectoryError,
     topic_config_value,
 )
+from broker_sim.core.controller.image import ClusterImage, Topic
 from broker_sim.core.effects import Delete, Effects, Flush, Storage, Volume, WriteFile
 from broker_sim.core.log import (
     DELETED_SUFFIX,
-    AppendOrigin,
-    AppendResult,
     DamagedLog,
     InconsistentTopicId,
     LogConfig,
@@ -32,12 +30,8 @@ from broker_sim.core.log import (
 from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets, encode_offsets
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.files import directory_name
-from broker_sim.core.metadata.image import INTERNAL_TOPICS, METADATA_TOPIC, ClusterImage, Topic
 from broker_sim.core.offset_file import CLEANER_FILE, LOG_START_FILE, OffsetFile
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import TransactionMarker
-
-TopicPartition = tuple[str, int]
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """Kafka's reserved id of the metadata topic."""
@@ -51,11 +45,6 @@ METADATA_CONFIGS: dict[str, ConfigValue] = {
 }
 """What is meant for clients' topics does not apply: a request's changes are one batch, whatever
 their size, and a batch that is refused would end the broker."""
-
-HIGH_WATERMARK = -1
-"""As the offset of DeleteRecords: all that is committed."""
-
-NO_ROOM = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, "Free space is under log.dir.reserved.bytes.")
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
@@ -92,21 +81,22 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
     )
 
 
-class PartitionTable:
-    """Every partition's log, by (topic, partition)."""
+def name_of(log: PartitionLog) -> TopicPartition:
+    """The partition that the log is of."""
+    return TopicPartition(log.topic, log.partition)
+
+
+class LogManager:
+    """Every partition's log, by its name."""
 
     def __init__(self, config: BrokerConfig, storage: Storage, codecs: Codecs = NO_CODECS) -> None:
-        self.changed: set[TopicPartition] = set()
-        """Partitions with something new to read, or gone, since `take_changed`."""
-        self.is_full = False
-        """Free space is under the reserve: refuse what does not end or remove something."""
         self._config = config
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._codecs = codecs
         self._log_starts = OffsetFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
-        self._recovery_points: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[tuple[str, int], int] = {}
         """As the file has them."""
         self.cleaned = OffsetFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
@@ -138,7 +128,7 @@ class PartitionTable:
                 )
                 log = self._open(topic, partition, trust, effects)
                 log.become_leader(leader_epoch)
-                self._logs[topic.name, partition] = log
+                self._logs[TopicPartition(topic.name, partition)] = log
 
     def create(
         self, topic: Topic, partitions: Iterable[int], image: ClusterImage, effects: Effects
@@ -147,23 +137,22 @@ class PartitionTable:
         for partition in partitions:
             log = self._create(topic, partition, effects)
             log.become_leader(image.leader_epoch(topic))
-            self._logs[topic.name, partition] = log
+            self._logs[TopicPartition(topic.name, partition)] = log
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove the logs of a topic that is no longer in the metadata log."""
         for offsets in (self._log_starts, self.cleaned):
             offsets.forget_topic(topic.name, effects)
         for partition in range(topic.partition_count):
-            log = self._logs.pop((topic.name, partition), None)
+            log = self._logs.pop(TopicPartition(topic.name, partition), None)
             if log is not None:
                 log.delete(effects)
-                self.changed.add((topic.name, partition))
 
     def reconfigure(self, topic: Topic) -> None:
         """Appends from here on obey the topic's present configuration."""
         config = log_config(topic, self._config)
         for partition in range(topic.partition_count):
-            log = self._logs.get((topic.name, partition))
+            log = self._logs.get(TopicPartition(topic.name, partition))
             if log is not None:
                 log.config = config
 
@@ -188,84 +177,15 @@ class PartitionTable:
         """Where the logs are; None when the file system cannot be asked."""
         return self._storage.volume()
 
-    # ------------------------------------------------------------------ reads and appends
+    # ------------------------------------------------------------------ the logs
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, None where there is no such partition."""
-        return self._logs.get((topic, partition))
+        return self._logs.get(TopicPartition(topic, partition))
 
     def items(self) -> Iterable[tuple[TopicPartition, PartitionLog]]:
         """All partitions."""
         return self._logs.items()
-
-    def append(
-        self,
-        log: PartitionLog,
-        records: bytes,
-        effects: Effects,
-        *,
-        origin: AppendOrigin,
-    ) -> AppendResult:
-        """Append batches; the log commits them, there is one replica."""
-        if not self.has_room(effects):
-            return NO_ROOM
-        result = log.append(records, origin=origin, effects=effects)
-        if result.error is ErrorCode.NONE and not result.duplicate:
-            self.changed.add((log.topic, log.partition))
-        return result
-
-    def append_marker(
-        self,
-        log: PartitionLog,
-        marker: TransactionMarker,
-        effects: Effects,
-        *,
-        transaction_version: int,
-    ) -> AppendResult:
-        """Append a marker; what it decides is readable at once."""
-        result = log.append_marker(marker, effects=effects, transaction_version=transaction_version)
-        if result.error is ErrorCode.NONE:
-            self.changed.add((log.topic, log.partition))
-        return result
-
-    def delete_records(
-        self, wanted: Iterable[tuple[PartitionLog, int]], effects: Effects
-    ) -> list[tuple[ErrorCode, int]]:
-        """Move each log's start up to its offset (-1: the high watermark); the low watermarks then.
-
-        The new starts are durable before a file goes, so that they never move back. Kafka writes
-        its checkpoint once a minute; here a deletion that was answered survives any crash.
-        """
-        results: list[tuple[ErrorCode, int]] = []
-        moved: list[PartitionLog] = []
-        for log, asked_offset in wanted:
-            before_offset = log.high_watermark if asked_offset == HIGH_WATERMARK else asked_offset
-            if log.config.compacts and not log.config.deletes:
-                results.append((ErrorCode.POLICY_VIOLATION, -1))
-            elif not 0 <= before_offset <= log.high_watermark:
-                results.append((ErrorCode.OFFSET_OUT_OF_RANGE, -1))
-            else:
-                if log.increase_log_start(before_offset, effects):
-                    moved.append(log)
-                results.append((ErrorCode.NONE, log.log_start_offset))
-        if moved:
-            # So no log ever ends below its start: if it does, one of the two is damaged.
-            self.flush(moved, effects)
-            starts = {(log.topic, log.partition): log.log_start_offset for log in moved}
-            self._log_starts.put(starts, effects)
-            for log in moved:
-                log.remove_below_start(effects)
-            self.changed.update(starts)
-        return results
-
-    def has_room(self, effects: Effects) -> bool:
-        """Whether this step may append anything. A marker always may: it ends a transaction."""
-        return effects.uses_reserve or not self.is_full
-
-    def take_changed(self) -> set[TopicPartition]:
-        """Partitions that changed since the last call."""
-        changed, self.changed = self.changed, set()
-        return changed
 
     def flush(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
         """Make what was appended to these logs durable."""
@@ -274,6 +194,10 @@ class PartitionTable:
             effects.storage.append(Flush(tuple(p for log in dirty for p in log.flush_paths())))
             for log in dirty:
                 log.flushed(effects)
+
+    def keep_log_starts(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
+        """Make the moved starts of these logs durable, before any file below them goes."""
+        self._log_starts.put({name_of(log): log.log_start_offset for log in logs}, effects)
 
     # ------------------------------------------------------------------ details
 

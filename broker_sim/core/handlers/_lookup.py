@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from broker_sim.core.controller import Topic
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.log import PartitionLog
-from broker_sim.core.metadata import Topic
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import Message
 
-Handler = Callable[[BrokerState, Request, Effects], Message | None]
+Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 """Gives the answer, or None when it went into the effects, or will at a later step."""
 
 ZERO_ID = uuid.UUID(int=0)
@@ -22,24 +22,24 @@ TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
 
 
 def find_topic(
-    state: BrokerState, name: str | None, topic_id: uuid.UUID | None
+    parts: BrokerParts, name: str | None, topic_id: uuid.UUID | None
 ) -> tuple[Topic | None, ErrorCode]:
     """The topic a request names, by id when it has one; else None and why."""
     if topic_id is not None and topic_id != ZERO_ID:
-        topic = state.image.topic_of_id(topic_id)
+        topic = parts.image.topic_of_id(topic_id)
         return topic, ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID
-    topic = state.image.topics.get(name or "")
+    topic = parts.image.topics.get(name or "")
     return topic, ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def find_log(
-    state: BrokerState, name: str | None, topic_id: uuid.UUID | None, partition: int
+    parts: BrokerParts, name: str | None, topic_id: uuid.UUID | None, partition: int
 ) -> tuple[PartitionLog | None, ErrorCode]:
     """The log of a partition that a request names; else None and why."""
-    topic, error = find_topic(state, name, topic_id)
+    topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         return None, error
-    log = state.partitions.get(topic.name, partition)
+    log = parts.logs.get(topic.name, partition)
     return log, ErrorCode.NONE if log else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit
-from broker_sim.core.state import BrokerState
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 UNKNOWN_TOPIC = ""
 """The name of a topic whose id is not known; no topic has it."""
 
 
-def topic_names(state: BrokerState, topics: Sequence[Any], *, by_id: bool) -> list[str]:
+def topic_names(parts: BrokerParts, topics: Sequence[Any], *, by_id: bool) -> list[str]:
     """The names of a request's topics, in order; UNKNOWN_TOPIC where there is none of the id."""
     if not by_id:
         return [topic.name for topic in topics]
-    found = [state.image.topic_of_id(topic.topic_id) for topic in topics]
+    found = [parts.image.topic_of_id(topic.topic_id) for topic in topics]
     return [UNKNOWN_TOPIC if topic is None else topic.name for topic in found]
 
 
 def split_known(
-    state: BrokerState, topics: Sequence[Any], names: Sequence[str], *, by_id: bool = False
+    parts: BrokerParts, topics: Sequence[Any], names: Sequence[str], *, by_id: bool = False
 ) -> tuple[list[OffsetToCommit], OffsetErrors]:
     """Offsets of partitions that exist, and errors for the others: UNKNOWN_TOPIC_ID or _PARTITION.
 
@@ -34,8 +35,8 @@ def split_known(
         no_id = by_id and name == UNKNOWN_TOPIC
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if no_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for partition in topic.partitions:
-            if state.partitions.get(name, partition.partition_index) is None:
-                errors[name, partition.partition_index] = unknown
+            if parts.logs.get(name, partition.partition_index) is None:
+                errors[TopicPartition(name, partition.partition_index)] = unknown
                 continue
             known.append(
                 OffsetToCommit(
@@ -59,7 +60,7 @@ def commit_topics(
         partitions = [
             partition_class(
                 partition_index=partition.partition_index,
-                error_code=int(errors[name, partition.partition_index]),
+                error_code=int(errors[TopicPartition(name, partition.partition_index)]),
             )
             for partition in topic.partitions
         ]

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Effects
+from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.cleaning import CannotClean, CleanerLimits, Cleaning
 from broker_sim.core.log.offset_map import ENTRY_BYTES
-from broker_sim.core.partitions import PartitionTable
+from broker_sim.core.replica.log_manager import LogManager
 from txnlog_spark.wire.records import CorruptBatch
 
 TIMER = ("log-cleaner",)
@@ -29,9 +30,10 @@ PAUSE_MS = 3
 class LogCleaner:
     """Drives one round of compaction after another."""
 
-    def __init__(self, config: BrokerConfig, partitions: PartitionTable) -> None:
+    def __init__(self, config: BrokerConfig, logs: LogManager, space: FreeSpace) -> None:
         self._config = config
-        self._partitions = partitions
+        self._logs = logs
+        self._space = space
         self._uncleanable: set[PartitionLog] = set()
         """Logs that failed; a new topic of the same name has another one."""
         self._log: PartitionLog | None = None
@@ -45,7 +47,7 @@ class LogCleaner:
     def on_timer(self, effects: Effects) -> None:
         """Do a step, or look for a log that is due."""
         after_ms = 0
-        if self._partitions.is_full:
+        if self._space.is_low:
             # It writes the new before it removes the old: not now.
             self._remove_old_segments(effects)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
@@ -60,20 +62,20 @@ class LogCleaner:
 
     def _begin(self, effects: Effects) -> bool:
         """Start on the log that is due most."""
-        compacted = {place: log for place, log in self._partitions.items() if log.config.compacts}
+        compacted = {place: log for place, log in self._logs.items() if log.config.compacts}
         self._uncleanable.intersection_update(compacted.values())
         due = []
         for place, log in compacted.items():
-            cleaned_to = self._partitions.cleaned.offsets.get(place)
+            cleaned_to = self._logs.cleaned.offsets.get(place)
             plan = log.find_cleanable(cleaned_to, effects.now_ms)
             if plan.is_due(log.config) and log not in self._uncleanable:
                 due.append((plan.dirty_ratio, place, log, plan))
         if not due:
             return False
         _, place, log, plan = max(due, key=lambda entry: entry[:2])
-        if self._partitions.cleaned.offsets.get(place) != plan.first_dirty_offset:
+        if self._logs.cleaned.offsets.get(place) != plan.first_dirty_offset:
             # Before the first gap: from now on recovery knows that offsets may be missing.
-            self._partitions.cleaned.put({place: plan.first_dirty_offset}, effects)
+            self._logs.cleaned.put({place: plan.first_dirty_offset}, effects)
         keys_max = max(1, self._config.integer("log.cleaner.dedupe.buffer.size") // ENTRY_BYTES)
         self._log = log
         self._round = log.start_cleaning(plan, CleanerLimits(self._step_bytes(), keys_max))
@@ -91,7 +93,7 @@ class LogCleaner:
         if log is None or cleaning is None:
             return 0
         place = (log.topic, log.partition)
-        if self._partitions.get(*place) is not log:
+        if self._logs.get(*place) is not log:
             self._round = None  # deleted, and its files with it
             return 0
         if not cleaning.is_valid:
@@ -105,7 +107,7 @@ class LogCleaner:
             return 0
         if is_done:
             self._round = None
-            self._partitions.cleaned.put({place: cleaning.end_offset}, effects)
+            self._logs.cleaned.put({place: cleaning.end_offset}, effects)
             self._remove_old_segments(effects)
         return self._step_bytes()
 
@@ -117,7 +119,7 @@ class LogCleaner:
             effects.trace("log-not-cleaned", log=log.directory, reason=reason)
 
     def _remove_old_segments(self, effects: Effects) -> None:
-        for _, log in self._partitions.items():
+        for _, log in self._logs.items():
             if log.config.compacts:
                 log.apply_retention(effects)
 

@@ -9,22 +9,21 @@ either no trace of a change or all of its metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_sim.core.effects import Effects, check
-from broker_sim.core.log import AppendOrigin, PartitionLog
-from broker_sim.core.metadata.image import (
+from broker_sim.core.controller.image import (
     ClusterImage,
+    ImageDelta,
     MetadataRecord,
-    producer_ids_record,
 )
+from broker_sim.core.effects import Effects
+from broker_sim.core.log import AppendOrigin, PartitionLog
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import Record, decode_records, encode_batch
 
 RECORD_VERSION = 1
-PRODUCER_ID_BLOCK_SIZE = 1000
-"""Kafka's `ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`."""
 
 
 class MetadataLog:
@@ -32,6 +31,8 @@ class MetadataLog:
 
     def __init__(self, log: PartitionLog) -> None:
         self.image = ClusterImage()
+        self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
+        """Told of each change after it is durable; the publisher's, once the broker is wired."""
         self._log = log
 
     def load(self) -> None:
@@ -41,20 +42,17 @@ class MetadataLog:
                 self.image.replay(_decode(record.value))
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
-        """Make the records durable, then part of the image."""
+        """Make the records durable, then part of the image, then have them carried out."""
         batch = encode_batch([Record(None, _encode(r), effects.now_ms) for r in records])
         result = self._log.append(batch, origin=AppendOrigin.COORDINATOR, effects=effects)
         check(result.error is ErrorCode.NONE, "the metadata log refused a record", result=result)
         self._log.flush(effects)
+        deltas = []
         for record in records:
-            self.image.replay(record)
+            deltas.append(self.image.replay(record))
             effects.trace("metadata", **record)
-
-    def allocate_producer_id_block(self, effects: Effects) -> tuple[int, int]:
-        """(first id, count) of ids nobody was given before; durable before they are used."""
-        first = self.image.next_producer_id
-        self.commit([producer_ids_record(first + PRODUCER_ID_BLOCK_SIZE)], effects)
-        return first, PRODUCER_ID_BLOCK_SIZE
+        for delta in deltas:
+            self.publish(delta, effects)
 
 
 def _encode(record: MetadataRecord) -> bytes:

@@ -1,0 +1,51 @@
+"""The broker's configurations: what one option is, the table of all, the values in force."""
+
+from broker_sim.core.config.key import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigKind,
+    ConfigValue,
+    DataDirectoryError,
+    format_value,
+)
+from broker_sim.core.config.table import (
+    ALIASES,
+    BROKER_CONFIG,
+    DYNAMIC_CONFIGS,
+    TOPIC_CONFIG,
+    TopicConfigKey,
+)
+from broker_sim.core.config.values import (
+    BrokerConfig,
+    ConfigSource,
+    check_topic_configs,
+    parse_properties,
+    parse_topic_config,
+    topic_config_sources,
+    topic_config_value,
+)
+
+__all__ = [
+    "ALIASES",
+    "BROKER_CONFIG",
+    "DYNAMIC_CONFIGS",
+    "INT32_MAX",
+    "INT64_MAX",
+    "TOPIC_CONFIG",
+    "BrokerConfig",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigKind",
+    "ConfigSource",
+    "ConfigValue",
+    "DataDirectoryError",
+    "TopicConfigKey",
+    "check_topic_configs",
+    "format_value",
+    "parse_properties",
+    "parse_topic_config",
+    "topic_config_sources",
+    "topic_config_value",
+]

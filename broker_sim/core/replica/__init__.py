@@ -1,0 +1,1 @@
+"""The partitions of this broker: their logs, what is appended to them, who waits for that."""
