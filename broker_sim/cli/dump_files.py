@@ -9,9 +9,9 @@ from pathlib import Path
 
 from broker_sim.cli.dump_log import scan_batches
 from broker_sim.cli.dump_values import Damage, Item
-from broker_sim.core.log.checkpoints import decode_offsets
 from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
+from broker_sim.core.log.offset_checkpoint import decode_offsets
 from broker_sim.core.log.segment_states import decode_states
 from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from broker_sim.cli.main import main
-from broker_sim.core.log.checkpoints import encode_offsets
+from broker_sim.core.log.offset_checkpoint import encode_offsets
 from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 from broker_sim.core.log.segment_states import encode_states
 from broker_sim.core.log.snapshots import encode_snapshot

@@ -92,7 +92,7 @@ def test_a_refused_append_names_the_fault_and_changes_nothing(name):
     on_disk.produce("kept")
     data, error = REFUSED[name]
     effects = on_disk.effects()
-    result = on_disk.log.append(data, origin=AppendOrigin.CLIENT, effects=effects)
+    result = on_disk.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
     assert result.error == error, result
     assert result.message
     assert (result.base_offset, effects.storage) == (-1, [])
@@ -139,7 +139,7 @@ def test_replication_keeps_offsets_and_leader_epoch():
     leader.produce("a", "b", producer=(1, 0, 0))
     leader.produce("c")
     data = leader.data_of(leader.read(0, committed=False))
-    result = follower.append(data, origin=AppendOrigin.REPLICATION)
+    result = follower.replicate(data)
     assert result.error == ErrorCode.NONE
     assert follower.data_of(follower.read(0, committed=False)) == data
     assert follower.log.producers() == leader.log.producers()

@@ -156,7 +156,9 @@ def test_a_damaged_index_is_written_again_once():
     written = []
     for _ in range(2):
         effects = on_disk.effects()
-        on_disk.log.append(build_batch("x"), origin=on_disk.client_origin, effects=effects)
+        on_disk.log.append_as_leader(
+            build_batch("x"), origin=on_disk.client_origin, effects=effects
+        )
         on_disk.carry_out(effects)
         written.append([o for o in effects.storage if getattr(o, "path", "") == path])
     assert written == [[Truncate(path, 0), Append(path, 0, good)], []]

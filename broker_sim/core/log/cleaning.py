@@ -112,8 +112,8 @@ class Cleaning:
 
     def _run(self) -> Iterator[bool]:
         storage = self._local.storage
-        if storage is None or any(segment.damaged for segment in self._sources):
-            raise CannotClean("the files are damaged or cannot be read")
+        if any(segment.damaged for segment in self._sources):
+            raise CannotClean("the files are damaged")
         yield from self._learn_keys(storage)
         self.end_offset = self._map.latest_offset + 1
         if self.end_offset <= self._plan.first_dirty_offset:

@@ -92,7 +92,7 @@ def _damaged(path: str, position: int, reason: str) -> CorruptBatch:
 def is_torn(storage: Storage, path: str, position: int, end: int) -> bool:
     """Whether the bytes from `position` on, where no valid batch is, look like a write cut short.
 
-    A write that was cut by a crash leaves the first part of its last batch, or zeros, and nothing
+    A write that a crash cut short leaves the first part of its last batch, or zeros, and nothing
     after it. A whole batch that is not valid, or a valid one somewhere behind, has changed later:
     that is damage, and more than an unfinished write would be lost by cutting it off.
     """
