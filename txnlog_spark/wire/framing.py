@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, decode_at
+from txnlog_spark.wire.kafka_python import decode_at
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,

@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from txnlog_spark.wire.kafka_python import schema_of, tagged_fields_of
+
 REQUEST_ELEMENTS_MAX = 200_000
 """Array elements and tagged fields in one request. Kafka bounds them by the frame's size only."""
 RESPONSE_ELEMENTS_MAX = 20_000_000
@@ -97,7 +99,7 @@ def check_shape(message_class: Any, version: int, data: memoryview, *, elements_
 @functools.cache
 def _message_walk(message_class: Any, version: int) -> _Walk:
     flexible = bool(message_class.flexible_version_q(version))
-    return _struct_walk(message_class._struct, version, flexible)
+    return _struct_walk(schema_of(message_class), version, flexible)
 
 
 def _struct_walk(container: Any, version: int, flexible: bool) -> _Walk:
@@ -116,7 +118,7 @@ def _struct_walk(container: Any, version: int, flexible: bool) -> _Walk:
     if fixed_bytes:
         steps.append(_fixed_walk(fixed_bytes))
     if flexible:
-        known = container.tagged_fields(version)._tags
+        known = tagged_fields_of(container, version)
         steps.append(_tags_walk({t: _field_walk(f, version, flexible) for t, f in known.items()}))
     if len(steps) == 1:
         return steps[0]

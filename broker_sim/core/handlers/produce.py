@@ -23,7 +23,8 @@ from broker_sim.core.metadata import INTERNAL_TOPICS
 from broker_sim.core.partitions import NO_ROOM, TopicPartition
 from broker_sim.core.state import BrokerState
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, build
+from txnlog_spark.wire.kafka_python import build
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     MAGIC,
