@@ -15,6 +15,7 @@ from broker_sim.core.log_cleaner import PAUSE_MS, TIMER
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.varint import encode_signed
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -252,9 +253,9 @@ def keyed_bomb(count: int, *, key: bool, padding: int = 0) -> bytes:
     record = b"\x0e\x00\x00\x00\x02k\x00\x00" if key else b"\x0c\x00\x00\x00\x01\x00\x00"
     plain = record * count
     if padding:
-        value = records.encode_varint(padding) + bytes(padding)
+        value = encode_signed(padding) + bytes(padding)
         last = record[1:-2] + value + b"\x00"
-        plain += records.encode_varint(len(last)) + last
+        plain += encode_signed(len(last)) + last
         count += 1
     header = records.parse_header(records.encode_batch([records.Record(b"k", b"", 1)]))
     body = gzip.compress(plain, 1)

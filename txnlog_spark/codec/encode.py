@@ -26,7 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog_spark.codec.compression import COMPRESSIONS, compress
 from txnlog_spark.codec.scatter import RowOrder, sort_rows
 from txnlog_spark.codec.varints import (
     Int64Array,
@@ -35,6 +34,7 @@ from txnlog_spark.codec.varints import (
     varint_sizes,
     zigzag,
 )
+from txnlog_spark.wire.compression import COMPRESSIONS, compress
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,

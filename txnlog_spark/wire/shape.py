@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txnlog_spark.wire.kafka_python import schema_of, tagged_fields_of
+from txnlog_spark.wire.varint import MalformedVarint, decode_unsigned
 
 REQUEST_ELEMENTS_MAX = 200_000
 """Array elements and tagged fields in one request. Kafka bounds them by the frame's size only."""
@@ -26,7 +27,6 @@ RESPONSE_ELEMENTS_MAX = 20_000_000
 """The whole metadata of 20,000 topics with 50 partitions of three replicas is 7 million."""
 TAG_COPY_BYTES_MAX = 1 << 30
 """Structs with tagged fields times the message's size: what the decoder copies."""
-VARINT_BYTES_MAX = 5
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -61,16 +61,10 @@ class _Frame:
 
     def varint(self, position: int) -> tuple[int, int]:
         """An unsigned varint and the position after it."""
-        value = 0
-        for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
-            if position >= self.size:
-                raise MalformedShape("a varint is out of the frame")
-            byte = self.data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, position
-        raise MalformedShape(f"a varint is over {VARINT_BYTES_MAX} bytes")
+        try:
+            return decode_unsigned(self.data, position)
+        except MalformedVarint as error:
+            raise MalformedShape(str(error)) from error
 
     def take_elements(self, count: int, position: int) -> None:
         """Each is at least a byte long, and there is a limit to all of them."""
