@@ -97,12 +97,6 @@ class ProtocolError(TxnLogError):
     condition = "TXNLOG_PROTOCOL"
 
 
-class LocalProtocolError(ProtocolError):
-    """Our caller did what the protocol does not allow."""
-
-    condition = "TXNLOG_PROTOCOL.LOCAL"
-
-
 class RemoteProtocolError(ProtocolError):
     """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
 

@@ -31,8 +31,8 @@ from broker_sim.core.effects import (
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.log_cleaner import TIMER as CLEANER_TIMER
-from broker_sim.core.parked import TIMER as FETCH_TIMER
+from broker_sim.core.log_cleaner import CLEANER_TIMER
+from broker_sim.core.parked import FETCH_TIMER
 from broker_sim.core.state import BrokerState, respond
 from txnlog_spark.wire.messages import ApiKey
 

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.encode_rows import encode_batches
 
 from txnlog_spark.codec import encode
 from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge, encode_batches, encode_partitioned
+from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
 from txnlog_spark.codec.scatter import sort_rows
 from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag

@@ -12,7 +12,6 @@ from txnlog_spark.wire.errors import ErrorCode as E
 
 EXAMPLES = [
     errors.OptionError("subscribe", 7, "expected topics"),
-    errors.LocalProtocolError("ours"),
     errors.RemoteProtocolError("theirs"),
     errors.RetriableError(E.NOT_COORDINATOR, "asking"),
     errors.AbortableError(E.TRANSACTION_ABORTABLE, "producing"),

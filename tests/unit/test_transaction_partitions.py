@@ -265,7 +265,6 @@ def test_describe_shows_the_partitions_that_still_want_their_marker() -> None:
     described = world.transactions.describe("t")
     assert (described.state, described.partitions) == ("PrepareCommit", (B,))
     assert described.timeout_ms == 5_000
-    assert world.transactions.incomplete == ("t",)
 
 
 def test_describe_of_an_empty_or_unknown_id() -> None:

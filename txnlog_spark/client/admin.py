@@ -10,7 +10,6 @@ from txnlog_spark.protocol import cluster, offsets, progress
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.commit import commit_micro_batch as _commit_micro_batch
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
-from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import (
     CommitOutcome,
     CommitPlan,
@@ -47,7 +46,7 @@ def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str,
     """
     session = client.session
     client.run(cluster.refresh_metadata(session, None))
-    names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
+    names = sorted(set(session.cluster.topics) - cluster.KAFKA_INTERNAL_TOPICS)
     session.cluster = session.cluster.with_topics(filter(selects, names))
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
@@ -115,11 +114,6 @@ def create_topic(
     )
 
 
-def delete_topic(client: Client, topic: str, *, missing_ok: bool = False) -> None:
-    """Delete a topic."""
-    client.run(operations.delete_topic(client.session, topic, missing_ok=missing_ok))
-
-
 def delete_group(client: Client, group_id: str, *, missing_ok: bool = False) -> None:
     """Delete a group and all its offsets."""
     client.run(operations.delete_group(client.session, group_id, missing_ok=missing_ok))
@@ -148,13 +142,6 @@ def fetch_progress(client: Client, progress_group_id: str, query_id: str) -> Pro
 def locate_progress(client: Client, progress_group_id: str, query_id: str) -> Partition | None:
     """The partition that the query's newest decided progress lies on, None without one."""
     return client.run(progress.locate_progress(client.session, progress_group_id, query_id))
-
-
-def fence_transactional_id(
-    client: Client, transactional_id: str, transaction_timeout_ms: int
-) -> None:
-    """Fence whoever produces under this id and end its transaction; returns when it is ended."""
-    client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))
 
 
 def commit_micro_batch(

@@ -110,29 +110,6 @@ class _Rows:
     body_sizes: Int64Array
 
 
-def encode_batches(
-    keys: Any,
-    values: Any,
-    timestamps_ms: Int64Array,
-    headers: Any,
-    *,
-    compression: str = "none",
-    record_batch_bytes_max: int,
-) -> list[memoryview]:
-    """Rows of one partition in order: `encode_partitioned` without partitions."""
-    partitions = np.zeros(len(values), np.int32)
-    encoded = encode_partitioned(
-        keys,
-        values,
-        timestamps_ms,
-        headers,
-        partitions,
-        compression=compression,
-        record_batch_bytes_max=record_batch_bytes_max,
-    )
-    return [batch for _, batch in encoded]
-
-
 def encode_partitioned(
     keys: Any,
     values: Any,

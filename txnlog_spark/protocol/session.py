@@ -86,7 +86,3 @@ class Deadline:
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         yield Sleep(wait_ms)
-
-    def progressed(self) -> None:
-        """Something was achieved: later waits start small again."""
-        self.attempts = 0

@@ -26,7 +26,7 @@ GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
-NO_TOPIC_ID = uuid.UUID(int=0)
+ZERO_ID = uuid.UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class OffsetValue:
     metadata: str = ""
     commit_ms: int = NO_TIMESTAMP
     expire_ms: int = NO_TIMESTAMP
-    topic_id: uuid.UUID = NO_TOPIC_ID
+    topic_id: uuid.UUID = ZERO_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def encode_offset_value(value: OffsetValue) -> bytes:
         metadata=value.metadata,
         commit_timestamp=value.commit_ms,
         expire_timestamp=value.expire_ms,
-        topic_id=None if value.topic_id == NO_TOPIC_ID else value.topic_id,
+        topic_id=None if value.topic_id == ZERO_ID else value.topic_id,
     )
     expires = value.expire_ms != NO_TIMESTAMP
     version = OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION
@@ -133,7 +133,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
         fields.metadata,
         fields.commit_timestamp,
         fields.expire_timestamp,
-        fields.topic_id or NO_TOPIC_ID,
+        fields.topic_id or ZERO_ID,
     )
 
 
