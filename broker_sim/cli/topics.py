@@ -17,9 +17,9 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.output import Output, Table
+from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.topics import INTERNAL_TOPICS
 
 USE_DEFAULT = -1
 TOPIC = 2
@@ -63,7 +63,7 @@ def list_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def _is_wanted(name: str, arguments: argparse.Namespace) -> bool:
-    return not (arguments.exclude_internal and name in INTERNAL_TOPICS)
+    return not (arguments.exclude_internal and name in KAFKA_INTERNAL_TOPICS)
 
 
 def describe_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:

@@ -30,8 +30,8 @@ from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.parts import BrokerParts, respond
-from broker_sim.core.replica.delayed_fetch import TIMER as FETCH_TIMER
-from broker_sim.core.replica.log_cleaner import TIMER as CLEANER_TIMER
+from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
+from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import ApiKey
 

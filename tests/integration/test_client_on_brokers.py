@@ -11,7 +11,7 @@ from support.checkpoint_files import progress_of
 from support.commit_plans import build_plan, commit_on, record_batch, spent, staged
 from support.probe import wait_for, wait_until
 from support.raw import Connection
-from support.raw_admin import wait_until_gone
+from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
@@ -347,12 +347,11 @@ def test_topics_offsets_and_groups_are_administered(broker, client, names):
     admin.delete_group(client, names["g"])
     assert admin.committed_offsets(client, names["g"]) == {}
     admin.delete_group(client, names["g"], missing_ok=True)
-    admin.delete_topic(client, out)
     with Connection(broker.port) as connection:
+        delete_topics(connection, (out, ZERO_ID))
         wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
         admin.topic_partitions(client, [out])
-    admin.delete_topic(client, out, missing_ok=True)
 
 
 def test_a_topic_that_does_not_exist_is_named(client, unique):

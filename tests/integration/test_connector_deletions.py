@@ -15,7 +15,7 @@ from support.librdkafka import create_topic, read_topic
 from support.prepared import wait_until_marked
 from support.probe import wait_until
 from support.raw import Connection
-from support.raw_admin import wait_until_gone
+from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
@@ -72,8 +72,8 @@ class Fan(Query):
 def delete(query: Query, topic: str) -> None:
     """Delete a topic on which nothing is under way; return when the broker has heard of it."""
     wait_until_marked(query.bootstrap)
-    admin.delete_topic(client_for(query.settings.connection), topic)
     with Connection(int(query.bootstrap.rpartition(":")[2])) as connection:
+        delete_topics(connection, (topic, ZERO_ID))
         wait_until_gone(connection, topic)
 
 

@@ -21,7 +21,7 @@ from support.hostile import (
 from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
-from broker_sim.server.codecs import decompress
+from txnlog_spark.wire.compression import decompress
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import (
     FrameDecoder,

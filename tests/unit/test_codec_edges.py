@@ -5,11 +5,12 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.encode_rows import encode_batches
 
-from txnlog_spark.codec.compression import COMPRESSIONS, compress
 from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge, encode_batches
+from txnlog_spark.codec.encode import RecordTooLarge
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.wire.compression import COMPRESSIONS, compress
 from txnlog_spark.wire.records import (
     CorruptBatch,
     Record,

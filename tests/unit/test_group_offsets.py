@@ -289,7 +289,7 @@ def test_offset_delete_removes_committed_and_pending_ones() -> None:
 
 def test_offset_delete_spares_what_a_living_group_reads() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002") + b"in"
+    subscription = bytes.fromhex("0000000000010002696effffffff")
     joined = build_stable_group(world, protocols=(("range", subscription),))
     member = {"generation_id": 1, "member_id": joined.member_id}
     world.commit_offset(1, **member)
@@ -389,7 +389,7 @@ def test_a_group_nobody_has_joined_yet_goes_with_the_next_sweep() -> None:
 
 def test_offsets_of_a_group_with_members_expire_only_for_topics_it_left() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002") + b"in"
+    subscription = bytes.fromhex("0000000000010002696effffffff")
     joined = build_stable_group(
         world, protocols=(("range", subscription),), session_timeout_ms=1_800_000
     )

@@ -10,7 +10,7 @@ from support.coordinators import World
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
-from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
+from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation
 
@@ -56,13 +56,13 @@ def build_group(world: World, count: int = 2, **more) -> list:
 def test_each_pair_of_group_states_is_allowed_or_refused_as_in_the_table(before, after) -> None:
     group = ClassicGroup("g", 0)
     group.state = before
-    if before in VALID_PREVIOUS[after]:
+    if before in VALID_PREVIOUS_GROUP_STATES[after]:
         group.transition_to(after, 1)
         assert (group.state, group.previous_state, group.state_ms) == (after, before, 1)
     else:
         with pytest.raises(InvariantViolation):
             group.transition_to(after, 1)
-    assert set(VALID_PREVIOUS) == set(GroupState)
+    assert set(VALID_PREVIOUS_GROUP_STATES) == set(GroupState)
 
 
 @pytest.mark.parametrize(

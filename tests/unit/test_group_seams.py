@@ -139,7 +139,7 @@ def test_b25_offsets_do_not_expire_while_their_group_rebalances() -> None:
         partition_count=1, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000
     )
     world = World(groups=config)
-    reads_in = (("range", bytes.fromhex("0000000000010002") + b"in"),)
+    reads_in = (("range", bytes.fromhex("0000000000010002696effffffff")),)
     first = stable_member(world, protocols=reads_in, rebalance_timeout_ms=600_000)
     assert world.commit_offset(1, topic="left", member_id=first, generation_id=1) is E.NONE
     parked = world.join(requires_known_member_id=False, protocols=reads_in)

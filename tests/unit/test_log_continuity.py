@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from support.batch_layout import LAST_OFFSET_DELTA_AT
 from support.damage import consume_until_damage, flip, replace
 from support.log_build import SMALL, LogOnDisk, build_batch
 
@@ -14,7 +15,6 @@ from broker_sim.core.log.continuity import BatchRules, whole_batches
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
-    LAST_OFFSET_DELTA_AT,
     CorruptBatch,
     iter_batches,
     stamp_offsets,

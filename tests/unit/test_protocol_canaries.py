@@ -6,6 +6,7 @@ The numbers are those of RELIABILITY E.4.
 from __future__ import annotations
 
 import pytest
+from support.batch_layout import BASE_TIMESTAMP_AT
 from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
@@ -17,7 +18,7 @@ from txnlog_spark.protocol import batches, retry, transaction
 from txnlog_spark.protocol.retry import EndTxnVerdict
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import BASE_TIMESTAMP_AT, refresh_crc
+from txnlog_spark.wire.records import refresh_crc
 
 
 def check_run(version, *faults, plan=None):

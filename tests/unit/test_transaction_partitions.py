@@ -266,7 +266,6 @@ def test_describe_shows_the_partitions_that_still_want_their_marker() -> None:
     described = world.transactions.describe("t")
     assert (described.state, described.partitions) == ("PrepareCommit", (B,))
     assert described.timeout_ms == 5_000
-    assert world.transactions.incomplete == ("t",)
 
 
 def test_describe_of_an_empty_or_unknown_id() -> None:
@@ -296,9 +295,36 @@ def test_list_filters_by_state_producer_duration_and_pattern() -> None:
     assert names(states=["Ongoing"], running_for_ms=2_000) == []
     assert names(id_pattern="[tv]") == ["t", "v"]
     assert names(id_pattern="") == ["t", "u", "v"]
-    assert listing(id_pattern="[").error is E.INVALID_REGULAR_EXPRESSION
     world.transactions.begin_loading(0)
     assert listing().error is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("app-.*", True),
+        ("app", False),  # the whole id, as RE2/J's `matches`
+        (r"(?i)APP-\p{L}+\d", True),
+        (r"\Qapp-é1\E", True),
+        ("(.*)(.*)(.*)(.*)(.*)b", False),  # backtracking would not end
+    ],
+)
+def test_a_pattern_lists_the_ids_that_match_as_a_whole(pattern: str, matches: bool) -> None:
+    world = World()
+    world.init("app-é1")
+    world.init("a" * 3000)
+    listing = world.transactions.list_transactions(0, TransactionFilters(id_pattern=pattern))
+    assert [row.transactional_id for row in listing.transactions] == ["app-é1"] * matches
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "(", "a**", r"\y", "(?=a)", r"(a)\1", "a{1001}", "((a{99}){99}){99}"]
+)
+def test_a_pattern_that_is_not_of_re2_is_refused(pattern: str, capfd) -> None:
+    world = World()
+    listing = world.transactions.list_transactions(0, TransactionFilters(id_pattern=pattern))
+    assert listing.error is E.INVALID_REGULAR_EXPRESSION
+    assert capfd.readouterr().err == ""
 
 
 def test_before_the_start_admin_requests_are_not_available() -> None:

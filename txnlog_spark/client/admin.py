@@ -9,7 +9,6 @@ from txnlog_spark.protocol import admin as operations
 from txnlog_spark.protocol import metadata, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
-from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import Partition
 
 EARLIEST = offsets.EARLIEST_TIMESTAMP
@@ -40,7 +39,7 @@ def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str,
     """
     session = client.session
     client.run(metadata.refresh_metadata(session, None))
-    names = sorted(set(session.cluster.topics) - metadata.INTERNAL_TOPICS)
+    names = sorted(set(session.cluster.topics) - metadata.KAFKA_INTERNAL_TOPICS)
     session.cluster = session.cluster.with_topics(filter(selects, names))
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
@@ -108,11 +107,6 @@ def create_topic(
     )
 
 
-def delete_topic(client: Client, topic: str, *, missing_ok: bool = False) -> None:
-    """Delete a topic."""
-    client.run(operations.delete_topic(client.session, topic, missing_ok=missing_ok))
-
-
 def delete_group(client: Client, group_id: str, *, missing_ok: bool = False) -> None:
     """Delete a group and all its offsets."""
     client.run(operations.delete_group(client.session, group_id, missing_ok=missing_ok))
@@ -131,10 +125,3 @@ def list_transactions(client: Client, states: Iterable[str] = ()) -> tuple[Trans
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription | None:
     """What the coordinator knows of a transactional id; None when it does not know it."""
     return client.run(operations.describe_transaction(client.session, transactional_id))
-
-
-def fence_transactional_id(
-    client: Client, transactional_id: str, transaction_timeout_ms: int
-) -> None:
-    """Fence whoever produces under this id and end its transaction; returns when it is ended."""
-    client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.codec.compression import decompress
 from txnlog_spark.codec.varints import Int64Array, read_varints
+from txnlog_spark.wire.compression import decompress
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -33,9 +33,9 @@ from txnlog_spark.wire.records import (
     MarkerType,
     check_crc,
     decode_marker,
-    decode_varint,
     iter_batches,
 )
+from txnlog_spark.wire.varint import MalformedVarint, decode_signed
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 """Decompressed bytes that are turned into columns at once, one batch at least: what stays in a
@@ -225,9 +225,9 @@ def _walk_lengths(body: _Body) -> list[int]:
             if high < 0x80:
                 position += ((low & 0x7F | high << 7) >> 1) + 2
                 continue
-            length, position = decode_varint(data, position)
+            length, position = decode_signed(data, position)
             position += max(length, 0)
-    except IndexError:
+    except (IndexError, MalformedVarint):
         position = len(data) + 1
     if position != body.end:
         raise CorruptBatch(

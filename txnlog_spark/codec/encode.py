@@ -26,7 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog_spark.codec.compression import COMPRESSIONS, compress
 from txnlog_spark.codec.scatter import RowOrder, sort_rows
 from txnlog_spark.codec.varints import (
     Int64Array,
@@ -35,6 +34,7 @@ from txnlog_spark.codec.varints import (
     varint_sizes,
     zigzag,
 )
+from txnlog_spark.wire.compression import COMPRESSIONS, compress
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -108,29 +108,6 @@ class _Rows:
     header_counts: Int64Array | None
     header_bytes: Any
     body_sizes: Int64Array
-
-
-def encode_batches(
-    keys: Any,
-    values: Any,
-    timestamps_ms: Int64Array,
-    headers: Any,
-    *,
-    compression: str = "none",
-    record_batch_bytes_max: int,
-) -> list[memoryview]:
-    """Rows of one partition in order: `encode_partitioned` without partitions."""
-    partitions = np.zeros(len(values), np.int32)
-    encoded = encode_partitioned(
-        keys,
-        values,
-        timestamps_ms,
-        headers,
-        partitions,
-        compression=compression,
-        record_batch_bytes_max=record_batch_bytes_max,
-    )
-    return [batch for _, batch in encoded]
 
 
 def encode_partitioned(

@@ -12,10 +12,13 @@ from collections.abc import Collection, Sequence
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import confirm_missing, refresh_metadata
+from txnlog_spark.protocol.metadata import (
+    KAFKA_INTERNAL_TOPICS,
+    confirm_missing,
+    refresh_metadata,
+)
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition, StagedPartition
-from txnlog_spark.wire.topics import INTERNAL_TOPICS
 
 
 def place_progress(
@@ -61,7 +64,7 @@ def choose_partition(
     for piece in staged:
         return (piece.topic, piece.partition)
     yield from refresh_metadata(session, None)
-    for name in sorted(set(session.cluster.topics) - INTERNAL_TOPICS):
+    for name in sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS):
         return (name, session.cluster.partitions(name)[0])
     raise TxnLogError(
         "an empty batch cannot be recorded on a cluster without topics: create the output topic, "

@@ -16,7 +16,9 @@ from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 CLIENT_SOFTWARE_NAME = "txnlog-spark"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+KAFKA_INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 TRANSACTION_VERSION = "transaction.version"
 """The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 

@@ -12,6 +12,8 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
+import javaproperties
+
 from broker_sim.core.config.key import (
     ConfigError,
     ConfigKey,
@@ -91,10 +93,6 @@ class BrokerConfig:
     def value(self, name: str) -> ConfigValue:
         """The value of an option; KeyError for a name that is not in the table."""
         return self._values[name]
-
-    def is_given(self, name: str) -> bool:
-        """Whether the option was set, rather than left at its default."""
-        return any(name in layer for layer in (self._static, self._cluster, self._broker))
 
     def integer(self, name: str) -> int:
         """The value of an INT or LONG option."""
@@ -190,22 +188,11 @@ def check_topic_configs(topic_configs: Mapping[str, ConfigValue], config: Broker
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines; `#` or `!` starts a comment, a trailing backslash continues a line.
+    """What Java reads from a properties file, without blanks around the values.
 
-    Raises ConfigError, with the line number, for a line without a separator.
+    Raises ConfigError for a broken \\u escape.
     """
-    values: dict[str, str] = {}
-    pending = ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = pending + raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\"):
-            pending = line[:-1]
-            continue
-        name, separator, value = line.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(f"line {number} is not key=value: {raw!r}")
-        values[name.strip()] = value.strip()
-    return values
+    try:
+        return {name: value.strip() for name, value in javaproperties.loads(text).items()}
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"not a properties file: {error}") from error

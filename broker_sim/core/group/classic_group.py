@@ -21,7 +21,7 @@ from broker_sim.core.group.requests import (
     SyncGroupResult,
     SyncReply,
 )
-from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
+from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
@@ -108,7 +108,7 @@ class ClassicGroup:
     @property
     def can_rebalance(self) -> bool:
         """Whether a rebalance may begin now."""
-        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+        return self.state in VALID_PREVIOUS_GROUP_STATES[GroupState.PREPARING_REBALANCE]
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -195,7 +195,7 @@ class ClassicGroup:
     def transition_to(self, state: GroupState, now_ms: int) -> None:
         """Change the state; the table is checked."""
         check(
-            self.state in VALID_PREVIOUS[state],
+            self.state in VALID_PREVIOUS_GROUP_STATES[state],
             "illegal group transition",
             group_id=self.group_id,
             current=self.state,

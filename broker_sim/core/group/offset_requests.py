@@ -14,7 +14,7 @@ from types import MappingProxyType
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.log_records import NO_TOPIC_ID, GroupKey, OffsetKey, OffsetValue
+from broker_sim.core.group.log_records import ZERO_ID, GroupKey, OffsetKey, OffsetValue
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
@@ -162,7 +162,7 @@ class OffsetHandler:
             tuple(
                 _fetched(
                     partition,
-                    _of_topic(committed.get(partition), topic_ids.get(partition[0], NO_TOPIC_ID)),
+                    _of_topic(committed.get(partition), topic_ids.get(partition[0], ZERO_ID)),
                     is_pending=partition in pending,
                 )
                 for partition in asked
@@ -340,7 +340,7 @@ def tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[Grou
 
 
 def _of_topic(stored: StoredOffset | None, topic_id: uuid.UUID) -> StoredOffset | None:
-    if stored is None or NO_TOPIC_ID in (stored.value.topic_id, topic_id):
+    if stored is None or ZERO_ID in (stored.value.topic_id, topic_id):
         return stored
     return stored if stored.value.topic_id == topic_id else None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker_sim.core.effects import Effects
-from broker_sim.core.group.log_records import NO_TOPIC_ID
+from broker_sim.core.group.log_records import ZERO_ID
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_LEADER_EPOCH
 from txnlog_spark.wire.topics import TopicPartition
@@ -116,7 +116,7 @@ class OffsetToCommit:
     committed_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str | None = ""
-    topic_id: uuid.UUID = NO_TOPIC_ID
+    topic_id: uuid.UUID = ZERO_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class GroupState(enum.Enum):
 
 _S = GroupState
 
-VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
+VALID_PREVIOUS_GROUP_STATES: dict[GroupState, frozenset[GroupState]] = {
     _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
     _S.PREPARING_REBALANCE: frozenset({_S.STABLE, _S.COMPLETING_REBALANCE, _S.EMPTY}),
     _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),

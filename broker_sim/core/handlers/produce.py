@@ -22,7 +22,8 @@ from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.replica_manager import NO_ROOM
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, build
+from txnlog_spark.wire.kafka_python import build
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     MAGIC,

@@ -27,10 +27,10 @@ from txnlog_spark.wire.records import (
     Compression,
     CorruptBatch,
     encode_header,
-    encode_varint,
     refresh_crc,
     to_int64,
 )
+from txnlog_spark.wire.varint import encode_signed
 
 _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
@@ -154,9 +154,9 @@ def filtered_batch(
 
 
 def _restamped(plain: bytes, record: RawRecord, shift_ms: int) -> bytes:
-    delta = encode_varint(to_int64(record.timestamp_delta + shift_ms))
+    delta = encode_signed(to_int64(record.timestamp_delta + shift_ms))
     rest = plain[record.after_timestamp : record.end]
-    return encode_varint(1 + len(delta) + len(rest)) + b"\x00" + delta + rest
+    return encode_signed(1 + len(delta) + len(rest)) + b"\x00" + delta + rest
 
 
 def _encode(header: BatchHeader, records: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
 from txnlog_spark.wire.topics import TopicPartition
 
-TIMER = "fetch"
+FETCH_TIMER = "fetch"
 _Key = TypeVar("_Key", TopicPartition, ConnectionId)
 
 
@@ -29,7 +29,7 @@ class DelayedFetch:
     @property
     def timer_key(self) -> TimerKey:
         """The key of its deadline."""
-        return (TIMER, str(self.number))
+        return (FETCH_TIMER, str(self.number))
 
 
 class DelayedFetches:

@@ -436,11 +436,6 @@ class TransactionCoordinator:
             return TransactionListing(_E.COORDINATOR_NOT_AVAILABLE)
         return list_transactions(self._manager, now_ms, filters)
 
-    @property
-    def incomplete(self) -> tuple[str, ...]:
-        """Transactional ids that are decided and wait for markers or their COMPLETE record."""
-        return self._markers.waiting
-
     # ---------------------------------------------------------------- sweeps
 
     def _schedule_abort(self, effects: Effects) -> None:

@@ -6,16 +6,16 @@
 - lz4: the LZ4 frame format with independent blocks, the only kind that Kafka's
   `Lz4BlockInputStream` accepts; Arrow's own frame writer links blocks, so we frame raw blocks.
 
-What decompresses to more than `DECOMPRESSED_BYTES_MAX` is refused before it takes the memory.
+What decompresses to more than a limit is refused before it takes the memory. pyarrow has the
+codecs; it is imported with the first compressed batch, because most brokers never see into one.
 """
 
 from __future__ import annotations
 
 import struct
 
-import pyarrow as pa
-
 from txnlog_spark.wire.records import Compression, CorruptBatch
+from txnlog_spark.wire.varint import decode_unsigned
 
 COMPRESSIONS = {codec.name.lower(): codec for codec in Compression}
 """Kafka's `compression.type` values and their numbers in a batch's attributes."""
@@ -37,7 +37,7 @@ _LITTLE_UINT32 = struct.Struct("<I")
 _READ_BYTES = 1024 * 1024
 
 
-def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
+def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """`data` in the codec's framing."""
     if codec == Compression.NONE:
         return bytes(data)
@@ -45,7 +45,9 @@ def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
         return _compress_snappy(memoryview(data))
     if codec == Compression.LZ4:
         return _compress_lz4(memoryview(data))
-    return bytes(pa.Codec(codec.name.lower()).compress(data, asbytes=True))
+    import pyarrow as pa
+
+    return bytes(pa.Codec(Compression(codec).name.lower()).compress(data, asbytes=True))
 
 
 def decompress(
@@ -66,11 +68,13 @@ def decompress(
         return _decompress_stream(Compression(codec).name.lower(), data, bytes_max)
     except CorruptBatch:
         raise
-    except (ValueError, OSError, IndexError, struct.error) as error:
+    except (ValueError, OSError, struct.error) as error:
         raise CorruptBatch(f"records cannot be decompressed: {error}") from error
 
 
 def _decompress_stream(name: str, data: bytes | bytearray | memoryview, bytes_max: int) -> bytes:
+    import pyarrow as pa
+
     chunks: list[bytes] = []
     size_bytes = 0
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
@@ -87,6 +91,8 @@ def _check_size(size_bytes: int, bytes_max: int) -> None:
 
 
 def _compress_snappy(data: memoryview) -> bytes:
+    import pyarrow as pa
+
     codec = pa.Codec("snappy")
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
@@ -113,12 +119,9 @@ def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
-    size_bytes = 0
-    for index in range(5):
-        byte = block[index]
-        size_bytes |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            break
+    import pyarrow as pa
+
+    size_bytes, _ = decode_unsigned(block, 0)
     _check_size(size_bytes, bytes_max)
     # Snappy cannot expand by more than 64 / 3; a larger claim is a lie about the size.
     if size_bytes > 64 * len(block):
@@ -128,6 +131,8 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
 
 
 def _compress_lz4(data: memoryview) -> bytes:
+    import pyarrow as pa
+
     codec = pa.Codec("lz4_raw")
     parts = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
