@@ -15,6 +15,7 @@ from typing import Any
 from txnlog_spark import embedded
 from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
+from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
 from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
@@ -23,9 +24,7 @@ from txnlog_spark.wire.invariants import check
 TOPIC_WAIT_MS_MAX = 15_000
 BOOTSTRAP_TIMEOUT_MS_MAX = 30_000
 CLIENTS_MAX = 8
-"""Workers are shared by all queries of a session; the client that was made first goes first."""
-
-_clients: dict[tuple[int, ConnectionSettings, str], Client] = {}
+"""Workers are shared by all queries of a session; the least recently used client goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +67,66 @@ def resolve_bootstrap(settings: ConnectionSettings) -> str:
     return embedded.ensure_broker(str(settings.path))
 
 
+class ClientCache:
+    """The clients of one process, by what they connect to; a forked child begins with none.
+
+    Queries share a client where all that `ConnectionSettings` says is equal, and nothing more: what
+    a query knows of itself is not kept here.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._clients: dict[tuple[ConnectionSettings, str, bool], Client] = {}
+
+    def get(self, settings: ConnectionSettings, servers: str) -> Client:
+        """The client for these settings and brokers.
+
+        Raises DeadlineExceeded or RemoteProtocolError when no broker can be reached.
+        """
+        if self._pid != os.getpid():
+            self.close()
+            self._pid = os.getpid()
+        is_armed = ARMED_VARIABLE in os.environ
+        client = self._clients.pop((settings, servers, is_armed), None)
+        if client is None:
+            client = _connect(settings, servers, FaultInjectingClient if is_armed else Client)
+        while len(self._clients) >= CLIENTS_MAX:
+            self._clients.pop(next(iter(self._clients))).close()
+        self._clients[settings, servers, is_armed] = client
+        return client
+
+    def close(self) -> None:
+        """Close all clients and forget them."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+
+_cache = ClientCache()
+
+
 def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = None) -> Client:
     """This process's client. A task is given the address that its planner resolved."""
-    servers = bootstrap_servers or resolve_bootstrap(settings)
-    key = (os.getpid(), settings, servers)
-    client = _clients.get(key)
-    if client is None:
-        while len(_clients) >= CLIENTS_MAX:
-            _clients.pop(next(iter(_clients))).close()
-        config = SessionConfig(
-            request_timeout_ms=settings.request_timeout_ms,
-            operation_timeout_ms=settings.api_timeout_ms,
-            bootstrap_timeout_ms=min(BOOTSTRAP_TIMEOUT_MS_MAX, settings.api_timeout_ms),
-            topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
-            retry_backoff_ms=settings.retry_backoff_ms,
-            retry_backoff_max_ms=settings.retry_backoff_max_ms,
-        )
-        client = Client(
-            servers,
-            client_id=settings.client_id,
-            config=config,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
-            idle_s_max=None if settings.idle_ms_max < 0 else settings.idle_ms_max / 1000,
-        )
-        _reach(client, servers)
-        _clients[key] = client
+    return _cache.get(settings, bootstrap_servers or resolve_bootstrap(settings))
+
+
+def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> Client:
+    config = SessionConfig(
+        request_timeout_ms=settings.request_timeout_ms,
+        operation_timeout_ms=settings.api_timeout_ms,
+        bootstrap_timeout_ms=min(BOOTSTRAP_TIMEOUT_MS_MAX, settings.api_timeout_ms),
+        topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+    )
+    client = kind(
+        servers,
+        client_id=settings.client_id,
+        config=config,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        idle_s_max=None if settings.idle_ms_max < 0 else settings.idle_ms_max / 1000,
+    )
+    _reach(client, servers)
     return client
 
 

@@ -25,13 +25,13 @@ PARTITIONS = 40
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many of each request are sent from now on."""
     sent: Counter[str] = Counter()
-    original = Client.start_calls
+    original = Client._send
 
-    def start_calls(client, calls):
-        sent.update(api_of(call.message).key.name for call in calls)
-        return original(client, calls)
+    def send(client, call, requests):
+        sent[api_of(call.message).key.name] += 1
+        return original(client, call, requests)
 
-    monkeypatch.setattr(Client, "start_calls", start_calls)
+    monkeypatch.setattr(Client, "_send", send)
     return sent
 
 

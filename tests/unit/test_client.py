@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 
 import pytest
@@ -15,13 +16,24 @@ from support.socket_broker import (
     metadata_answer,
 )
 
-from txnlog_spark import failpoints
 from txnlog_spark.client.addresses import parse_bootstrap_servers
 from txnlog_spark.client.client import Client
-from txnlog_spark.errors import DeadlineExceeded, FailpointRaised, OptionError, RemoteProtocolError
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reached, Reply, Sleep, Unanswered
+from txnlog_spark.errors import DeadlineExceeded, OptionError, RemoteProtocolError
+from txnlog_spark.protocol.cluster_view import ClusterView
+from txnlog_spark.protocol.effects import (
+    ANY_NODE,
+    Call,
+    Calls,
+    Give,
+    Receive,
+    Reply,
+    Send,
+    Sleep,
+    Unanswered,
+)
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA].request
@@ -246,50 +258,161 @@ def test_an_operation_that_raises_is_closed(broker):
     assert closed == [True]
 
 
-# ------------------------------------------------------------------ failpoints
+# ------------------------------------------------------------------ one by one
 
 
-def step_then_ask():
-    yield Reached("S9", "before", 3)
-    return (yield Calls((metadata_call(),)))
+def answers_of(broker, *held: threading.Event):
+    """Requests at version 5 are answered when the event of their number is set, others at once."""
+    serve = serve_metadata(broker)
+    waiting = iter(held)
+
+    def react(header, message):
+        if header.api_version == 5:
+            assert next(waiting).wait(20)
+        return serve(header, message)
+
+    return react
 
 
-@pytest.fixture
-def armed(monkeypatch, tmp_path):
-    monkeypatch.setattr(failpoints, "_fired_here", set())
-    monkeypatch.setenv(failpoints.FIRED_VARIABLE, str(tmp_path / "fired"))
-    return lambda text: monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
+def send_all(*calls):
+    """Send them without waiting; their tickets."""
+    tickets = []
+    for call in calls:
+        tickets.append((yield Send(call)))
+    return tickets
 
 
-def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
-    armed("S9:before:drop-request@3")
+def receive_each(tickets):
+    """Their outcomes, one after another."""
+    outcomes = []
+    for ticket in tickets:
+        received = yield Receive(frozenset({ticket}))
+        assert received[0] == ticket
+        outcomes.append(received[1])
+    return outcomes
+
+
+def send_and_receive(*calls):
+    tickets = yield from send_all(*calls)
+    return (yield from receive_each(tickets))
+
+
+def test_the_answer_of_one_broker_is_received_while_another_is_silent(broker):
+    go_on = threading.Event()
+    with SocketBroker(lambda _header, _message: None) as slow:
+        slow.react = answers_of(slow, go_on)
+
+        def operation(session):
+            session.cluster = ClusterView({1: address(slow), 2: address(broker)})
+            first = yield Send(metadata_call(version_max=5, node=1))
+            second = yield Send(metadata_call(node=2))
+            received = [(yield Receive(frozenset({first, second})))]
+            third = yield Send(metadata_call(node=2))
+            received.append((yield Receive(frozenset({first, third}))))
+            nothing = yield Receive(frozenset({first}), within_ms=0)
+            go_on.set()
+            received.append((yield Receive(frozenset({first}))))
+            assert [ticket for ticket, _ in received] == [second, third, first]
+            assert first < second < third
+            return nothing, [outcome for _, outcome in received]
+
+        with Client(broker.bootstrap_servers) as client:
+            nothing, outcomes = client.run(operation(client.session))
+    assert nothing is None
+    assert all(isinstance(o, Reply) for o in outcomes)
+
+
+def address(broker):
+    return ("127.0.0.1", broker.port)
+
+
+def test_of_several_outcomes_the_one_that_was_asked_for_first_is_received_first(broker):
+    def operation():
+        tickets = yield from send_all(*[metadata_call(version_max=v) for v in (9, 1, 12)])
+        found = []
+        while tickets:
+            ticket, outcome = yield Receive(frozenset(tickets))
+            tickets.remove(ticket)
+            found.append(outcome.version)
+        return found
+
     with Client(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(step_then_ask())
-        assert outcome.sent
-        assert not broker.headers
-        assert isinstance(client.run(step_then_ask())[0], Reply), "fires once"
+        assert client.run(operation()) == [9, 1, 12]
+    assert broker.connections == 1
 
 
-def test_drop_response_sends_and_is_unknown(broker, armed):
-    armed("S9:before:drop-response")
+def test_a_request_that_could_not_be_sent_has_an_outcome_like_any_other():
+    (port,) = free_ports(1)
+    with Client(f"127.0.0.1:{port}") as client:
+        outcomes = client.run(send_and_receive(metadata_call(), metadata_call()))
+    assert [o.sent for o in outcomes] == [False, False]
+
+
+def test_a_broken_connection_is_an_outcome_for_every_request_on_it(broker):
+    broker.react = lambda _header, _message: "close"
     with Client(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(step_then_ask())
-    assert outcome.sent
-    assert broker.headers[-1].api_key == ApiKey.METADATA
+        outcomes = client.run(send_and_receive(*[metadata_call()] * 3))
+    assert all(isinstance(o, Unanswered) for o in outcomes)
 
 
-def test_raise_is_thrown_into_the_operation(broker, armed):
-    armed("S9:before:raise")
-    client = Client(broker.bootstrap_servers)
-    with client, pytest.raises(FailpointRaised, match="S9:before:raise"):
-        client.run(step_then_ask())
+def test_an_outcome_is_received_once(broker):
+    def operation():
+        ticket = yield Send(metadata_call())
+        yield Receive(frozenset({ticket}))
+        yield Receive(frozenset({ticket}))
+
+    with Client(broker.bootstrap_servers) as client, pytest.raises(InvariantViolation):
+        client.run(operation())
 
 
-def test_another_batch_is_left_alone(broker, armed):
-    armed("S9:before:raise@4")
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+def test_an_abandoned_request_holds_no_later_one_up(broker, ending):
+    """Its connection is closed: the broker is still busy with it, and the next one is answered."""
+    go_on = threading.Event()
+    broker.react = answers_of(broker, go_on)
+
+    def leaving():
+        yield Send(metadata_call(version_max=5))
+        if ending == "raises":
+            raise ValueError("inside")
+
     with Client(broker.bootstrap_servers) as client:
-        assert isinstance(client.run(step_then_ask())[0], Reply)
-    assert failpoints.fired() == ()
+        if ending == "raises":
+            with pytest.raises(ValueError, match="inside"):
+                client.run(leaving())
+        else:
+            client.run(leaving())
+        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+        go_on.set()
+    assert broker.connections == 2
+
+
+def test_answers_that_came_and_were_not_received_close_nothing(broker):
+    def operation():
+        yield Send(metadata_call())
+        ticket = yield Send(metadata_call())
+        yield Receive(frozenset({ticket}))
+
+    with Client(broker.bootstrap_servers) as client:
+        client.run(operation())
+        client.run(operation())
+    assert broker.connections == 1
+
+
+def giving(*items):
+    for item in items:
+        yield Give(item)
+        yield Sleep(0)
+
+
+def test_a_stream_goes_on_when_the_next_item_is_asked_for(broker):
+    with Client(broker.bootstrap_servers) as client:
+        items = client.stream(giving(1, 2))
+        assert next(items) == 1
+        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+        assert list(items) == [2]
+        with pytest.raises(InvariantViolation, match="stream"):
+            client.run(giving(1))
 
 
 # ------------------------------------------------------------------ addresses

@@ -1,9 +1,10 @@
-"""The blocking host of operations: sockets, deadlines, failpoints.
+"""The blocking host of operations: sockets and deadlines.
 
 Theory of operation. `run` resumes an operation with the outcome of what it asked for, until it
-returns. `Calls` are put on one connection per node in their order, written without waiting in
-between, and answered in order; all connections are waited for at once. A request without an answer
-by its deadline breaks its connection, and all that was on it is `Unanswered`.
+returns; `stream` also hands on what it gives. Requests are put on one connection per node in their
+order, written without waiting in between, and answered in order; all connections are waited for at
+once. A request without an answer by its deadline breaks its connection, and all that was on it is
+`Unanswered`. A connection that owes an answer to an operation that has ended is closed.
 
 What it does not do: decide. Retries, routing and what an outcome means are the operations'. It is
 not safe for several threads, and forgets its sockets in a forked child.
@@ -11,14 +12,15 @@ not safe for several threads, and forgets its sockets in a forked child.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import selectors
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from txnlog_spark import failpoints
 from txnlog_spark.client.addresses import parse_bootstrap_servers, refuse_security
 from txnlog_spark.client.connection import (
     Connection,
@@ -26,18 +28,22 @@ from txnlog_spark.client.connection import (
     Pending,
 )
 from txnlog_spark.client.strangers import SILENT
-from txnlog_spark.errors import FailpointRaised
-from txnlog_spark.failpoints import Interference
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
     Ask,
     Call,
     Calls,
+    Give,
     Operation,
     Outcome,
     Reached,
+    Receive,
     Reply,
+    Send,
     Sleep,
+    Stream,
+    Ticket,
     Unanswered,
 )
 from txnlog_spark.protocol.metadata import api_versions_request
@@ -53,6 +59,39 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 IDLE_S_MAX = 540.0
 """Kafka's connections.max.idle.ms: a minute before brokers close what is idle."""
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of one operation that it has not received yet, by their tickets."""
+
+    numbers: Iterator[int]
+    """Of tickets, ascending over all operations of a client."""
+    unreachable: dict[int, Unanswered] = field(default_factory=dict)
+    """Nodes that are not tried again until the operation has waited for something."""
+    _started: dict[Ticket, Pending | Unanswered] = field(default_factory=dict)
+
+    def add(self, started: Pending | Unanswered) -> Ticket:
+        """A ticket for a request."""
+        ticket = Ticket(next(self.numbers))
+        self._started[ticket] = started
+        return ticket
+
+    def take_first(self, tickets: frozenset[Ticket]) -> tuple[Ticket, Reply | Unanswered] | None:
+        """The first of these that has an outcome; it is not known any more after this."""
+        check(tickets <= self._started.keys(), "an outcome is received once, by its operation")
+        for ticket in sorted(tickets):
+            started = self._started[ticket]
+            outcome = started if isinstance(started, Unanswered) else started.outcome
+            if outcome is not None:
+                del self._started[ticket]
+                return ticket, outcome
+        return None
+
+    def unanswered(self) -> list[Pending]:
+        """Those whose outcome is open."""
+        pending = [p for p in self._started.values() if isinstance(p, Pending)]
+        return [p for p in pending if p.outcome is None]
 
 
 class Client:
@@ -88,79 +127,105 @@ class Client:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._last_answered: tuple[str, int] | None = None
         self._pid = os.getpid()
-        self._interference = Interference.NONE
+        self._ticket_numbers = itertools.count(1)
 
     def run(self, operation: Operation[T]) -> T:
         """Carry the operation to its end and return its result, or raise what it raised."""
+        try:
+            next(self._carry_on(operation))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        raise InvariantViolation("an operation that gives items is for `stream`")
+
+    def stream(self, operation: Stream[T]) -> Iterator[T]:
+        """The items that the operation gives; it goes on when the next one is asked for.
+
+        Other operations may run in between. Raises what the operation raises.
+        """
+        for item in self._carry_on(operation):
+            given_s = self._clock()
+            yield item
+            away_s = self._clock() - given_s
+            for connection in self._connections.values():
+                connection.prolong(away_s)
+
+    def _carry_on(
+        self, operation: Generator[Ask | Give[Any], Outcome, T]
+    ) -> Generator[Any, None, T]:
+        """Perform what the operation asks for, give its items, and return its result."""
         self._forget_after_fork()
+        requests = Requests(self._ticket_numbers)
         try:
             ask = next(operation)
             while True:
-                ask = self._resume(operation, ask)
+                if isinstance(ask, Give):
+                    yield ask.item
+                    ask = operation.send(None)
+                else:
+                    ask = self._resume(operation, ask, requests)
         except StopIteration as stop:
             result: T = stop.value
             return result
         finally:
             operation.close()
+            self._abandon(requests)
 
-    def _resume(self, operation: Operation[T], ask: Ask) -> Ask:
+    def _resume(
+        self, operation: Generator[Ask | Give[Any], Outcome, T], ask: Ask, requests: Requests
+    ) -> Ask | Give[Any]:
         try:
-            outcome = self._perform(ask)
-        except FailpointRaised as error:
+            outcome = self._perform(ask, requests)
+        except TxnLogError as error:
             return operation.throw(error)
         return operation.send(outcome)
 
-    def _perform(self, ask: Ask) -> Outcome:
+    def _perform(self, ask: Ask, requests: Requests) -> Outcome:
+        if isinstance(ask, Send):
+            return self._send(ask.call, requests)
+        if isinstance(ask, Receive):
+            return self._receive(ask.tickets, ask.within_ms, requests)
         if isinstance(ask, Calls):
-            return self._perform_calls(ask.calls)
+            sent = [self._send(call, requests) for call in ask.calls]
+            received = [self._receive(frozenset({t}), None, requests) for t in sent]
+            return tuple(each[1] for each in received if each is not None)
         if isinstance(ask, Sleep):
             time.sleep(ask.duration_ms / 1000)
-            return None
-        if not isinstance(ask, Reached):
-            raise InvariantViolation(f"files are not the client's: {ask}")
-        self._interference = failpoints.reached(ask.step, ask.when, ask.batch_id)
+        else:
+            check(isinstance(ask, Reached), "an operation asks for what a host can do", ask=ask)
         return None
 
-    # ------------------------------------------------------------------ calls
+    # ------------------------------------------------------------------ requests
 
-    def _perform_calls(self, calls: tuple[Call, ...]) -> tuple[Reply | Unanswered, ...]:
-        interference, self._interference = self._interference, Interference.NONE
-        if interference is Interference.DROP_REQUEST:
-            return tuple(Unanswered("failpoint: not sent", sent=True) for _ in calls)
-        started = self.start_calls(calls)
-        if interference is Interference.KILL_ON_SEND:
-            self._write_all()
-            failpoints.kill_driver()
-        outcomes = self.finish_calls(started)
-        if interference is Interference.DROP_RESPONSE:
-            return tuple(Unanswered("failpoint: answer dropped", sent=True) for _ in calls)
-        return outcomes
+    def _send(self, call: Call, requests: Requests) -> Ticket:
+        """Put a request on its connection and write what the socket takes at once."""
+        started = requests.unreachable.get(call.node) or self._start(call)
+        if isinstance(started, Unanswered) and started.retriable:
+            requests.unreachable[call.node] = started
+        return requests.add(started)
 
-    def start_calls(self, calls: tuple[Call, ...]) -> list[Pending | Unanswered]:
-        """Put the calls on their connections and write what the sockets take at once."""
-        self._close_idle()
-        started: list[Pending | Unanswered] = []
-        broken: dict[int, Unanswered] = {}
-        for call in calls:
-            if call.node in broken:
-                started.append(broken[call.node])
-                continue
-            result = self._start(call)
-            if isinstance(result, Unanswered) and result.retriable:
-                broken[call.node] = result
-            started.append(result)
-        for connection in list(self._connections.values()):
-            self._guard(connection, writing=True)
-        return started
+    def _receive(
+        self, tickets: frozenset[Ticket], within_ms: int | None, requests: Requests
+    ) -> tuple[Ticket, Reply | Unanswered] | None:
+        """The outcome of the oldest of these requests that has one, waited for."""
+        requests.unreachable.clear()
+        until_s = None if within_ms is None else self._clock() + within_ms / 1000
+        check(bool(tickets) or until_s is not None, "there is something to wait for")
+        while True:
+            received = requests.take_first(tickets)
+            if received is not None or (until_s is not None and self._clock() >= until_s):
+                return received
+            self._wait(until_s)
 
-    def finish_calls(self, started: list[Pending | Unanswered]) -> tuple[Reply | Unanswered, ...]:
-        """Wait until every started call has its outcome."""
-        waiting = [p for p in started if isinstance(p, Pending)]
-        while any(p.outcome is None for p in waiting):
-            self._wait()
-        return tuple(_outcome_of(p) for p in started)
+    def _abandon(self, requests: Requests) -> None:
+        """Close the connections that still owe an answer to an operation that has ended."""
+        unanswered = requests.unanswered()
+        for connection in list(self._connections.values()) if unanswered else ():
+            if connection.owes(unanswered):
+                self._drop(connection, "the operation that asked has ended")
 
     def _start(self, call: Call) -> Pending | Unanswered:
+        self._close_idle()
         deadline_s = self._clock() + call.timeout_ms / 1000
         connection = self._connect(call.node, deadline_s)
         if isinstance(connection, Unanswered):
@@ -169,16 +234,14 @@ class Client:
         if isinstance(negotiated, Unanswered):
             return negotiated
         api, version = negotiated
-        return connection.send(api, version, call.message, deadline_s=deadline_s)
+        pending = connection.send(api, version, call.message, deadline_s=deadline_s)
+        self._guard(connection, writing=True)
+        return pending
 
-    def _write_all(self) -> None:
-        while any(c.wants_write for c in self._connections.values()):
-            self._wait()
-
-    def _wait(self) -> None:
+    def _wait(self, until_s: float | None = None) -> None:
         """Wait for the next socket or deadline, and let the connections move on."""
         with selectors.DefaultSelector() as selector:
-            wakes = []
+            wakes = [] if until_s is None else [until_s]
             for connection in self._connections.values():
                 wake_s = connection.wakes_at_s
                 if wake_s is None:
@@ -277,7 +340,9 @@ class Client:
         code = int(ErrorCode.UNSUPPORTED_VERSION)
         for _ in range(2):
             pending = connection.send(api, version, api_versions_request(), deadline_s=deadline_s)
-            (outcome,) = self.finish_calls([pending])
+            while pending.outcome is None:
+                self._wait()
+            outcome = pending.outcome
             if isinstance(outcome, Unanswered):
                 silent = SILENT if outcome.reason == _too_late(connection) else ""
                 raise ConnectionFailed(
@@ -322,10 +387,3 @@ def _too_late(connection: Connection) -> str:
 
 def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _outcome_of(started: Pending | Unanswered) -> Reply | Unanswered:
-    if isinstance(started, Unanswered):
-        return started
-    check(started.outcome is not None, "a finished call has an outcome")
-    return started.outcome or Unanswered("", sent=True)

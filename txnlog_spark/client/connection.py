@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txnlog_spark.client.strangers import (
@@ -172,6 +172,15 @@ class Connection:
         self._unwritten.append((pending, memoryview(frame)))
         self._unanswered.append(pending)
         return pending
+
+    def owes(self, requests: Iterable[Pending]) -> bool:
+        """Whether any of these requests has no answer here yet."""
+        return any(asked is request for request in requests for asked in self._unanswered)
+
+    def prolong(self, seconds: float) -> None:
+        """Give what is not answered yet so much more time."""
+        for pending in self._unanswered:
+            pending.deadline_s += seconds
 
     def on_writable(self) -> None:
         """Write what the socket takes. Raises ConnectionFailed."""

@@ -12,11 +12,7 @@ from collections.abc import Collection, Sequence
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import (
-    KAFKA_INTERNAL_TOPICS,
-    confirm_missing,
-    refresh_metadata,
-)
+from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS, confirm_missing, refresh_metadata
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition, StagedPartition
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from txnlog_spark.errors import FailpointRaised
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
     FileAsk,
     FileFailed,
@@ -92,7 +92,7 @@ class Disk:
                     continue
                 try:
                     outcome = yield ask
-                except FailpointRaised as error:
+                except TxnLogError as error:
                     ask = operation.throw(error)
                 else:
                     ask = operation.send(outcome)
