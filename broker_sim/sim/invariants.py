@@ -1,7 +1,7 @@
 """What must hold in every run, checked on what clients saw and on what the disk holds.
 
-Numbers follow the list in the project's reliability notes; those about the log itself are checked
-by `log_oracle` while it is written. A check raises `Violation`.
+Numbers are those of `docs/invariants.md`; the invariants of the log itself are checked by
+`log_oracle` while it is written. A check raises `Violation`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
 
-The numbers are those of RELIABILITY E.4.
+The numbers are those of the planted bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def delayed_end_txn(cluster):
 
 
 def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
-    """RELIABILITY B3."""
+    """docs/faults.md B3."""
     cluster = ScriptedCluster(1)
     assert delayed_end_txn(cluster).attempts == 1
     assert len(cluster.state.committed_values(("out", 0))) == 6

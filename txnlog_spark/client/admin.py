@@ -160,5 +160,5 @@ def fence_transactional_id(
 def commit_micro_batch(
     client: Client, identity: ProducerIdentity | None, plan: CommitPlan
 ) -> CommitOutcome:
-    """Run the micro-batch commit (DESIGN section 3). None initialises the producer anew."""
+    """Run the commit of a micro-batch. Without an identity the producer is initialised."""
     return client.run(_commit_micro_batch(client.session, identity, plan))

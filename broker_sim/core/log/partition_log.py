@@ -131,8 +131,9 @@ class PartitionLog(LogView):
     ) -> AppendResult:
         """Append a COMMIT or ABORT marker; it decides the producer's open transaction, if any.
 
-        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED (KAFKA_RULES 4.6). A
-        marker that was written before is written again: it changes nothing for readers.
+        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED, by the rules of
+        Kafka's `ProducerAppendInfo`. A marker that was written before is written again: it changes
+        nothing for readers.
         """
         entry = self._producers.entry(marker.producer_id)
         rejection = check_marker(entry, marker, transaction_version)

@@ -69,8 +69,8 @@ def collect_aborted(
     """The aborted transactions that overlap [start, end), in the order of their markers.
 
     The marker may lie segments behind the data, so the search goes on until an entry says that all
-    below the end was decided (KAFKA_RULES 4.8). An index whose file is damaged is made again by
-    `rebuild`, which may raise CorruptBatch.
+    below the end was decided, as Kafka's `TransactionIndex.collectAbortedTxns` does. An index whose
+    file is damaged is recreated by `rebuild`, which may raise CorruptBatch.
     """
     found: list[AbortedTransaction] = []
     for segment in segments_from(segments, start_offset):
