@@ -166,7 +166,7 @@ class Broker:
     def _on_request(self, request: Request, effects: Effects) -> None:
         handler = HANDLERS.get(request.api_key)
         if handler is None:
-            reason = f"{request.api_key.name} is not spoken here"
+            reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
             return
         try:

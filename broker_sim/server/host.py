@@ -279,18 +279,18 @@ class BrokerHost:
         if is_low:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:
-            _log.warning("there is room again: writes go on")
+            _log.warning("there is free space again: writes are accepted")
         self._step(broker, StorageSpace(is_low))
 
     def _start_anew(self, full: StorageFull) -> None:
         """A write found no room: nothing of this round was answered, and memory is ahead."""
-        _log.error("no room: %s; starting anew from disk, with writes refused", full)
+        _log.error("no free space: %s; restarting from disk, with writes refused", full)
         self._broker = None
         self._drop_inputs()
         self._cancel_timers()
         for connection in self._connections:
             if connection.awaits_answer:
-                connection.close("there was no room to carry out its request")
+                connection.close("there was no free space for its request")
         self._space.release(self._loop.time())
         self._try_again()
 
@@ -300,7 +300,7 @@ class BrokerHost:
         try:
             self._begin()
         except StorageFull as full:
-            _log.error("no room to start: %s", full)
+            _log.error("no free space to start: %s", full)
             self._broker = None
             self._cancel_timers()
             self._loop.call_later(RETRY_SECONDS, self._try_again)
@@ -312,7 +312,7 @@ class BrokerHost:
             if isinstance(item, Request):
                 connection = self._connections.get(item.connection_id)
                 if connection is not None:
-                    connection.close("there is no room to start anew")
+                    connection.close("there is no free space to restart")
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

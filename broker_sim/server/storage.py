@@ -154,7 +154,7 @@ class FileStorage:
                 case Truncate(path, size_bytes):
                     self.barrier()
                     self._note_change(path)
-                    with telling(f"cutting {path}"):
+                    with telling(f"truncating {path}"):
                         self._system.truncate(self._open(path, create=True), size_bytes)
                 case Rename(path, new_path):
                     self.barrier()

@@ -45,7 +45,7 @@ INVARIANTS = {
     42: "every request is answered; no handler raises, whatever the state",
     43: "once faults end, every transaction is decided and the LSO is the end",
     46: "once faults end, the query processes all input",
-    51: "a story tells what it is about: planned faults fire, expected outcomes happen",
+    51: "in a scenario with a file every planned fault fires and every expected outcome happens",
 }
 
 

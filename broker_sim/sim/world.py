@@ -450,7 +450,7 @@ class World:
         return FinalState(committed, uncommitted, groups)
 
     def _check_expectations(self) -> None:
-        """A story must have told what it is about; a fault that never fired proves nothing."""
+        """Fail when a planned fault did not fire or an expected outcome was not seen."""
         for planned in self._planned:
             if not planned.fired:
                 violated(51, "a planned fault never fired", fault=planned.fault)
@@ -463,7 +463,7 @@ class World:
         }
         for name, count in found.items():
             if count < getattr(expect, name):
-                violated(51, "the story did not happen", expected=expect, found=found)
+                violated(51, "an expected outcome did not happen", expected=expect, found=found)
 
 
 def _innermost(error: Exception) -> str:

@@ -200,7 +200,7 @@ def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
     if skipped:
         assert commit(cluster, plan).skipped
         return
-    with pytest.raises(BatchReplanned, match="planned anew"):
+    with pytest.raises(BatchReplanned, match="planned again"):
         commit(cluster, plan)
 
 

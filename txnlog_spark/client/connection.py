@@ -157,10 +157,10 @@ class Connection:
         if version >= max(lowest, api.version_min):
             return api, version
         reason = (
-            f"{self.name} speaks {api.name} v{lowest} to v{highest}, v{api.version_min} to v{ours} "
-            "are needed"
+            f"{self.name} supports {api.name} v{lowest} to v{highest}, v{api.version_min} to "
+            f"v{ours} is needed"
             if highest >= 0
-            else f"{self.name} does not know {api.name}"
+            else f"{self.name} does not support {api.name}"
         )
         return Unanswered(reason, sent=False, retriable=False)
 

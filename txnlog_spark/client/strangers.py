@@ -23,7 +23,9 @@ _TLS_RECORDS = (0x14, 0x15, 0x16, 0x17)
 def describe_stranger(first_bytes: bytes) -> str | None:
     """What the listener is, if these cannot be the first bytes of an answer; else None."""
     if len(first_bytes) >= 2 and first_bytes[0] in _TLS_RECORDS and first_bytes[1] == 3:
-        return f"the listener wants TLS, and {NOT_SUPPORTED}: give the address of a plain listener"
+        return (
+            f"the listener wants TLS, and {NOT_SUPPORTED}: give the address of a PLAINTEXT listener"
+        )
     if first_bytes.startswith(b"HTTP/"):
         return "this is a web server, not a Kafka broker: correct the address"
     return None

@@ -154,7 +154,7 @@ def encode_partitioned(
     unknown compression; at once, not when the first batch is taken.
     """
     if compression not in COMPRESSIONS:
-        raise ValueError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise ValueError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
     rows = _prepare(keys, values, timestamps_ms, headers, sort_rows(partitions))
     cuts, owners = _plan_cuts(rows, record_batch_bytes_max)
     return _encode_groups(rows, cuts, owners, COMPRESSIONS[compression])

@@ -341,7 +341,7 @@ def _take_answer(
         return
     if transaction.version >= 2 and outcome.version < IMPLICIT_ADD_VERSION:
         raise RemoteProtocolError(
-            f"the cluster has finalized transaction.version 2, but a broker speaks Produce "
+            f"the cluster has finalized transaction.version 2, but a broker supports Produce "
             f"v{outcome.version} at most, which does not add partitions to the transaction"
         )
     answers = {

@@ -145,7 +145,7 @@ def check_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
         raise ProgressMissing(
             f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
             f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
-            f"batch {plan.batch_id} is in the output cannot be told. {_missing_remedy(plan)}"
+            f"batch {plan.batch_id} is in the output is not known. {_missing_remedy(plan)}"
         )
 
 
@@ -289,7 +289,7 @@ def _check_same_sources(
         return
     raise BatchReplanned(
         f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
-        f"{found.next_batch_id}), but was planned anew since, and {_what_differs(plan, found)}: "
+        f"{found.next_batch_id}), but was planned again since, and {_what_differs(plan, found)}: "
         "the checkpoint's offsets log was lost or rolled back. Skipping the batch could lose "
         "records, writing it could double them. Nothing was written. Restore the folders offsets "
         "and sources of the checkpoint as they were when the batch was committed. "
@@ -299,7 +299,7 @@ def _check_same_sources(
 
 def _what_differs(plan: CommitPlan, found: Progress) -> str:
     if found.next_batch_id == plan.batch_id + 1 and found.source_digest == plan.source_digest:
-        return "its source offsets do not tell whether it holds the same records"
+        return "its source offsets do not show whether it holds the same records"
     return "has other source offsets than it was committed with"
 
 
@@ -333,5 +333,5 @@ def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
         "default, counted from the last batch on: while a query is stopped, and while it has no "
         "input), or were deleted, by themselves or with topic "
         f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
-        f"output cannot be told. {_missing_remedy(plan)}"
+        f"output is not known. {_missing_remedy(plan)}"
     )

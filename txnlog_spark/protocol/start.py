@@ -96,7 +96,7 @@ def _check_of_this_cluster(
 def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
     return (
         f"query {plan.query_id} has kafka.group.id={plan.group_id!r}, but a source's offsets are "
-        f"no positions in the cluster that the sink writes to ({reason}). Offsets are committed "
+        f"not positions in the cluster that the sink writes to ({reason}). Offsets are committed "
         "for a group on one cluster only, in the transaction of the output. Nothing was written. "
         "Remove kafka.group.id from the writer: the query stays exactly-once by its checkpoint"
     )

@@ -164,7 +164,7 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise unreadable(path, reason or type(error).__name__) from error
 
 
@@ -173,7 +173,7 @@ def json_of(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise unreadable(path, f"no JSON: {error}") from error
+        raise unreadable(path, f"it is not valid JSON: {error}") from error
 
 
 def unreadable(path: Path, reason: str) -> ProgressError:

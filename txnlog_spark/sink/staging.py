@@ -104,8 +104,8 @@ def _disk_errors(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StagingFailed(
-            f"staging under {directory} failed ({error.strerror}): nothing was committed; make "
-            "room or grant access there, or set stagingLocation to another shared directory"
+            f"staging under {directory} failed ({error.strerror}): nothing was committed; free "
+            "space or grant access there, or set stagingLocation to another shared directory"
         ) from error
 
 
@@ -376,7 +376,7 @@ def _remove(path: Path) -> None:
     if reason is not None and path not in _not_removed:
         _not_removed.add(path)
         logger.warning(
-            "staged files in %s cannot be removed and take up room: %s. Driver and executors must "
+            "staged files in %s cannot be removed and take up space: %s. Driver and executors must "
             "be allowed to remove each other's files there (one user, or a shared group)",
             path,
             reason,

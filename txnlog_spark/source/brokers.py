@@ -146,7 +146,7 @@ def fetch_decided(
     try:
         return fetch_committed(settings, partitions, stable_within_ms=DECIDED_WAIT_MS)
     except DeadlineExceeded as error:
-        logger.warning("going by what is decided, the sink compares it: %s", error)
+        logger.warning("using the last stable offsets, which the sink compares again: %s", error)
     committed = admin.committed_offsets(
         client_for(settings.connection), settings.group_id or "", require_stable=False
     )

@@ -61,7 +61,7 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
     """The entries. Raises CorruptSnapshot for a wrong CRC, version or length."""
     head_bytes = _HEAD.size + _COUNT.size
     if len(data) < head_bytes:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+        raise CorruptSnapshot(f"{len(data)} bytes are not a snapshot")
     version, crc = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise CorruptSnapshot(f"version {version} is not known")
