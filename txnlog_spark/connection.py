@@ -1,6 +1,6 @@
 """Which cluster, and one client of it per process.
 
-Spark builds readers and writers anew all the time, in worker processes that live on: the planner
+Spark builds new readers and writers all the time, in worker processes that live on: the planner
 of each micro-batch, the tasks, the committer. So connections are kept here, by what they connect
 to, and not in those objects; they are never pickled and never survive a fork.
 """
@@ -96,7 +96,7 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
 
 
 def _reach(client: Client, servers: str) -> None:
-    """Ask for the cluster once, so that a wrong address is told apart from a slow request."""
+    """Ask for the cluster once, so that a wrong address is distinguished from a slow request."""
     try:
         client.run(refresh_metadata(client.session, ()))
     except DeadlineExceeded as error:

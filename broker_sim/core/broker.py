@@ -1,6 +1,6 @@
 """One broker as a function: `step(input, now) -> Step`. Both hosts drive only this.
 
-A step takes one input, lets a handler or a coordinator act on the state, looks at parked fetches
+A step takes one input, lets a handler or a coordinator act on the state, looks at delayed fetches
 whose partitions changed, and gives back everything the host must do, in order. No clock, no
 entropy but the injected `rng`, no file, no socket.
 """
@@ -56,7 +56,7 @@ USES_RESERVE = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
-"""What goes on when the storage is nearly full: ending transactions, and what makes room."""
+"""What goes on when the storage is nearly full: ending transactions, and what frees space."""
 
 
 def _apply_retention(state: BrokerState, effects: Effects) -> None:

@@ -194,7 +194,7 @@ def _check_lengths(texts: Mapping[str, str]) -> None:
 
 
 def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:
-    """Change `texts` as told. Raises TopicRefused."""
+    """Change `texts` by these operations. Raises TopicRefused."""
     option, value = change.option, change.value or ""
     match change.operation:
         case Operation.SET:

@@ -74,7 +74,7 @@ class LocalHost:
     def allocate_producer_id_block(self, effects: Effects) -> tuple[int, int] | None:
         """(first id, count) of a fresh block, durable before any id of it is used.
 
-        None when there is no room to write that down.
+        None when there is no free space to write that down.
         """
         if not self._partitions.has_room(effects):
             return None

@@ -45,7 +45,7 @@ def listener(config: BrokerConfig) -> Endpoint:
 
 
 def advertised_endpoint(config: BrokerConfig) -> Endpoint:
-    """What clients are told: `advertised.listeners`, else the listener. Raises ConfigError."""
+    """The address for clients: `advertised.listeners`, else the listener. Raises ConfigError."""
     text = config.text("advertised.listeners")
     endpoint = parse_endpoint("advertised.listeners", text) if text else listener(config)
     if endpoint.host in _ALL_INTERFACES:

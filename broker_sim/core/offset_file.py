@@ -32,7 +32,7 @@ class OffsetFile:
     def __init__(self, path: str, storage: Storage) -> None:
         self.offsets: dict[tuple[str, int], int] = {}
         self.is_damaged = False
-        """The file was no checkpoint: which partitions had an entry is not known."""
+        """The file was not a checkpoint: which partitions had an entry is not known."""
         self._path = path
         self._storage = storage
         self._crc: int | None = crc32c(b"")

@@ -1,7 +1,7 @@
 """Long-polling fetches that wait for bytes: Kafka's fetch purgatory.
 
-A parked fetch is looked at again when one of its partitions changed, and answered at its deadline
-whatever there is. It keeps the request, not a half-made answer: everything is read anew on
+A delayed fetch is looked at again when one of its partitions changed, and answered at its deadline
+whatever there is. It keeps the request, not a half-made answer: everything is read again on
 completion, so that a marker that arrived meanwhile is in the aborted list (KAFKA-5376).
 """
 
@@ -33,7 +33,7 @@ class ParkedFetch:
 
 
 class ParkedFetches:
-    """All parked fetches, found by number, by partition and by connection."""
+    """All delayed fetches, found by number, by partition and by connection."""
 
     def __init__(self) -> None:
         self._next_number = 0

@@ -1,7 +1,7 @@
 """The partitions this broker leads: their logs, and who must hear of an append.
 
 Kafka's ReplicaManager for one replica: an append is committed as soon as it is in the log, so the
-high watermark follows the log end at once. All appends go through here, so that parked fetches are
+high watermark follows the log end at once. All appends go through here, so that delayed fetches are
 looked at again, whoever appended.
 """
 

@@ -24,7 +24,7 @@ NESTING_MAX = 50
 
 
 class InvalidPattern(ValueError):
-    """The text is no regular expression that we know; says why."""
+    """The text is not a regular expression that is supported; says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class TopicAdmin:
         self._partitions = partitions
         self._rng = rng
         self.on_internal_created: Callable[[str, Effects], None] | None = None
-        """Told when an internal topic has come to be: its coordinator begins."""
+        """Called when an internal topic was created: its coordinator begins."""
 
     def plan(
         self,
@@ -109,7 +109,7 @@ class TopicAdmin:
                 self.on_internal_created(topic.name, effects)
 
     def ensure_internal(self, name: str, effects: Effects) -> bool:
-        """Create an internal topic when it is first needed; False when there is no room for it."""
+        """Create an internal topic when it is first needed; False without free space for it."""
         if name in self._metadata.image.topics:
             return True
         if self._partitions.is_full:

@@ -3,8 +3,8 @@
 Theory of operation: operations are carried out one after another. A `Flush` is remembered and
 carried out by the next `barrier`; every operation that is not an append to a file that waits to be
 flushed, or another flush, calls the barrier first. So several transactions of one round share an
-fsync where that cannot be told apart from the strict order: an append-only file's bytes are cut at
-the first torn batch, whatever came after it.
+fsync: a Flush may be delayed past appends to the same file, because recovery truncates at the first
+torn batch, and a crash cannot expose the reordering.
 
 An error of the operating system is never retried here: it is raised as `StorageFull`, after which
 `reset` and recovery from disk are enough, or as `StorageFailed`, after which the process must end
@@ -40,7 +40,7 @@ OPEN_FILES_MAX = 512
 class SlicesInUse:
     """Files whose bytes are being sent, piece by piece; `changed` names one that is not as it was.
 
-    An append does not change what is being sent; removing, renaming and cutting a file do.
+    An append does not change what is being sent; removing, renaming and truncating a file do.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -94,7 +94,7 @@ class FileStorage:
             return None
 
     def volume(self) -> Volume | None:
-        """The folder and the room of its file system; None when it cannot be asked."""
+        """The folder and the space of its file system; None when it cannot be asked."""
         try:
             found = os.statvfs(self._root)
         except OSError:
@@ -111,7 +111,7 @@ class FileStorage:
             return ()
 
     def read_slices(self, slices: Iterable[FileSlice]) -> bytes:
-        """The concatenated bytes. Raises LookupError when a file is gone or was cut."""
+        """The concatenated bytes. Raises LookupError when a file is gone or was truncated."""
         parts = [self.read(s.path, s.position, s.length) for s in slices]
         for part, wanted in zip(parts, slices, strict=True):
             if len(part) != wanted.length:
@@ -172,9 +172,9 @@ class FileStorage:
         self._to_flush.clear()
 
     def reset(self) -> None:
-        """After StorageFull: forget what was to be flushed, for nobody was told that it was.
+        """After StorageFull: forget what was to be flushed, for nobody learned that it was.
 
-        Whatever is being sent ends: recovery may cut the files.
+        Whatever is being sent ends: recovery may truncate the files.
 
         Entries of folders that are not durable yet are remembered: the next flush below makes
         them so.

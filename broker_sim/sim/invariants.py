@@ -178,7 +178,7 @@ def check_groups(source: Source, checkpoint: Checkpoint, final: FinalState) -> N
 
 
 def check_decided_batches(history: DriverHistory) -> None:
-    """No batch was committed by two runs (35, told from the drivers' side)."""
+    """No batch was committed by two runs (35, from the drivers' side)."""
     by_batch: dict[int, str] = {}
     for run_id, batch_id in history.committed:
         if by_batch.setdefault(batch_id, run_id) != run_id:

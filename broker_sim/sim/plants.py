@@ -55,7 +55,7 @@ def _lso_is_high_watermark(world: World) -> contextlib.AbstractContextManager[No
 
 
 def _progress_outside(world: World) -> contextlib.AbstractContextManager[None]:
-    """The driver trusts its commit log alone: a batch that comes again is written again."""
+    """The driver relies on its commit log alone: a batch that comes again is written again."""
     del world
     original = driver.Driver._commit_plan
 

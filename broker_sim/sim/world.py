@@ -1,4 +1,4 @@
-"""One simulation: a broker, drivers, readers and faults, from a seed to a verdict.
+"""One simulation: a broker, drivers, readers and faults, from a seed to its result.
 
 Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
 within a bound of virtual time the query must finish and every transaction be decided (liveness).
@@ -155,7 +155,7 @@ class World:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Verdict:
-        """Run to the verdict. Only a bug of the simulator itself raises."""
+        """Run to the end. Only a bug of the simulator itself raises."""
         failure = None
         try:
             with contextlib.ExitStack() as stack:
@@ -419,7 +419,7 @@ class World:
     # ------------------------------------------------------------------ the end
 
     def _settle(self) -> Operation[None]:
-        """Wait until every transaction is decided, as clients are told (43)."""
+        """Wait until every transaction is decided, as clients see it (43)."""
         poll_ms = 500
         while True:
             undecided = yield from read_undecided()

@@ -1,4 +1,4 @@
-"""Listeners that do not speak Kafka's protocol in plain text, told by how they answer.
+"""Listeners that do not speak Kafka's protocol in plain text, recognised by how they answer.
 
 The first request on a connection is ApiVersions. A TLS listener answers it with an alert or a
 reset, a web server with a line of text, a SASL listener closes the connection at the request that

@@ -8,7 +8,7 @@ goes out, now and at every retry, byte for byte: it is never built again. Batche
 acknowledged come back to the front, in sequence order.
 
 `Turns` says which queue is next: the queues of one leader form a ring. Who was served goes to its
-end, so that no partition starves though one round has room for a few only; who has something in
+end, so that no partition starves though one round has space for a few only; who has something in
 memory, read or to be sent again, comes to its front, so that it leaves memory first. A round looks
 at the queues that it serves and at few others, however many there are.
 """
@@ -156,7 +156,7 @@ class Turns:
     """Whose turn it is: the queues that have something to send, in two rings for each leader.
 
     Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be room for nobody.
+    others before them there could be space for nobody.
     """
 
     def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
@@ -203,7 +203,7 @@ class Turns:
     def served(self, node: int, partition: Partition) -> None:
         """The queue got its turn, and comes last; first while it holds a piece, never when drained.
 
-        Were those that hold a piece not next, all that there is room for could be held by others.
+        Were those that hold a piece not next, all that there is space for could be held by others.
         """
         queue = self._queues[partition]
         for rings in (self._again, self._rings):

@@ -3,16 +3,15 @@
 Theory of operation. Work goes in rounds. A round fills up to five Produce requests for every leader
 (Kafka's max.in.flight with idempotence), each with at most one batch per partition (the protocol's
 rule) and about `produce_request_bytes`, and sends them all at once; a leader handles its requests
-in order. Partitions take turns (`Turns`), and a batch is read and stamped when there is room for it
-in its request and within `in_flight_bytes_max`, not before: memory does not grow with the number of
-partitions. What was not acknowledged goes back to the front of its queue, the same bytes with the
-same sequence, so that a leader recognises a batch that it has already appended: at most five per
-partition are in flight, and it remembers the last five.
+in order. Partitions take turns (`Turns`), and a batch is read and stamped when there is space for
+it in its request and within `in_flight_bytes_max`, not before: memory does not grow with the number
+of partitions. What was not acknowledged goes back to the front of its queue, the same bytes with
+the same sequence, so that a leader recognises a batch that it has already appended: at most five
+per partition are in flight, and it remembers the last five.
 
 A partition's first batch goes alone. A leader that does not know the producer takes any sequence
-for the start, so that a second batch could be appended before a first one that was put off; and
-while the last transaction's markers are still being written (CONCURRENT_TRANSACTIONS) little is
-sent in vain.
+for the start, so it might accept batch 2 before a retried batch 1. It also limits wasted bytes
+while the leader answers CONCURRENT_TRANSACTIONS.
 
 OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that failed in the same round is a consequence, and
 retried; in front it means that the leader's state and ours differ, and the transaction is lost.
@@ -49,7 +48,7 @@ IN_FLIGHT_MAX = 5
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
 MISSES_MAX = 16
-"""After so many partitions in a row that find no room, a leader's requests count as full."""
+"""After so many partitions in a row that find no space, a leader's requests count as full."""
 TOPIC_NAME_VERSION_MAX = 12
 """Later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1

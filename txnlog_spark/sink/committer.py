@@ -414,7 +414,7 @@ def _place_progress(
 ) -> CommitPlan:
     """Where the query's progress is, else (the first batch) where it is going to be.
 
-    Progress that went with its topic is placed anew for a batch that was never begun.
+    Progress that went with its topic is placed again for a batch that was never begun.
     """
     topic, _ = plan.progress_partition
     if topic and (goes_on(identity, plan) or not _is_gone(client, plan)):

@@ -112,10 +112,10 @@ def _disk_errors(directory: Path) -> Iterator[None]:
 def inline_limit(task_index: int, result_size: str | None = None) -> int:
     """How much a task's commit message may hold, so that a batch's messages stay bounded in all.
 
-    A task is not told how many there are, only its own index. So the first tasks may take the whole
-    limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms are
-    hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on what
-    is always granted counts, less than Spark's own account of a task. `result_size` is
+    A task does not know how many there are, only its own index. So the first tasks may take the
+    whole limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms
+    are hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on
+    what is always granted counts, less than Spark's own account of a task. `result_size` is
     spark.driver.maxResultSize as it was set: all limits shrink with it.
     """
     total = INLINE_TOTAL_BYTES_MAX

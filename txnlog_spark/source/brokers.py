@@ -59,7 +59,7 @@ def discover(
     `matching` are the topics that the pattern is known to match: only these are then asked for, as
     long as they are all there.
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
-    that its topic does not have. A pattern that matches nothing yet is no error.
+    that its topic does not have. A pattern that matches nothing yet is not an error.
     """
     selection = settings.selection
     client = client_for(settings.connection)

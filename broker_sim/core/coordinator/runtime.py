@@ -64,7 +64,7 @@ class CoordinatorLog(Protocol):
         """Files with appends that are not flushed."""
 
     def flushed(self, effects: Effects, /) -> None:
-        """Told after the Flush of `flush_paths` was put into `effects`."""
+        """Called after the Flush of `flush_paths` was put into `effects`."""
 
 
 class CoordinatorHost(Protocol):
@@ -96,7 +96,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """What the client is told when the append to the coordinator's log gave `error`.
+    """What the client is answered when the append to the coordinator's log gave `error`.
 
     Source: Kafka's `TransactionStateManager.appendTransactionToLog`, `CoordinatorOperation-
     ExceptionHelper` for groups; both use one mapping.

@@ -121,7 +121,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """A committed offset. An expire timestamp (version 1) leaves no room for epoch and topic id."""
+    """A committed offset. An expire timestamp (version 1) has no field for epoch and topic id."""
     if value.expire_ms != NO_TIMESTAMP:
         writer = RecordWriter(OFFSET_VALUE_VERSION_WITH_EXPIRY)
         writer.int64(value.committed_offset)

@@ -1,7 +1,7 @@
 """Fetch (key 1): read record batches by reference, and wait for `min_bytes` of them.
 
 Fetch sessions (KIP-227) are refused by answering with session id 0: clients then send whole
-requests. A long poll keeps its request parked and is read anew when it completes.
+requests. A long poll keeps its request and reads again when it completes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Result:
 
 
 def handle(state: BrokerState, request: Request, effects: Effects) -> None:
-    """Answer now, or park until bytes or the deadline come."""
+    """Answer now, or wait until bytes or the deadline come."""
     message = request.message
     if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
@@ -58,7 +58,7 @@ def handle(state: BrokerState, request: Request, effects: Effects) -> None:
 
 def _each_once(topics: list[Any]) -> list[Any]:
     """Of a partition that is named twice the last entry counts, in the first one's place, as in
-    Kafka. So what a parked request costs is bounded by the partitions that there are."""
+    Kafka. So what a delayed request costs is bounded by the partitions that there are."""
     named = [(t.topic, t.topic_id, entry.partition) for t in topics for entry in t.partitions]
     if len(set(named)) == len(named):
         return topics
@@ -72,7 +72,7 @@ def _each_once(topics: list[Any]) -> list[Any]:
 
 
 def reconsider(state: BrokerState, parked: ParkedFetch, effects: Effects, *, due: bool) -> None:
-    """A partition of a parked fetch changed, or its deadline came: answer if there is enough."""
+    """A partition of a delayed fetch changed, or its deadline came: answer if there is enough."""
     result = _read(state, parked.request)
     if due or result.failed or result.size_bytes >= parked.request.message.min_bytes:
         state.fetches.remove(parked, effects)

@@ -26,8 +26,8 @@ class Producer:
 
 
 def is_asked(state: BrokerState, *, adds: bool) -> bool:
-    """Whether the coordinator has a word in this append: it always has when partitions are added,
-    and for older requests unless verification is switched off."""
+    """Whether the transaction coordinator must verify or add the partitions (KIP-890): always when
+    they are added, and for older requests unless verification is switched off."""
     return adds or state.config.boolean("transaction.partition.verification.enable")
 
 
@@ -39,7 +39,7 @@ def join_transaction(
     *,
     adds: bool,
 ) -> dict[TopicPartition, ErrorCode]:
-    """The coordinator's word on partitions where no transaction of the producer is open.
+    """The coordinator's answer for partitions where no transaction of the producer is open.
 
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1), unless verification is switched off.

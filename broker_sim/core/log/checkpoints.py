@@ -22,7 +22,7 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[tuple[str, int], int] | None:
-    """The offset of each (topic, partition); None for bytes that are no checkpoint.
+    """The offset of each (topic, partition); None for bytes that are not a checkpoint.
 
     An empty file is a checkpoint without partitions, as in Kafka.
     """

@@ -1,7 +1,7 @@
-"""What recovery works with: the folder, what may be trusted of it, the segments opened so far.
+"""What recovery works with: the folder, what is known to be flushed, the segments opened so far.
 
-How much of a segment is trusted is decided here (`open_segments`); reading the rest, and bringing
-the files in order, is `recovery`.
+How much of a segment is known to be flushed is decided here (`open_segments`); reading the rest,
+and bringing the files in order, is `recovery`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Trust:
     was_cleaned: bool = False
     """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
     may_cut_damage: bool = True
-    """False: only a write cut short may be cut off, anything else raises DamagedLog."""
+    """False: only an incomplete write may be truncated, anything else raises DamagedLog."""
 
     @property
     def end_offset(self) -> int:
@@ -79,7 +79,7 @@ class LoadedLog:
     has_states: bool = False
     """The stored segment states are good up to the recovery point."""
     recovered: tuple[Segment, ...] = ()
-    """Closed segments whose indexes may have been made again."""
+    """Closed segments whose indexes may have been recreated."""
     log_start_offset: int = 0
     """The first offset that may be read; it lies in the first segment, or at its base."""
 
@@ -121,7 +121,7 @@ def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
 
 
 def open_segments(loading: Loading, bases: list[int]) -> None:
-    """Each segment as far as it is trusted, which may be nothing of it."""
+    """Each segment as far as it is known to be flushed, which may be nothing of it."""
     path = loading.path(segment_states.FILE_NAME)
     data = files.read_whole(loading.storage, path)
     decoded = None if data is None else decode_states(data)
@@ -143,7 +143,8 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
             is_good = False
     loading.has_states = is_good
     if data is not None and not is_good:
-        # Before anything is cut or written again: it would be taken for true at the next start.
+        # Before anything is truncated or written again: it it would be taken for true at the
+        # next start.
         loading.effects.trace("segment-states-dropped", path=path)
         loading.effects.storage.append(Delete(path))
 

@@ -54,7 +54,7 @@ class LocalLog:
         self._has_states = loaded.has_states
         """The file of segment states is good up to the recovery point."""
         self._recovered = list(loaded.recovered)
-        """Closed segments whose indexes were made again and are not flushed."""
+        """Closed segments whose indexes were recreated and are not flushed."""
 
     @property
     def active(self) -> Segment:
@@ -179,9 +179,8 @@ class LocalLog:
         Segment states go first, and snapshots below its end: one of them may say that a transaction
         is open whose marker is no longer in the log. Later snapshots stay.
 
-        The active segment is made durable before: the last segment may have no gaps, so the one
-        after them has to be there, and what was removed because of it must not come to be the
-        last that is known of a producer.
+        The active segment is flushed first: only closed segments may have gaps, and a cleaned
+        segment must never become the last one, or the only trace of a producer, after a crash.
         """
         cleaned.seal(effects)
         effects.storage.append(Flush(cleaned.paths()))

@@ -62,7 +62,7 @@ class PartitionLog(LogView):
         storage: Storage | None = None,
         codecs: Codecs = NO_CODECS,
     ) -> PartitionLog:
-        """A new, empty log. What may lie in its folder belongs to nobody and is removed.
+        """A new, empty log. Removes any leftover files in its directory.
 
         Without `storage` only what stands in memory can be read: `read` works, lookups by
         timestamp are as coarse as a batch, and `batches` cannot be used.
@@ -89,7 +89,7 @@ class PartitionLog(LogView):
         """The log as its files say, repaired where a crash left them torn.
 
         An absent folder is created. Raises InconsistentTopicId for the folder of another topic,
-        DamagedLog where `trust` says that damage may not be cut off.
+        DamagedLog where `trust` says that damage may not be truncated.
         """
         directory = files.directory_name(topic, partition)
         storage = finish_swaps(directory, storage, effects)

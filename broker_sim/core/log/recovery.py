@@ -1,12 +1,12 @@
 """Making a log from its files, after a clean stop or after a crash at any byte.
 
-What is trusted: after a clean stop everything that the segment states say (`segment_states`); after
-a crash the same below the recovery point, for it was flushed before they were written. There no
-byte of the log is read. What comes after is read batch by batch, every CRC checked, offsets without
-a gap, and cut at the first batch that is not whole; indexes get their rest from that, and producer
-states begin with the snapshot at the recovery point. A segment without a state, or whose files are
-shorter than it says, is read from its first byte. So a lost index is noticed by its length, and a
-changed one by its CRC when it is first used (`Segment`).
+What is known to be flushed: after a clean stop everything that the segment states say
+(`segment_states`); after a crash the same below the recovery point, for it was flushed before they
+were written. There no byte of the log is read. What comes after is read batch by batch, every CRC
+checked, offsets without a gap, and truncated at the first batch that is not whole; indexes get
+their rest from that, and producer states begin with the snapshot at the recovery point. A segment
+without a state, or whose files are shorter than it says, is read from its first byte. So a lost
+index is noticed by its length, and a changed one by its CRC when it is first used (`Segment`).
 
 Base offset and leader epoch of a batch lie outside its CRC. A base offset must follow the batch
 before; only a compacted segment that is not the last may have gaps. A leader epoch may not fall
@@ -50,7 +50,7 @@ from txnlog_spark.wire.records import (
 
 
 class DamagedLog(ValueError):
-    """A log that may not be cut where it is damaged; the text names the file and the position."""
+    """A damaged log that may not be truncated; the text names the file and the position."""
 
 
 def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> LoadedLog:
@@ -113,7 +113,7 @@ def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -
 
 
 def _recovery_point(loading: Loading) -> int:
-    """The end of what is trusted without a gap."""
+    """The end of what is known to be flushed, without a gap."""
     recovery_point = 0
     bases = [segment.base_offset for segment in loading.segments[1:]]
     for segment, next_base in zip(loading.segments, [*bases, None], strict=True):
@@ -178,7 +178,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
 
 
 def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
-    """What compaction and retention have taken is told by no batch, only by a snapshot (as Kafka).
+    """What compaction and retention have taken is known from a snapshot only (as in Kafka).
 
     Above the recovery point there may be one: what it tells of was flushed before it was written.
     A transaction that the batches leave open stays so: its marker may be among what is damaged.
@@ -283,7 +283,7 @@ def _replay(
 
 
 def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
-    """Read the segment from where trust ends, keep what is whole, give the indexes their rest."""
+    """Read what is not known to be flushed, keep what is whole, complete the indexes."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
     rules = BatchRules(
         next_offset=segment.next_offset,
@@ -333,7 +333,7 @@ def _store_indexes(loading: Loading, segment: Segment, trusted: Sequence[int]) -
 
 
 def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
-    """What comes after the segment's present end is no part of the log."""
+    """What comes after the segment's present end is not a part of the log."""
     kept, stored_bytes = segment.size_bytes, loading.stored_bytes(segment)
     torn = is_torn(loading.storage, segment.path(), kept, stored_bytes)
     if next_base is None and not torn and not loading.trust.may_cut_damage:
@@ -345,7 +345,7 @@ def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: 
 
 
 def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
-    """Of a segment that is trusted as a whole: are those that followed it still there?"""
+    """Of a segment that was flushed as a whole: are those that followed it still there?"""
     segment.damaged = _ends_early(loading, segment, next_base)
     if segment.damaged:
         index = segment.transaction_index
@@ -402,7 +402,7 @@ def _store_epochs(loading: Loading, log_start_offset: int) -> None:
 def rebuild_aborted(
     folder: Folder, storage: Storage, segments: Sequence[Segment], damaged: Segment
 ) -> TransactionIndex:
-    """The transaction index of the trusted part of `damaged`, as the log has it.
+    """The transaction index of the flushed part of `damaged`, as the log has it.
 
     Raises CorruptBatch where the log cannot be read either.
     """

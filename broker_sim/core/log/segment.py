@@ -2,9 +2,9 @@
 
 How a position is found. For what was appended or scanned since start, a dense index in memory holds
 every batch (end position, last offset, max timestamp); so bytes that were just appended need no
-file access. Before that part (`dense_start`), which was trusted at start without reading it, the
-sparse offset index gives a batch to walk from. Its file is read at the first such lookup; where it
-is not what was written, both sparse indexes are made again from the log, and written again by the
+file access. Before that part (`dense_start`), which was known to be flushed and not read at start,
+the sparse offset index gives a batch to walk from. Its file is read at the first such lookup; where
+it is not what was written, both sparse indexes are recreated from the log, and written again by the
 next operation that may write.
 
 A segment emits its own storage operations and never reads what is not yet on disk.
@@ -56,11 +56,11 @@ class Segment:
         self.max_timestamp_offset = base_offset
         """The last offset of the first batch with the highest timestamp."""
         self.damaged = False
-        """The file holds bytes after `size_bytes` that are no batch, and later segments exist."""
+        """The file holds more after `size_bytes` that is not a batch, and later segments exist."""
         self.name_suffix = ""
         """Ends the names of its files while it is not in place yet (see `swap`)."""
         self._unsaved: dict[str, IndexBytes] = {}
-        """Indexes that were made again in memory, while the file is still the damaged one."""
+        """Indexes that were recreated in memory, while the file is still the damaged one."""
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
         self._dense_start = 0
@@ -372,7 +372,7 @@ class Segment:
     def _judged(
         self, start: int, storage: Storage
     ) -> Iterator[tuple[tuple[BatchHeader, int], str | None, bool]]:
-        """As `followed` wants it. What led to `start` has looked at the batch there."""
+        """Yields (batch, fault, is_doubtful) for `followed`; the batch at `start` was checked."""
         path, wanted, end = self.path(), self.base_offset, self._dense_start_offset
         for header, position in scan_headers(storage, path, start, self._dense_start):
             fault = None

@@ -27,7 +27,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):
-    """Bytes that are no valid snapshot; recovery goes on with an older one."""
+    """Bytes that are not a valid snapshot; recovery goes on with an older one."""
 
 
 def snapshot_name(next_offset: int) -> str:
