@@ -27,7 +27,7 @@ from txnlog_spark.wire.records import Record
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
     2: "offsets of a log are contiguous",
-    5: "a consumer's position is never refused, the ends it sees never go back",
+    5: "a consumer's position is never refused: no log end goes back",
     12: "the log holds whole, valid batches",
     13: "sequences of a producer follow each other",
     15: "after a newer epoch nothing of an older one is appended",
