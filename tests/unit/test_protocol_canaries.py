@@ -40,6 +40,7 @@ def test_without_a_planted_bug_the_checks_pass():
     check_run(1, (K.END_TXN, ANSWER_LOST), (K.PRODUCE, LOST))
 
 
+@pytest.mark.invariant(38)
 def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
     def forgetful(session, plan):
         yield from ()
@@ -54,6 +55,7 @@ def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
         check_run(2)
 
 
+@pytest.mark.invariant(40)
 def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
     def careless(code, *, unknown_before):
         if code == E.PRODUCER_FENCED:
@@ -65,6 +67,7 @@ def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
         check_run(2, (K.END_TXN, refused(E.PRODUCER_FENCED)))
 
 
+@pytest.mark.invariant(58)
 def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
     def forgetful(session, attempt, transaction_):
         attempt.commit_sent = False
@@ -79,6 +82,7 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
         check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
 
 
+@pytest.mark.invariant(36, 37)
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
     def without_progress(plan):
         offsets = original(plan)
@@ -124,6 +128,7 @@ def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
     assert seen > 3, "the late EndTxn made a part of batch 1 visible"
 
 
+@pytest.mark.invariant(18)
 def test_28_resetting_sequences_is_noticed(monkeypatch):
     def resetting(self, piece, header):
         self._transaction.sequences.clear()
@@ -135,6 +140,7 @@ def test_28_resetting_sequences_is_noticed(monkeypatch):
         check_run(2)
 
 
+@pytest.mark.invariant(18)
 def test_29_building_a_retried_batch_again_is_noticed(monkeypatch):
     def rebuilding(self, failed):
         for batch in failed:

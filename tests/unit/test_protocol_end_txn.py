@@ -29,6 +29,7 @@ def commit(cluster, plan, identity=None, session=None):
     return cluster.run(commit_micro_batch(session, identity, plan))
 
 
+@pytest.mark.invariant(22)
 @pytest.mark.parametrize("code", [c for c in E if c != E.NONE])
 def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     verdict = decide_end_commit(code, unknown_before=True)
@@ -39,6 +40,7 @@ def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     )
 
 
+@pytest.mark.invariant(22)
 @pytest.mark.parametrize("code", list(E))
 def test_only_no_error_means_committed(code):
     for before in (False, True):
@@ -132,6 +134,7 @@ def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
     assert is_committed(cluster, plan) == first.applied
 
 
+@pytest.mark.invariant(58)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(version, fault):
@@ -168,6 +171,7 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
     assert is_committed(cluster, plan)
 
 
+@pytest.mark.invariant(39)
 @pytest.mark.parametrize("step", ["S3", "S4", "S5", "S5.first", "S8", "S9"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):

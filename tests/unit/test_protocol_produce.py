@@ -210,6 +210,7 @@ def produce_only(cluster, plan, produced):
     cluster.run(operation(cluster.session()))
 
 
+@pytest.mark.invariant(62)
 @pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
 def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
     cluster = ScriptedCluster(2)

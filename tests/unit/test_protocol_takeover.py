@@ -55,6 +55,7 @@ def progress_of(**digests: str) -> str:
 # ------------------------------------------------------------------ who may fence
 
 
+@pytest.mark.invariant(61)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
     cluster = ScriptedCluster(version)
@@ -67,6 +68,7 @@ def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> 
     assert not commit(cluster, build_plan(1), healthy.identity).skipped
 
 
+@pytest.mark.invariant(61)
 def test_a_batch_that_is_refused_fences_nobody_either() -> None:
     cluster = with_progress(8, progress_of(e="other"))
     with pytest.raises(BatchReplanned):
@@ -181,6 +183,7 @@ def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_
 # ------------------------------------------------------------------ what pins a batch
 
 
+@pytest.mark.invariant(36, 59)
 @pytest.mark.parametrize(
     ("digests", "is_pinned", "skipped"),
     [
