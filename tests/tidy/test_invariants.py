@@ -22,16 +22,20 @@ def contracts() -> set[str]:
     return {name.removeprefix(PREFIX) for name in parser.sections() if name.startswith(PREFIX)}
 
 
-def test_every_invariant_has_a_check_and_every_mark_an_invariant() -> None:
-    tests = map_.tests_by_number(map_.read_tests())
+@pytest.fixture(scope="module")
+def tests() -> dict[int, list[str]]:
+    """The names of the tests of each number."""
+    return map_.tests_by_number(map_.read_tests())
+
+
+def test_every_invariant_has_a_check_and_every_mark_an_invariant(tests) -> None:
     document = map_.DOCUMENT.read_text(encoding="utf-8")
     found = list(map_.problems(document, tests, map_.read_simulated(), contracts()))
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_document_names_the_checks_that_there_are() -> None:
+def test_the_document_names_the_checks_that_there_are(tests) -> None:
     document = map_.DOCUMENT.read_text(encoding="utf-8")
-    tests = map_.tests_by_number(map_.read_tests())
     written = map_.with_checks(document, tests, map_.read_simulated())
     assert document == written, "run python tests/tidy/invariant_map.py"
 
