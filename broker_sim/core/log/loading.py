@@ -143,7 +143,7 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
             is_good = False
     loading.has_states = is_good
     if data is not None and not is_good:
-        # Before anything is truncated or written again: it it would be taken for true at the
+        # Before anything is truncated or written again: it would be taken for true at the
         # next start.
         loading.effects.trace("segment-states-dropped", path=path)
         loading.effects.storage.append(Delete(path))
