@@ -1,4 +1,4 @@
-"""The whole story on one machine: real flights, three kills, and a proof. `make demo` runs it.
+"""Exactly-once shown on one machine: real flights, three kills, and a proof; by `make demo`.
 
 A broker is started as a process, the flights of 2013 are loaded, and the streaming job runs over
 them. While it runs, SIGKILL ends

@@ -1,6 +1,6 @@
 """Which cluster, and one client of it per process.
 
-Spark builds readers and writers anew all the time, in worker processes that live on: the planner
+Spark builds new readers and writers all the time, in worker processes that live on: the planner
 of each micro-batch, the tasks, the committer. So connections are kept here, by what they connect
 to, and not in those objects; they are never pickled and never survive a fork.
 """
@@ -131,7 +131,7 @@ def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> 
 
 
 def _reach(client: Client, servers: str) -> None:
-    """Ask for the cluster once, so that a wrong address is told apart from a slow request."""
+    """Ask for the cluster once, so that a wrong address is distinguished from a slow request."""
     try:
         client.run(refresh_metadata(client.session, ()))
     except DeadlineExceeded as error:

@@ -170,7 +170,7 @@ def _ask_cluster_id(address: str) -> Operation[str]:
         raise TxnLogError(f"no broker answers at {address}: {outcome.reason}")
     cluster_id = outcome.message.cluster_id
     if not cluster_id:
-        raise TxnLogError(f"the broker at {address} does not tell its cluster id")
+        raise TxnLogError(f"the broker at {address} does not report its cluster id")
     return str(cluster_id)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong in the connector: one root, told apart by what the caller should do.
+"""What can go wrong in the connector: one root, distinguished by what the caller should do.
 
     TxnLogError
     ├─ OptionError                 wrong option: name, value, what is allowed
@@ -19,7 +19,7 @@
     ├─ DeadlineExceeded            how long, doing what, last error
     └─ FailpointRaised             tests only
 
-`InvariantViolation` is no TxnLogError: it says that the connector itself is wrong.
+`InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 
 Every class carries a stable `condition`, which is part of the message, and every message says what
 happened, the ids involved and what to do. All errors survive pickling between Spark's processes.

@@ -92,7 +92,7 @@ def _parse_entry(entry: str) -> Failpoint:
         action, batch = parts[2], ""
     if action not in _ACTIONS and not action.startswith("hook:"):
         allowed = ", ".join((*_ACTIONS, "hook:<path>"))
-        raise OptionError(ARMED_VARIABLE, entry, f"the action is none of {allowed}")
+        raise OptionError(ARMED_VARIABLE, entry, f"the action must be one of {allowed}")
     return Failpoint(parts[0], parts[1], action, int(batch) if batch else None)
 
 

@@ -54,7 +54,7 @@ class Option:
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise ValueError("a non-empty text")
+        raise ValueError("a non-empty string")
     return text.strip()
 
 
@@ -295,12 +295,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "checkpointLocation", Use.WRITE, _text, None,
-        "Required as an option of writeStream, as Spark does not tell a sink what the session's "
-        "configuration says; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+        "Required as an option of writeStream, as Spark does not pass the session's configuration "
+        "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
     Option(
         "sinkName", Use.WRITE_BATCH, _text, None,
-        "Inside foreachBatch: tells several sinks of one query apart.",
+        "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
 )  # fmt: skip
 
@@ -340,7 +340,7 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
             continue
         spelling = _SPELLINGS[name.lower()]
         if option.name in given:
-            raise OptionError(spelling, text, f"remove it: {given[option.name]} says the same")
+            raise OptionError(spelling, text, f"remove it: {given[option.name]} is the same option")
         given[option.name] = spelling
         try:
             values[option.name] = option.read(text)

@@ -38,7 +38,7 @@ REMEDIES: Mapping[int, str] = {
 }
 
 SILENCE_S = 3.0
-"""After so long without any broker's answer the user is told."""
+"""After so long without any broker's answer the user is informed."""
 
 NOT_READY = frozenset(
     {_E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR}

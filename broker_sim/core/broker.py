@@ -55,7 +55,7 @@ USES_RESERVE = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
-"""What goes on when the storage is nearly full: ending transactions, and what makes room."""
+"""What goes on when the storage is nearly full: ending transactions, and what frees space."""
 
 
 def _apply_retention(parts: BrokerParts, effects: Effects) -> None:
@@ -165,7 +165,7 @@ class Broker:
     def _on_request(self, request: Request, effects: Effects) -> None:
         handler = HANDLERS.get(request.api_key)
         if handler is None:
-            reason = f"{request.api_key.name} is not spoken here"
+            reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
             return
         try:

@@ -48,7 +48,7 @@ class Outgoing:
     def read(self, size_bytes: int) -> bytes | memoryview:
         """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
         if self._in_use is not None and self._in_use.changed is not None:
-            raise LookupError(f"{self._in_use.changed} was removed, replaced or cut")
+            raise LookupError(f"{self._in_use.changed} was removed, replaced or truncated")
         if self._response is not None:
             response, self._response = self._response, None
             if not response.records:

@@ -38,7 +38,7 @@ OPEN_FILES_MAX = 512
 class SlicesInUse:
     """Files whose bytes are being sent, piece by piece; `changed` names one that is not as it was.
 
-    An append does not change what is being sent; removing, renaming and cutting a file do.
+    An append does not change what is being sent; removing, renaming and truncating a file do.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -92,7 +92,7 @@ class FileStorage:
             return None
 
     def volume(self) -> Volume | None:
-        """The folder and the room of its file system; None when it cannot be asked."""
+        """The folder and the space of its file system; None when it cannot be asked."""
         try:
             found = os.statvfs(self._root)
         except OSError:
@@ -109,7 +109,7 @@ class FileStorage:
             return ()
 
     def read_slices(self, slices: Iterable[FileSlice]) -> bytes:
-        """The concatenated bytes. Raises LookupError when a file is gone or was cut."""
+        """The concatenated bytes. Raises LookupError when a file is gone or was truncated."""
         parts = [self.read(s.path, s.position, s.length) for s in slices]
         for part, wanted in zip(parts, slices, strict=True):
             if len(part) != wanted.length:
@@ -168,9 +168,9 @@ class FileStorage:
                 self._delete(path)
 
     def reset(self) -> None:
-        """After StorageFull: forget what was to be flushed, for nobody was told that it was.
+        """After StorageFull: forget what was to be flushed, for nobody learned that it was.
 
-        Whatever is being sent ends: recovery may cut the files.
+        Whatever is being sent ends: recovery may truncate the files.
 
         Entries of folders that are not durable yet are remembered: the next flush below makes
         them so.

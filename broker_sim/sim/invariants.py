@@ -1,7 +1,7 @@
 """What must hold in every run, checked on what clients saw and on what the disk holds.
 
-Numbers follow the list in the project's reliability notes; those about the log itself are checked
-by `log_oracle` while it is written. A check raises `Violation`.
+Numbers are those of `docs/invariants.md`; the invariants of the log itself are checked by
+`log_oracle` while it is written. A check raises `Violation`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txnlog_spark.wire.records import Record
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
     2: "offsets of a log are contiguous",
-    5: "a consumer's position is never refused, the ends it sees never go back",
+    5: "a consumer's position is never refused: no log end goes back",
     12: "the log holds whole, valid batches",
     13: "sequences of a producer follow each other",
     15: "after a newer epoch nothing of an older one is appended",
@@ -38,7 +38,7 @@ INVARIANTS = {
     42: "every request is answered; no handler raises, whatever the state",
     43: "once faults end, every transaction is decided and the LSO is the end",
     46: "once faults end, the query processes all input",
-    51: "a story tells what it is about: planned faults fire, expected outcomes happen",
+    51: "in a scenario with a file every planned fault fires and every expected outcome happens",
 }
 
 

@@ -163,7 +163,7 @@ def scenario_names() -> tuple[str, ...]:
 
 
 def parse_scenario(name: str, text: str) -> Scenario:
-    """The scenario in a file's text. Raises ScenarioError for what is no field."""
+    """The scenario in a file's text. Raises ScenarioError for what is not a field."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

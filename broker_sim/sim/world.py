@@ -1,4 +1,4 @@
-"""One simulation: a broker, drivers, readers and faults, from a seed to a verdict.
+"""One simulation: a broker, drivers, readers and faults, from a seed to its result.
 
 Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
 within a bound of virtual time the query must finish and every transaction be decided (liveness).
@@ -183,7 +183,7 @@ class World:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Verdict:
-        """Run to the verdict. Only a bug of the simulator itself raises."""
+        """Run to the end. Only a bug of the simulator itself raises."""
         failure = None
         try:
             with contextlib.ExitStack() as stack:
@@ -334,7 +334,7 @@ class World:
     # ------------------------------------------------------------------ the end
 
     def _settle(self) -> Operation[None]:
-        """Wait until every transaction is decided, as clients are told (43)."""
+        """Wait until every transaction is decided, as clients see it (43)."""
         poll_ms = 500
         while True:
             undecided = yield from read_undecided()
@@ -380,7 +380,7 @@ class World:
         }
         for name, count in found.items():
             if count < getattr(expect, name):
-                violated(51, "the story did not happen", expected=expect, found=found)
+                violated(51, "an expected outcome did not happen", expected=expect, found=found)
 
 
 def _innermost(error: Exception) -> str:

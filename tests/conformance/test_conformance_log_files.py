@@ -73,6 +73,7 @@ def our_log() -> LogOnDisk:
     return on_disk
 
 
+@pytest.mark.invariant(72)
 @pytest.mark.parametrize("clean", [True, False])
 def test_apache_kafka_serves_our_files(kafka, clean):
     on_disk = our_log()

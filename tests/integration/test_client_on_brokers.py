@@ -168,7 +168,7 @@ def test_a_second_driver_fences_the_first(broker, client, names):
 
 @pytest.mark.parametrize("step", ["S4", "S5.first", "S8", "S9"])
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
-    """RELIABILITY B44: the old driver goes on after a new one has done the batch."""
+    """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
     plan = plan_for(names)
 
@@ -189,7 +189,7 @@ class DriverGone(TxnLogError):
 
 @pytest.mark.parametrize("step", [s for s in STEPS if s not in ("S5", "S5.middle")])
 def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
-    """RELIABILITY C.1 without Spark: the restarted driver skips or redoes, exactly once."""
+    """Rows D of docs/faults.md without Spark: the restarted driver skips or does the batch."""
     make_topics(client, names)
     plan = plan_for(names)
     old = Client(broker.bootstrap_servers)
@@ -310,7 +310,7 @@ def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
 
 
 def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
-    """RELIABILITY L1."""
+    """docs/faults.md L1."""
     make_topics(client, names)
     plan = plan_for(names, transaction_timeout_ms=1_000)
 

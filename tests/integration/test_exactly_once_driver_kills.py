@@ -1,5 +1,5 @@
-"""RELIABILITY C.1: the Spark driver is killed at each step of the commit; on Apache Kafka, at those
-where the broker's own state matters.
+"""Rows D of docs/faults.md: the Spark driver is killed at each step of the commit; on Apache Kafka,
+at those where the broker's own state matters.
 
 One query lives through all rows (`support.driver_rows`), then each row is judged. What is killed is
 the whole Spark application: the JVM, its Python workers and the driver program.

@@ -1,6 +1,6 @@
-"""RELIABILITY C.1 beyond the plain kill: lost requests and answers, errors inside the commit, a
-driver that wakes up after another took over, brokers killed inside the transaction, and a commit
-log that was torn. Real Spark applications, looked at from outside.
+"""Rows D of docs/faults.md beyond the plain kill: lost requests and answers, errors inside the
+commit, a driver that wakes up after another took over, brokers killed inside the transaction, and a
+commit log that was torn. Real Spark applications, looked at from outside.
 """
 
 from __future__ import annotations

@@ -164,6 +164,7 @@ STORY = st.lists(
 )
 
 
+@pytest.mark.invariant(21, 30)
 @given(STORY, st.integers(0, 30))
 def test_read_committed_drops_exactly_what_a_dumb_reader_drops(story, start):
     parts, batches, offset, open_at = [], [], 0, {}

@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
@@ -127,6 +128,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_state_is_that_before(seed, count
         assert survivor.log.log_end_offset == end_before
 
 
+@pytest.mark.invariant(3, 68)
 @example(2**32, 30, False)
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30), st.booleans())

@@ -103,6 +103,7 @@ class LyingCluster(ScriptedCluster):
             return Unanswered(str(error), sent=True, retriable=False)
 
 
+@pytest.mark.invariant(40, 63)
 @pytest.mark.parametrize(
     ("version", "key"), CASES, ids=lambda value: str(getattr(value, "name", value))
 )

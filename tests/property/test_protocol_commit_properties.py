@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.commit_plans import (
@@ -101,6 +102,7 @@ def happen(cluster, plan, what):
         cluster.on_reached = asleep
 
 
+@pytest.mark.invariant(35)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     version=st.sampled_from([1, 2]),

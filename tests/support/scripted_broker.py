@@ -1,8 +1,8 @@
 """A broker without sockets or time for operations: Kafka's rules in small, and faults by script.
 
 `ScriptedCluster.run(operation)` is the plain driver of a generator. Every request is encoded and
-decoded at the negotiated version, applied to a small model (transactions by KAFKA_RULES section 2,
-sequences by section 4, pending group offsets), and answered; unless a fault is scripted for it.
+decoded at the negotiated version, applied to a small model (transactions, sequences and pending
+group offsets by Kafka's rules), and answered; unless a fault is scripted for it.
 Markers are written at once: there is no Prepare state unless a script says so. Time is virtual.
 """
 

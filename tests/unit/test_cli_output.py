@@ -230,7 +230,7 @@ def test_a_properties_file_that_is_no_text_is_named_at_the_start(tmp_path, capsy
     path.write_bytes(b"node.id=\xff\xfe\n")
     arguments = ["start", "--data-dir", str(tmp_path / "data"), "--config", str(path)]
     assert run_main(arguments) == 2
-    assert f"broker_sim: cannot read {path}: it is no UTF-8 text" in capsys.readouterr().err
+    assert f"broker_sim: cannot read {path}: it is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_every_command_is_named_where_people_look_for_it():

@@ -52,7 +52,7 @@ def test_a_null_header_key_and_an_unknown_compression_are_refused():
     headers = pa.array([[{"key": None, "value": b"x"}], None, None], HEADERS_TYPE)
     with pytest.raises(ValueError, match="header's key is null"):
         encode(headers=headers)
-    with pytest.raises(ValueError, match="compression 'brotli' is none of none, gzip"):
+    with pytest.raises(ValueError, match="compression 'brotli' is not one of none, gzip"):
         encode(compression="brotli")
 
 

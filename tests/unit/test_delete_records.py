@@ -79,6 +79,7 @@ def test_minus_one_deletes_all_that_is_committed(broker):
     assert broker.produce("orders", "next").base_offset == 10
 
 
+@pytest.mark.invariant(5)
 def test_the_low_watermark_never_goes_back(broker):
     delete(broker, 5)
     assert delete(broker, 2) == (ErrorCode.NONE, 5)

@@ -52,6 +52,7 @@ def build_stable_group(world: World, **more):
 # ---------------------------------------------------------------- plain commits
 
 
+@pytest.mark.invariant(3)
 def test_a_commit_is_seen_and_durable_before_its_answer() -> None:
     world = World()
     assert world.commit_offset(5) is E.NONE
@@ -127,6 +128,7 @@ def test_only_the_members_of_the_generation_commit(asked, expected) -> None:
     assert world.offset()[0] == (5 if expected is E.NONE else -1)
 
 
+@pytest.mark.invariant(33)
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -182,6 +184,7 @@ def test_while_members_join_the_old_generation_still_commits_and_lives() -> None
 # ---------------------------------------------------------------- pending offsets
 
 
+@pytest.mark.invariant(31)
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("crashes", [True, False])
 def test_pending_offsets_are_invisible_until_the_marker(commits, crashes) -> None:
@@ -227,6 +230,7 @@ def test_two_transactions_on_one_group_are_decided_apart() -> None:
     assert world.offset(stable=True) == (8, E.NONE)
 
 
+@pytest.mark.invariant(31)
 @pytest.mark.parametrize("crashes", [True, False])
 def test_the_commit_later_in_the_log_wins_over_the_later_marker(crashes) -> None:
     world = World()

@@ -184,6 +184,7 @@ def test_a_rebalance_ends_at_once_when_all_are_back() -> None:
     assert [bool(answer.members) for (answer,) in joining] == [False, True, False]
 
 
+@pytest.mark.invariant(45)
 def test_a_rebalance_goes_on_without_the_missing_after_its_timeout() -> None:
     world = World()
     first, second = build_group(world, 2, rebalance_timeout_ms=20_000)
@@ -199,6 +200,7 @@ def test_a_rebalance_goes_on_without_the_missing_after_its_timeout() -> None:
     assert heartbeat(world, second.member_id, 1) is E.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.invariant(45)
 def test_a_silent_member_loses_its_session_and_the_others_rebalance() -> None:
     world = World()
     first, second = build_group(world, 2, session_timeout_ms=10_000)

@@ -1,6 +1,6 @@
 """Loading, moving and losing a partition of the offsets log, and field bugs that concern groups.
 
-The names B23 to B29 are those of the list of field bugs that the broker is held to.
+The names B23 to B29 are those of the field bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def test_another_brokers_groups_are_refused_and_not_listed() -> None:
     assert (listed.error, listed.groups) == (E.NONE, ())
 
 
+@pytest.mark.invariant(32)
 def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() -> None:
     world = World()
     world.commit_offset(1)
@@ -107,6 +108,7 @@ def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() ->
     assert world.crashed().offset(stable=True) == (8, E.NONE)
 
 
+@pytest.mark.invariant(32)
 def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
     world = World()
     txn_commit(world, 8)
@@ -122,6 +124,7 @@ def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
     assert seen == [(8, E.NONE)]
 
 
+@pytest.mark.invariant(34)
 @pytest.mark.parametrize("commits", [True, False])
 def test_b25_a_group_of_pending_offsets_outlives_the_retention(commits: bool) -> None:
     world = World()
@@ -184,6 +187,7 @@ def test_b26_the_offsets_topic_cannot_be_deleted_under_its_coordinator() -> None
     assert broker.ask(heartbeat, 4).error_code == E.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.invariant(34)
 def test_b27_metadata_and_leader_epoch_survive_a_restart() -> None:
     world = World()
     asked = OffsetCommit(

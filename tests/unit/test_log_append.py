@@ -19,6 +19,7 @@ def patched(batch: bytes, at: int, new: bytes) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.invariant(2)
 def test_offsets_are_dense_over_appends_and_batches_of_one_append():
     on_disk = LogOnDisk()
     first = on_disk.produce("a", "b")
@@ -29,6 +30,7 @@ def test_offsets_are_dense_over_appends_and_batches_of_one_append():
     assert on_disk.consume(0, committed=False) == list(enumerate("abcde"))
 
 
+@pytest.mark.invariant(12)
 def test_the_bytes_are_the_producers_but_for_base_offset_and_leader_epoch():
     on_disk = LogOnDisk()
     on_disk.log.become_leader(6)

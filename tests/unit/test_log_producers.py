@@ -20,6 +20,7 @@ def send(on_disk: LogOnDisk, epoch: int, sequence: int, count: int = 1, **more):
     return on_disk.append(batch, **more)
 
 
+@pytest.mark.invariant(13)
 def test_the_next_sequence_is_accepted_and_a_gap_is_refused():
     on_disk = LogOnDisk()
     assert send(on_disk, 0, 0, 3).error == ErrorCode.NONE
@@ -32,6 +33,7 @@ def test_a_producer_nothing_is_known_of_may_start_anywhere():
     assert send(LogOnDisk(), 5, 1234).error == ErrorCode.NONE
 
 
+@pytest.mark.invariant(13)
 def test_a_new_epoch_starts_at_zero():
     on_disk = LogOnDisk()
     send(on_disk, 0, 0)
@@ -39,6 +41,7 @@ def test_a_new_epoch_starts_at_zero():
     assert send(on_disk, 1, 0).error == ErrorCode.NONE
 
 
+@pytest.mark.invariant(15)
 def test_an_old_epoch_is_fenced():
     on_disk = LogOnDisk()
     send(on_disk, 1, 0)
@@ -47,6 +50,7 @@ def test_an_old_epoch_is_fenced():
     assert on_disk.log.log_end_offset == 1
 
 
+@pytest.mark.invariant(14)
 def test_each_of_the_last_five_batches_is_answered_with_its_old_offset():
     on_disk = LogOnDisk()
     for sequence in range(0, 12, 2):
@@ -74,6 +78,7 @@ def test_an_old_batch_in_a_new_epoch_is_no_duplicate():
     assert send(on_disk, 0, 0).error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.invariant(13)
 @pytest.mark.parametrize("count", range(1, 6))
 def test_the_sequence_wraps_to_zero(count):
     on_disk = LogOnDisk()

@@ -1,6 +1,6 @@
 """Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
 
-The numbers are those of RELIABILITY E.4.
+The numbers are those of the planted bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def test_without_a_planted_bug_the_checks_pass():
     check_run(1, (K.END_TXN, ANSWER_LOST), (K.PRODUCE, LOST))
 
 
+@pytest.mark.invariant(38)
 def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
     def forgetful(*_asked):
         yield from ()
@@ -55,6 +56,7 @@ def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
         check_run(2)
 
 
+@pytest.mark.invariant(40)
 def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
     def careless(code, *, unknown_before):
         if code == E.PRODUCER_FENCED:
@@ -66,6 +68,7 @@ def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
         check_run(2, (K.END_TXN, refused(E.PRODUCER_FENCED)))
 
 
+@pytest.mark.invariant(58)
 def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
     def forgetful(session, attempt, transaction_):
         attempt.commit_sent = False
@@ -80,6 +83,7 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
         check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
 
 
+@pytest.mark.invariant(36, 37)
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
     def without_progress(session, transaction, groups, *, may_be_gone):
         groups = {group: groups[group] for group in groups if group == may_be_gone}
@@ -106,7 +110,7 @@ def delayed_end_txn(cluster):
 
 
 def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
-    """RELIABILITY B3."""
+    """docs/faults.md B3."""
     cluster = ScriptedCluster(1)
     assert delayed_end_txn(cluster).attempts == 1
     assert len(cluster.state.committed_values(("out", 0))) == 6
@@ -125,6 +129,7 @@ def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
     assert seen > 3, "the late EndTxn made a part of batch 1 visible"
 
 
+@pytest.mark.invariant(18)
 def test_28_resetting_sequences_is_noticed(monkeypatch):
     def resetting(self, piece, header):
         self._transaction.sequences.clear()
@@ -136,6 +141,7 @@ def test_28_resetting_sequences_is_noticed(monkeypatch):
         check_run(2)
 
 
+@pytest.mark.invariant(18)
 def test_29_building_a_retried_batch_again_is_noticed(monkeypatch):
     def rebuilding(self, failed):
         for batch in failed:

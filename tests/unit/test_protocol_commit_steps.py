@@ -117,6 +117,7 @@ def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_
     assert apis.index(K.INIT_PRODUCER_ID) < min(stable) <= max(stable) < apis.index(K.PRODUCE)
 
 
+@pytest.mark.invariant(38)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_committed_batch_that_comes_again_sends_no_produce(version):
     cluster = ScriptedCluster(version)
@@ -204,6 +205,7 @@ def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
     return cluster
 
 
+@pytest.mark.invariant(41)
 def test_missing_progress_where_it_must_exist_stops_before_any_write():
     cluster = ScriptedCluster(2)
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
@@ -217,6 +219,7 @@ def test_progress_of_another_query_is_none_of_ours():
         commit(cluster, build_plan(7, query_id="other"))
 
 
+@pytest.mark.invariant(41)
 def test_progress_behind_the_checkpoint_stops_before_any_write():
     cluster = with_progress(5)
     with pytest.raises(ProgressBehind, match="batches below 5"):

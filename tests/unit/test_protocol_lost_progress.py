@@ -44,6 +44,7 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
         judge(plan, Facts(Progress("q", 5, "digest of batch 4"), {("in", 0): 5}))
 
 
+@pytest.mark.invariant(41)
 def test_progress_that_is_less_than_what_was_recorded_is_missing_and_not_a_batch_to_redo():
     cluster = with_progress(7)
     with pytest.raises(ProgressMissing, match=r"8 by the checkpoint.* is 7 only"):

@@ -115,7 +115,7 @@ def test_several_staged_parts_of_one_partition_keep_their_order():
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 @pytest.mark.parametrize("position", range(5))
 def test_a_retry_sends_the_same_bytes_with_the_same_sequence(position, fault):
-    """RELIABILITY B18: one of five requests in flight has no answer."""
+    """docs/faults.md B18: one of five requests in flight has no answer."""
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, *[None] * position, fault)
     plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
@@ -134,7 +134,7 @@ def test_out_of_order_behind_a_failed_batch_is_a_consequence_not_a_lost_transact
 
 
 def test_out_of_order_in_front_loses_the_transaction():
-    """RELIABILITY B17: never InitProducerId in the middle and then commit."""
+    """docs/faults.md B17: never InitProducerId in the middle and then commit."""
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
     with pytest.raises(AbortableError):
@@ -158,7 +158,7 @@ def test_a_moved_leader_is_found_and_gets_the_same_bytes():
 
 
 def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
-    """RELIABILITY B16: librdkafka 1.9 lost data this way."""
+    """docs/faults.md B16: librdkafka 1.9 lost data this way."""
     cluster = ScriptedCluster(2)
     known = dict(cluster.leaders)
 
@@ -202,6 +202,7 @@ def produce_only(cluster, plan, produced):
     cluster.run(operation(cluster.session()))
 
 
+@pytest.mark.invariant(62)
 @pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
 def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
     cluster = ScriptedCluster(2)
@@ -267,7 +268,7 @@ def test_after_an_error_the_caller_knows_how_far_it_got():
 
 
 def test_sequences_wrap_to_0_within_a_batch():
-    """RELIABILITY B15."""
+    """docs/faults.md B15."""
     cluster = ScriptedCluster(1)
     first = commit(cluster, build_plan(0, staged=(), group_id=None))
     near_end = dataclasses.replace(first.identity, sequences={("out", 0): SEQUENCE_MAX - 1})
@@ -281,7 +282,7 @@ def test_sequences_wrap_to_0_within_a_batch():
 
 
 def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
-    """RELIABILITY L11."""
+    """docs/faults.md L11."""
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
     with pytest.raises(RecordRefused, match=r"max\.message\.bytes") as caught:

@@ -60,6 +60,7 @@ def progress_of(**digests: str) -> str:
 # ------------------------------------------------------------------ who may fence
 
 
+@pytest.mark.invariant(61)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
     cluster = ScriptedCluster(version)
@@ -72,6 +73,7 @@ def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> 
     assert not commit(cluster, build_plan(1), healthy.identity).skipped
 
 
+@pytest.mark.invariant(61)
 def test_a_batch_that_is_refused_fences_nobody_either() -> None:
     cluster = with_progress(8, progress_of(e="other"))
     with pytest.raises(BatchReplanned):
@@ -194,6 +196,7 @@ def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_
 # ------------------------------------------------------------------ what pins a batch
 
 
+@pytest.mark.invariant(36, 59)
 @pytest.mark.parametrize(
     ("digests", "is_pinned", "skipped"),
     [
@@ -213,7 +216,7 @@ def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
     if skipped:
         assert commit(cluster, plan).skipped
         return
-    with pytest.raises(BatchReplanned, match="planned anew"):
+    with pytest.raises(BatchReplanned, match="planned again"):
         commit(cluster, plan)
 
 

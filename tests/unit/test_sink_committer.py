@@ -118,6 +118,7 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     assert "Restart the query" not in str(caught.value)
 
 
+@pytest.mark.invariant(57)
 def test_workers_of_one_run_take_turns_on_either_transaction_version(
     cluster: ScriptedCluster, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_workers_of_one_run_take_turns_on_either_transaction_version(
     assert len(plain) == 1, "nobody of the run fences another"
 
 
+@pytest.mark.invariant(57)
 def test_a_new_run_is_not_set_back_by_a_worker_of_the_old_one(
     cluster: ScriptedCluster, tmp_path: Path
 ) -> None:

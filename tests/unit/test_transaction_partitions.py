@@ -151,6 +151,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction_in_version_2() -> None
 # ---------------------------------------------------------------- timeouts and expiry
 
 
+@pytest.mark.invariant(43)
 @pytest.mark.parametrize(("config", "version"), [(ONE_V1, 0), (ONE, 2)])
 def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(config, version) -> None:
     world = World(config)

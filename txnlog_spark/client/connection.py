@@ -101,7 +101,7 @@ class Connection:
         try:
             self.socket = socket.create_connection(address, timeout=connect_timeout_s)
         except (OSError, ValueError, OverflowError) as error:
-            # The last two: a host or a port that a broker told us, and that cannot be one.
+            # The last two: a host or a port that a broker reported, and that cannot be one.
             raise ConnectionFailed(f"cannot connect to {self.name}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A network that forgets a quiet connection in silence is found out by the kernel.
@@ -143,7 +143,7 @@ class Connection:
         return min(waiting, default=None)
 
     def on_versions(self, answer: Message) -> None:
-        """Remember what the broker speaks, from its ApiVersions answer."""
+        """Remember what the broker supports, from its ApiVersions answer."""
         self.versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys or ()}
 
     def negotiate(self, call: Call) -> tuple[Api, int] | Unanswered:
@@ -155,10 +155,10 @@ class Connection:
         if version >= max(lowest, api.version_min):
             return api, version
         reason = (
-            f"{self.name} speaks {api.name} v{lowest} to v{highest}, v{api.version_min} to v{ours} "
-            "are needed"
+            f"{self.name} supports {api.name} v{lowest} to v{highest}, v{api.version_min} to "
+            f"v{ours} is needed"
             if highest >= 0
-            else f"{self.name} does not know {api.name}"
+            else f"{self.name} does not support {api.name}"
         )
         return Unanswered(reason, sent=False, retriable=False)
 

@@ -2,9 +2,9 @@
 
 How it works: batch by batch, the header and CRC are checked and control and aborted batches are
 dropped; the one Python loop over records walks their lengths. Then all fields of all records of
-the answer are read at once (`varints.read_varints`), and keys and values are cut out of the body
+the answer are read at once (`varints.read_varints`), and keys and values are taken out of the body
 by native code: an Arrow array is laid over it whose odd elements are the values, and a filter
-copies those. Nothing here trusts the peer: whatever the bytes, the result is columns or
+copies those. Nothing here relies on the peer: whatever the bytes, the result is columns or
 CorruptBatch.
 
 Aborted batches are found as Kafka's `CompletedFetch` does: the answer's list of aborted
@@ -404,7 +404,7 @@ def _header_items(body: bytes, rounds: list[tuple[Int64Array, ...]]) -> Any:
 
 
 def _as_text(names: Any) -> Any:
-    """Header keys as strings. Bytes that are no UTF-8 become U+FFFD, as Java's consumer has it."""
+    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as Java's consumer has it."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,12 +1,13 @@
 """Arrow columns to finished record batches, with blank producer fields.
 
-How it works: sizes of all rows are known from the columns' offsets, so the cut into batches is
-arithmetic, for all partitions of a block at once: its rows are sorted by partition, and cut at the
-borders and where a batch is full. Some MiB of batches are made together: everything small (batch
-headers, lengths, deltas) is packed for all rows at once, and Arrow's `binary_join_element_wise`
-concatenates headers, prefix, key, value and record headers of each row. Its data buffer is the
-batches one behind the other, copied once by native code, and each batch is a slice of it, in which
-only the CRC is missing. So the cost goes by rows and bytes, and not by partitions.
+How it works: sizes of all rows are known from the columns' offsets, so the division into batches is
+arithmetic, for all partitions of a block at once: its rows are sorted by partition, and divided at
+the borders and where a batch is full. Some MiB of batches are made together: everything small
+(batch headers, lengths, deltas) is packed for all rows at once, and Arrow's
+`binary_join_element_wise` concatenates headers, prefix, key, value and record headers of each row.
+Its data buffer is the batches one behind the other, copied once by native code, and each batch is a
+slice of it, in which only the CRC is missing. So the cost goes by rows and bytes, and not by
+partitions.
 
 The producer id, epoch and base sequence stay -1 and the base offset 0: the committer stamps them
 (`wire.records.stamp_producer`), which is why a retried or speculative task can do no harm.
@@ -93,7 +94,7 @@ class RecordTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The columns with what the cut needs; sizes are of a record without length and deltas.
+    """The columns with what the division needs; sizes are of a record without length and deltas.
 
     `order` sorts by partition: numbers are in sorted order, while keys, values and headers are as
     they came, to be taken a group at a time.
@@ -131,7 +132,7 @@ def encode_partitioned(
     unknown compression; at once, not when the first batch is taken.
     """
     if compression not in COMPRESSIONS:
-        raise ValueError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise ValueError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
     rows = _prepare(keys, values, timestamps_ms, headers, sort_rows(partitions))
     cuts, owners = _plan_cuts(rows, record_batch_bytes_max)
     return _encode_groups(rows, cuts, owners, COMPRESSIONS[compression])
@@ -289,7 +290,7 @@ def _check_fits(rows: _Rows, row: int, record_batch_bytes_max: int) -> None:
 
 
 def _encode_group(rows: _Rows, cuts: Int64Array) -> Iterator[memoryview]:
-    """The batches between these cuts, plain and without CRC."""
+    """The batches between these bounds, plain and without CRC."""
     first, end = int(cuts[0]), int(cuts[-1])
     starts, counts = cuts[:-1] - first, np.diff(cuts)
     stamps = rows.timestamps_ms[first:end]

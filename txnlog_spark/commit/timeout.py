@@ -1,4 +1,4 @@
-"""A transaction that was open longer than transaction.timeout.ms: told apart, and explained.
+"""A transaction that was open longer than transaction.timeout.ms: recognised, and explained.
 
 The coordinator aborts it and raises the producer epoch, so that the next request is refused with an
 epoch's error code, which says nothing of time. What tells is our own clock: a refusal of that kind

@@ -116,7 +116,7 @@ class PartitionQueue:
             topic, number = self.partition
             raise StagedBatchesInvalid(
                 f"staged batches of {topic}-{number} cannot be read back: {error}. "
-                "Nothing of this batch becomes visible; restart the query, which stages it anew"
+                "Nothing of this batch becomes visible; restart the query, which stages it again"
             ) from error
 
     def _check_size(self, piece: Bytes | None) -> None:
@@ -173,4 +173,4 @@ def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:
             raise ValueError(f"the batch at byte {position} has gaps in its offsets")
         yield view[position:end], header
     if end != len(view):
-        raise ValueError(f"{len(view) - end} bytes after byte {end} are no whole record batch")
+        raise ValueError(f"{len(view) - end} bytes after byte {end} are not a whole record batch")

@@ -43,7 +43,7 @@ class Unanswered:
 
     `sent` is False only when it is certain that the broker never saw the request; otherwise the
     outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is
-    False when asking again cannot help: no common version, bytes that are no answer.
+    False when asking again cannot help: no common version, bytes that are not an answer.
     """
 
     reason: str

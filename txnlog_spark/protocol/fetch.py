@@ -120,7 +120,7 @@ class FetchCursor:
     def take_if_whole(self, answer: Message) -> FetchedBatches | None:
         """What an answer for several partitions brought for this one; None for no whole batch.
 
-        The byte limit of such an answer may cut a partition's first batch, or leave it out.
+        The byte limit of such an answer may truncate a partition's first batch, or leave it out.
         """
         data = answer.records if answer.records is not None else b""
         return self._accept(answer) if self._next_offset(data) > self.next_offset else None
@@ -174,7 +174,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
     """One Fetch for the next offsets of cursors; their partitions have one leader.
 
     Each of several gets an equal part of the bytes: the range of one may end long before its log,
-    and would leave no room for the others. A leader gives the first of them a whole batch, however
+    and would leave no space for the others. A leader gives the first of them a whole batch, however
     large.
     """
     max_bytes = max(cursor.max_bytes for cursor in cursors)
@@ -286,7 +286,7 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
     nothing can be read for the operation timeout. A log that ends inside the range is waited for as
     long, since a new leader may not know its high watermark yet, and is then out of range: it was
-    made anew or truncated after the range was planned.
+    recreated or truncated after the range was planned.
     """
     deadline = session.deadline()
     while True:

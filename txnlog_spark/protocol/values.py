@@ -41,12 +41,12 @@ class ProducerIdentity:
 class StagedPartition:
     """Staged record batches for one partition, in the order in which they are to be appended.
 
-    `read()` opens them anew at each call and yields pieces of whole, valid RecordBatches with blank
+    `read()` opens them at each call and yields pieces of whole, valid RecordBatches with blank
     producer fields, one or more to a piece; a piece should stay near 1 MiB, because it is held in
     memory until its batches are acknowledged. Several StagedPartitions may name one partition: they
     are appended in the order of the plan. `size_bytes` and `record_count` are of all its record
     batches, headers included: what is acknowledged in the end, each batch once. `piece_bytes` are
-    the sizes of what `read()` yields, so that nothing is read before there is room for it; () says
+    the sizes of what `read()` yields, so that nothing is read before there is space for it; () says
     that they are not known.
     """
 

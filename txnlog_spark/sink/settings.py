@@ -76,7 +76,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
             "checkpointLocation",
             None,
             'set it with writeStream.option("checkpointLocation", ...): '
-            "spark.sql.streaming.checkpointLocation of the session is not told to a sink, "
+            "spark.sql.streaming.checkpointLocation of the session is not passed to a sink, "
             "and the exactly-once commit reads Spark's offset log there",
         )
     transactional_id = values["kafka.transactional.id"]

@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     which.add_argument("--group", help="its kafka.group.id, with --query-id")
     showing.add_argument("--query-id", help="with --group: the id that Spark gave it")
     showing.add_argument("--transactional-id", help="with --group, if the option was set")
-    text = "tell the brokers which batches are in the output; the query has to be stopped"
+    text = "record on the brokers which batches are in the output; stop the query first"
     setting = actions.add_parser("set", help=text, description=text)
     _add_where(setting)
     setting.add_argument(

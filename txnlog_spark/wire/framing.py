@@ -35,7 +35,7 @@ class MalformedFrame(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """A well-formed header names a version of a known API that we do not speak."""
+    """A well-formed header names a version of a known API that is not supported."""
 
     def __init__(self, header: RequestHeader) -> None:
         super().__init__(f"{header.api_key.name} version {header.api_version} is not supported")
@@ -108,8 +108,8 @@ def _request_header_flexible(api: Api, version: int) -> bool:
 def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
     """A frame's header and message.
 
-    Raises MalformedFrame for bytes that are no request of a known API, and UnsupportedVersion for
-    a version outside our range: its header is enough to answer ApiVersions (KIP-511).
+    Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
+    for a version outside our range: its header is enough to answer ApiVersions (KIP-511).
     """
     if len(frame) < _REQUEST_HEAD.size:
         raise MalformedFrame(f"a request of {len(frame)} bytes has no header")

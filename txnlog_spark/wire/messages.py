@@ -1,4 +1,4 @@
-"""Kafka's requests and responses, and the versions that `broker_sim` speaks: one table.
+"""Kafka's requests and responses, and the versions that `broker_sim` supports: one table.
 
 The message classes are kafka-python's `kafka.protocol`, compiled from Kafka's own definitions; they
 are reached through this module and `wire.kafka_python` alone. A message is built without a version

@@ -89,7 +89,7 @@ class MarkerType(enum.IntEnum):
 
 
 class CorruptBatch(ValueError):
-    """Bytes that are no whole, valid record batch; the text says which check failed."""
+    """Bytes that are not a whole, valid record batch; the text says which check failed."""
 
 
 class BatchHeader(NamedTuple):

@@ -1,11 +1,11 @@
 """The shape of a message's bytes, checked against its schema before an object is made of them.
 
-kafka-python's decoders trust their input: they slice past the end, take any negative count for an
-empty array, follow a varint for as long as it goes on, copy the rest of the frame for each struct
-with tagged fields, and make an object of every element before anybody can say stop. So the bytes
-are walked first, without making anything: every length lies in the frame, varints end, what may not
-be null is not, and elements and copies are bounded. The rules are those of Kafka's generated
-readers; bytes after the message are ignored, as there.
+kafka-python's decoders do not check their input: they slice past the end, take any negative count
+for an empty array, follow a varint for as long as it goes on, copy the rest of the frame for each
+struct with tagged fields, and make an object of every element before anybody can say stop. So the
+bytes are walked first, without making anything: every length lies in the frame, varints end, what
+may not be null is not, and elements and copies are bounded. The rules are those of Kafka's
+generated readers; bytes after the message are ignored, as there.
 
 A walker is compiled once for each message class and version: a tuple of functions from a position
 to the next. Whatever the bytes are, it returns or raises `MalformedShape`.
@@ -45,7 +45,7 @@ _FIXED_BYTES = {
 
 
 class MalformedShape(ValueError):
-    """The bytes are no message of this API and version."""
+    """The bytes are not a message of this API and version."""
 
 
 class _Frame:

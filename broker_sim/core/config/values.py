@@ -98,28 +98,28 @@ class BrokerConfig:
         """The value of an INT or LONG option."""
         value = self._values[name]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is no integer option")
+            raise TypeError(f"{name} is not an integer option")
         return value
 
     def number(self, name: str) -> float:
         """The value of a DOUBLE option."""
         value = self._values[name]
         if not isinstance(value, float):
-            raise TypeError(f"{name} is no option of a double")
+            raise TypeError(f"{name} is not a double option")
         return value
 
     def boolean(self, name: str) -> bool:
         """The value of a BOOLEAN option."""
         value = self._values[name]
         if not isinstance(value, bool):
-            raise TypeError(f"{name} is no boolean option")
+            raise TypeError(f"{name} is not a boolean option")
         return value
 
     def text(self, name: str) -> str:
         """The value of a STRING or LIST option."""
         value = self._values[name]
         if not isinstance(value, str):
-            raise TypeError(f"{name} is no string option")
+            raise TypeError(f"{name} is not a string option")
         return value
 
 

@@ -47,7 +47,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """What the client is told when the append to the coordinator's log gave `error`.
+    """What the client is answered when the append to the coordinator's log gave `error`.
 
     Source: Kafka's `TransactionStateManager.appendTransactionToLog`, `CoordinatorOperation-
     ExceptionHelper` for groups; both use one mapping.

@@ -1,6 +1,6 @@
 """The group coordinator: the surface that handlers call; the work is in the modules beside it.
 
-JoinGroup and SyncGroup may be parked: they take a `reply` that is called exactly once, in this
+JoinGroup and SyncGroup may be delayed: they take a `reply` that is called exactly once, in this
 step or in a later one. All other requests are answered at once. Group coordination and offsets
 follow Kafka's classic protocol (`GroupCoordinatorService`); the newer consumer protocol of
 KIP-848 is not here.
@@ -104,7 +104,7 @@ class GroupCoordinator:
                 self._rebalancer.prepare(shard, group, effects)
 
     def unload(self, partition: int, effects: Effects) -> None:
-        """Another broker leads the partition now: send parked members there, forget it."""
+        """Another broker leads the partition now: send waiting members there, forget it."""
         shard = self._manager.unload(partition)
         if shard is None:
             return

@@ -143,7 +143,7 @@ class OffsetHandler:
 
         As in Kafka, "all" means committed ones: a partition that has a pending offset and no
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
-        than the one in `topic_ids` is none: the topic was deleted and made again.
+        than the one in `topic_ids` is none: the topic was deleted and recreated.
         """
         shard = self._manager.find(group_id)
         if isinstance(shard, ErrorCode):
@@ -303,7 +303,7 @@ def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCod
         if error is not _E.NONE:
             return error
     elif not group.is_in(_S.EMPTY):
-        # A committer that is no member must not write over a living group's offsets.
+        # A committer that is not a member must not write over a living group's offsets.
         return _E.UNKNOWN_MEMBER_ID
     if group.is_in(_S.COMPLETING_REBALANCE):
         return _E.REBALANCE_IN_PROGRESS

@@ -153,7 +153,7 @@ class GroupStateManager:
         return shard
 
     def unload(self, partition: int) -> GroupShard | None:
-        """Forget a partition; the shard is given back so that parked answers can be sent."""
+        """Forget a partition; the shard is given back so that delayed answers can be sent."""
         self._loading.discard(partition)
         return self._shards.pop(partition, None)
 
@@ -188,7 +188,7 @@ class GroupStateManager:
             shard.offsets.replay_tombstone(record.key)
             return
         if record.key.group_id not in shard.groups:
-            # A committer that is no member: the group is one of offsets only.
+            # A committer that is not a member: the group is one of offsets only.
             group_id = record.key.group_id
             shard.groups[group_id] = ClassicGroup(group_id, effects.now_ms)
         stored = StoredOffset(record.value, record_offset)

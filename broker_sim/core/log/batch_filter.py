@@ -3,7 +3,7 @@
 What is left keeps its place: base offset, last offset delta, base sequence, producer and leader
 epoch stay, so no offset moves and no sequence is lost. Kept records are copied as bytes, for their
 offset deltas count from the same base. Only when a delete horizon is set are timestamps written
-anew: the horizon stands in the base timestamp, from which their deltas count (KIP-534).
+again: the horizon stands in the base timestamp, from which their deltas count (KIP-534).
 
 Sources: Kafka's `MemoryRecords.filterTo`, `DefaultRecordBatch.writeEmptyHeader`. Unlike there the
 base timestamp of a filtered batch stays what it was, not that of its first record.

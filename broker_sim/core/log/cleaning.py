@@ -10,8 +10,9 @@ Rules for this file
   of each new segment stays too, so that a segment always ends where the next begins.
 - No offset changes. The read_committed latest value of every key is the same before and after.
 
-The work is cut into steps of a bounded number of bytes, so that the broker serves in between. What
-is not yet swapped in is in files of its own, and a crash or an end of the work loses only work.
+The work is divided into steps of a bounded number of bytes, so that the broker serves in between.
+What is not yet swapped in is in files of its own, and a crash or an end of the work loses only
+work.
 
 Sources: Kafka's `Cleaner`, `MemoryRecords.filterTo`.
 """

@@ -179,7 +179,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
 
 
 def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
-    """What compaction and retention have taken is told by no batch, only by a snapshot (as Kafka).
+    """What compaction and retention have taken is known from a snapshot only (as in Kafka).
 
     Above the recovery point there may be one: what it tells of was flushed before it was written.
     A transaction that the batches leave open stays so: its marker may be among what is damaged.
@@ -334,7 +334,7 @@ def _store_indexes(loading: Loading, segment: Segment, known: Sequence[int]) -> 
 
 
 def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
-    """What comes after the segment's present end is no part of the log."""
+    """What comes after the segment's present end is not a part of the log."""
     kept, stored_bytes = segment.size_bytes, loading.stored_bytes(segment)
     torn = is_torn(loading.storage, segment.path(), kept, stored_bytes)
     if next_base is None and not torn and not loading.known.may_truncate:

@@ -56,7 +56,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
         """The last offset of the first batch with the highest timestamp."""
         self.damaged = False
-        """The file holds bytes after `size_bytes` that are no batch, and later segments exist."""
+        """The file holds more after `size_bytes` that is not a batch, and later segments exist."""
         self.name_suffix = ""
         """Ends the names of its files while it is not in place yet (see `swap`)."""
         self._unsaved: dict[str, IndexBytes] = {}

@@ -227,7 +227,7 @@ class LogManager:
         offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
         if offsets is None:
             # As in Kafka: nothing is known to be flushed, so everything is read.
-            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is no checkpoint")
+            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is not a checkpoint")
         self._recovery_points = offsets or {}
 
     def _write_recovery_points(self, effects: Effects) -> None:

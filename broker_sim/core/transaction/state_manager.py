@@ -3,7 +3,7 @@
 Every change is: prepare (in `TransactionEntry`) -> append its record -> replay. `replay` is also
 what a load does with each record, so live and recovered state are the same by construction.
 Durability: an append here is flushed before anything after it, since the answer and the markers
-rest on it (DESIGN section 5, one replica). Only COMPLETE is not: a lost one is written again after
+rest on it (there is one replica). Only COMPLETE is not: a lost one is written again after
 markers that change nothing, and every later record of the id is behind it in the same file.
 
 No decision about a request is taken here (source: Kafka's `TransactionStateManager`).
