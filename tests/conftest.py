@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
+from support.recordings import PassedOnKafka
 from support.sim_broker import SimBroker
 
 # No test asserts a wall time: a machine that others use as well would fail it.
@@ -25,6 +26,16 @@ BOTH_BROKERS = [
 
 CHAOS_TIMEOUT_S = 7200
 """The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make record` runs with this."""
+    parser.addoption("--record", action="store_true", help="write what passes on Apache Kafka")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is recorded of Apache Kafka is known before anything is collected."""
+    config.pluginmanager.register(PassedOnKafka(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
