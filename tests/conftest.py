@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
-from support.recordings import PassedOnKafka
+from support.recordings import PassedOnKafka, runs_on_kafka
 from support.sim_broker import SimBroker
+
+# Spark's workers run the Python that runs the tests.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 # No test asserts a wall time: a machine that others use as well would fail it.
 settings.register_profile(
@@ -38,11 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PassedOnKafka(config))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long run is not ended by the limit for tests that take seconds."""
+    """A long run is not ended by the limit for tests that take seconds; who needs the same large
+    process runs in the same worker."""
     for item in items:
         if item.get_closest_marker("chaos") is not None:
             item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def group_of(item: pytest.Item) -> str:
+    """One Apache Kafka and one JVM of Kafka's tools are enough; else a file stays together."""
+    if runs_on_kafka(item):
+        return "apache_kafka"
+    return "java" if "java_host" in getattr(item, "fixturenames", ()) else item.path.stem
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +82,36 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
     yield broker_of
     for each in running.values():
         each.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_sessions() -> Iterator[Callable]:
+    """`spark_sessions(master, **config)` is a session, the running one when it is the same: another
+    one takes seconds to start, and as many until it has read a first Python source."""
+    running: list[tuple[Any, Any]] = []
+
+    def session_of(master: str, **config: str) -> Any:
+        from support.connector import start_session
+
+        wanted = master, config
+        if not running or running[0][0] != wanted:
+            while running:
+                running.pop()[1].stop()
+            running.append((wanted, start_session(master, **config)))
+        return running[0][1]
+
+    yield session_of
+    for _, spark in running:
+        spark.stop()
+
+
+@pytest.fixture(scope="module")
+def connector_spark(spark_sessions) -> Iterator:
+    """The small session that most files share; a failed task is tried again, as on a cluster."""
+    spark = spark_sessions("local[2,3]")
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
 
 
 @pytest.fixture(params=BOTH_BROKERS)

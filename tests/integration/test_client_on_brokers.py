@@ -30,6 +30,8 @@ from txnlog_spark.protocol.commit import STEPS, StagedPartition, commit_micro_ba
 from txnlog_spark.protocol.effects import Reached
 from txnlog_spark.wire.records import decode_records, iter_batches
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def client(broker):

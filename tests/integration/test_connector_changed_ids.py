@@ -20,6 +20,8 @@ from txnlog_spark.sink.committer import commit_streaming, plan_commit
 from txnlog_spark.sink.journal import CheckpointJournal, read_attempt
 from txnlog_spark.sink.settings import read_sink_settings
 
+pytestmark = pytest.mark.live
+
 
 def dying(*_args: object) -> Iterator[None]:
     raise RuntimeError("the driver dies here")

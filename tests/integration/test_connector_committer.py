@@ -31,6 +31,8 @@ from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:

@@ -18,6 +18,8 @@ from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.messages import api_of
 
+pytestmark = pytest.mark.live
+
 PARTITIONS = 40
 
 

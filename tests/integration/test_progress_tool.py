@@ -21,6 +21,8 @@ from txnlog_spark.sink import committer
 from txnlog_spark.sink.journal import read_attempt, write_attempt
 from txnlog_spark.tools.cli import main
 
+pytestmark = pytest.mark.live
+
 
 class Tool:
     """Runs the command on one query."""

@@ -8,8 +8,8 @@ every module of this repository that it imports, directly or not, and the versio
 libraries. While the digest is the same such a run is one of `make chaos`; else, or when the test
 is new, or TXNLOG_KAFKA=live asks for it, it is one of `make test`.
 
-What is imported by a name in a string is not seen: what runs the connector inside Spark is never
-recorded (`integration/conftest.py` says what becomes of it).
+What is imported by a name in a string is not seen, and the connector inside Spark is. So its tests
+are never recorded: marked `live` they run on Apache Kafka in `make test`, else in `make chaos`.
 """
 
 from __future__ import annotations
@@ -128,8 +128,11 @@ class PassedOnKafka:
         self._writes = bool(config.getoption("--record"))
         self._is_worker = hasattr(config, "workerinput")
         self._known = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+        # Now, as the files are that are about to run.
+        files = TESTS.glob("conformance/test_*.py") if self._writes else ()
+        self._digests = {_name(path): digest_of(path) for path in files}
         self._passed: dict[str, set[str]] = {}
-        self._failed: set[str] = set()
+        self._failed: set[tuple[str, str]] = set()
 
     def pytest_report_header(self) -> list[str]:
         """How many runs are left out, and of which files Apache Kafka is asked again."""
@@ -146,15 +149,16 @@ class PassedOnKafka:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Before `-m` chooses: what is recorded becomes a run of `make chaos`."""
         for item in items:
-            name = item.path.relative_to(REPOSITORY).as_posix()
+            name = _name(item.path)
             if not runs_on_kafka(item) or item.get_closest_marker("chaos") is not None:
                 continue
-            if not name.startswith("tests/conformance/"):
-                continue
-            if self._writes:
+            if name.startswith("tests/integration/"):
+                if item.get_closest_marker("live") is None and not wants_live():
+                    item.add_marker("chaos")
+            elif self._writes:
                 item.add_marker("recordable")
                 item.user_properties.append(("recordable", name))
-            elif self._is_valid(name) and item.nodeid in self._known[name]["passed"]:
+            elif self._is_valid(name) and item.location[2] in self._known[name]["passed"]:
                 item.add_marker("chaos")
 
     def _is_valid(self, name: str) -> bool:
@@ -171,9 +175,9 @@ class PassedOnKafka:
         name = dict(report.user_properties).get("recordable")
         if name is not None and not self._is_worker:
             if report.when == "call" and report.passed:
-                self._passed.setdefault(name, set()).add(report.nodeid)
+                self._passed.setdefault(name, set()).add(report.location[2])
             elif not report.passed:
-                self._failed.add(report.nodeid)
+                self._failed.add((name, report.location[2]))
 
     def pytest_sessionfinish(self) -> None:
         """Write what passed; files of which nothing ran keep what is written of them."""
@@ -181,12 +185,16 @@ class PassedOnKafka:
             return
         for name, passed in self._passed.items():
             self._known[name] = {
-                "digest": digest_of(REPOSITORY / name),
-                "passed": sorted(passed - self._failed),
+                "digest": self._digests[name],
+                "passed": sorted(each for each in passed if (name, each) not in self._failed),
             }
         kept = {name: self._known[name] for name in sorted(self._known) if _exists(name)}
         RECORDED.mkdir(parents=True, exist_ok=True)
         PASSED.write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
 
 
 def _exists(name: str) -> bool:
