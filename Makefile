@@ -16,10 +16,11 @@ TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # Files, or groups of tests that need the same large process, stay together and in this order.
 WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
+WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup java demo test record lint bench chaos clean
+.PHONY: help setup java demo test record lint wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -71,6 +72,17 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wheel: java $(READY)  ## the wheel in an environment with nothing else: a job and the simulator
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; mkdir "$$folder/source"; \
+	cp -r $(WHEEL_SOURCES) "$$folder/source"; \
+	echo "== wheel: building it, and installing it with what it needs (some minutes)"; \
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w "$$folder" "$$folder/source"; \
+	$(BIN)/python -m venv "$$folder/env"; \
+	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
+	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
+		tests/integration/test_readme_first_steps.py; \
+	cd "$$folder"; env/bin/python -m broker_sim simulate --scenario stories --seeds 0:1
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
-from support.recordings import PassedOnKafka, runs_on_kafka
+from support.recordings import Selection
 from support.sim_broker import SimBroker
 
 # Spark's workers run the Python that runs the tests.
@@ -31,9 +31,6 @@ BOTH_BROKERS = [
     pytest.param("apache_kafka", marks=pytest.mark.kafka),
 ]
 
-CHAOS_TIMEOUT_S = 7200
-"""The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make record` runs with this."""
@@ -41,25 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is recorded of Apache Kafka is known before anything is collected."""
-    config.pluginmanager.register(PassedOnKafka(config))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long run is not ended by the limit for tests that take seconds; who needs the same large
-    process runs in the same worker."""
-    for item in items:
-        if item.get_closest_marker("chaos") is not None:
-            item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
-
-
-def group_of(item: pytest.Item) -> str:
-    """One Apache Kafka and one JVM of Kafka's tools are enough; else a file stays together."""
-    if runs_on_kafka(item):
-        return "apache_kafka"
-    return "java" if "java_host" in getattr(item, "fixturenames", ()) else item.path.stem
+    """Which tests run where, and which not again, is decided there."""
+    config.pluginmanager.register(Selection(config))
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ TESTS = REPOSITORY / "tests"
 RECORDED = TESTS / "recorded" / VERSION
 PASSED = RECORDED / "passed.json"
 KAFKA = "apache_kafka"
+CHAOS_TIMEOUT_S = 7200
+"""The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
 CLIENTS = {
     "aiokafka": "aiokafka",
     "confluent_kafka": "confluent-kafka",
@@ -121,7 +123,7 @@ def runs_on_kafka(item: pytest.Item) -> bool:
     return KAFKA in getattr(getattr(item, "callspec", None), "params", {}).values()
 
 
-class PassedOnKafka:
+class Selection:
     """The plugin: leaves out what is recorded, or with `--record` writes what passed."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -147,19 +149,28 @@ class PassedOnKafka:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Before `-m` chooses: what is recorded becomes a run of `make chaos`."""
+        """Before `-m` chooses and xdist distributes."""
         for item in items:
-            name = _name(item.path)
-            if not runs_on_kafka(item) or item.get_closest_marker("chaos") is not None:
-                continue
-            if name.startswith("tests/integration/"):
-                if item.get_closest_marker("live") is None and not wants_live():
-                    item.add_marker("chaos")
-            elif self._writes:
-                item.add_marker("recordable")
-                item.user_properties.append(("recordable", name))
-            elif self._is_valid(name) and item.location[2] in self._known[name]["passed"]:
+            if item.get_closest_marker("chaos") is not None:
+                item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+            elif runs_on_kafka(item):
+                self._choose(item)
+            together = runs_on_kafka(item) and "integration" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group(KAFKA if together else item.path.stem))
+
+    def _choose(self, item: pytest.Item) -> None:
+        """What is recorded, or the connector's and not `live`, becomes a run of `make chaos`."""
+        name, place = _name(item.path), item.path.parent.name
+        if place == "conformance" and self._writes:
+            item.add_marker("recordable")
+            item.user_properties.append(("recordable", name))
+        elif place == "conformance" and self._is_valid(name):
+            if item.location[2] in self._known[name]["passed"]:
                 item.add_marker("chaos")
+        elif (
+            place == "integration" and item.get_closest_marker("live") is None and not wants_live()
+        ):
+            item.add_marker("chaos")
 
     def _is_valid(self, name: str) -> bool:
         path = REPOSITORY / name
