@@ -32,6 +32,8 @@ from txnlog_spark.protocol.effects import Reached
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.records import decode_records, iter_batches
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def client(broker):

@@ -47,6 +47,7 @@ def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: st
     assert sorted(row.v for row in read) == sorted(values)
 
 
+@pytest.mark.live
 def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
     both_pipe: Pipe, unique: Callable[[str], str]
 ) -> None:

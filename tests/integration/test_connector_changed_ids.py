@@ -24,6 +24,8 @@ from txnlog_spark.sink.files import Disk
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import plan_staged
 
+pytestmark = pytest.mark.live
+
 
 def dying(*_args: object) -> Iterator[None]:
     raise RuntimeError("the driver dies here")

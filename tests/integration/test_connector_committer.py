@@ -33,6 +33,8 @@ from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.wire.topics import TopicPartition
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:

@@ -25,6 +25,8 @@ from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
 
+pytestmark = pytest.mark.live
+
 
 class Fan(Query):
     """A query whose rows name their topics: `keep` is in every batch, `drop` in batch 1 alone."""

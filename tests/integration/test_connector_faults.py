@@ -39,6 +39,7 @@ def fail_first_attempts(rows: DataFrame) -> DataFrame:
     return rows.select("key", "value").mapInArrow(dying, "key binary, value binary")
 
 
+@pytest.mark.live
 def test_a_task_that_dies_and_is_tried_again_writes_once(both_pipe: Pipe) -> None:
     both_pipe.feed(range(60))
     both_pipe.copy(transform=fail_first_attempts)

@@ -18,6 +18,8 @@ from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.messages import api_of
 from txnlog_spark.wire.topics import TopicPartition
 
+pytestmark = pytest.mark.live
+
 PARTITIONS = 40
 
 

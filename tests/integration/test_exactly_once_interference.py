@@ -90,6 +90,7 @@ def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, 
     check_takeover(query, step)
 
 
+@pytest.mark.live
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
     check_takeover(query, "S8:after")
 

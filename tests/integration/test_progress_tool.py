@@ -21,6 +21,8 @@ from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
 from txnlog_spark.sink import committer
 from txnlog_spark.tools.cli import main
 
+pytestmark = pytest.mark.live
+
 
 class Tool:
     """Runs the command on one query."""

@@ -16,6 +16,8 @@ from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.protocol.transaction import init_producer_id
 
+pytestmark = pytest.mark.live
+
 
 def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values(
     broker, unique: Callable[[str], str]

@@ -17,6 +17,8 @@ from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import TransactionTimedOut
 from txnlog_spark.sink.settings import read_sink_settings
 
+pytestmark = pytest.mark.live
+
 SWEEP = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
 

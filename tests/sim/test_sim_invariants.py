@@ -4,7 +4,6 @@ import struct
 from types import SimpleNamespace
 
 import pytest
-from broker_sim.sim.driver import GROUP_ID, INPUT_TOPIC, OUTPUT_TOPIC, PROGRESS_GROUP_ID
 
 from broker_sim.core.effects import Append
 from broker_sim.core.handlers import HANDLERS
@@ -21,6 +20,7 @@ from broker_sim.sim.invariants import (
     check_order,
 )
 from broker_sim.sim.log_oracle import TRANSACTION_STATES, LogOracle
+from broker_sim.sim.spark_driver import GROUP_ID, INPUT_TOPIC, OUTPUT_TOPIC, PROGRESS_GROUP_ID
 from broker_sim.sim.violation import Violation
 from txnlog_spark.wire.messages import APIS, ApiKey, build
 from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
