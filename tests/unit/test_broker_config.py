@@ -147,12 +147,10 @@ def test_a_wrong_option_is_refused_and_named(name, value, says):
     assert says in str(caught.value)
 
 
-def test_values_are_parsed_from_text_and_told_apart_from_defaults():
+def test_values_are_parsed_from_text():
     config = BrokerConfig({"num.partitions": " 6 ", "auto.create.topics.enable": "FALSE"})
     assert config.integer("num.partitions") == 6
     assert config.boolean("auto.create.topics.enable") is False
-    assert config.is_given("num.partitions")
-    assert not config.is_given("node.id")
 
 
 def test_a_topic_value_wins_over_the_brokers():

@@ -92,10 +92,6 @@ class BrokerConfig:
         """The value of an option; KeyError for a name that is not in the table."""
         return self._values[name]
 
-    def is_given(self, name: str) -> bool:
-        """Whether the option was set, rather than left at its default."""
-        return any(name in layer for layer in (self._static, self._cluster, self._broker))
-
     def integer(self, name: str) -> int:
         """The value of an INT or LONG option."""
         value = self._values[name]

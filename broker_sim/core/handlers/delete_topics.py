@@ -18,9 +18,6 @@ _Response = APIS[ApiKey.DELETE_TOPICS].response
 _FIRST_VERSION_WITH_IDS = 6
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
-_Wanted = tuple[str | None, uuid.UUID]
-"""(name, id) as the request has it: one of them is None or zero."""
-
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each topic on its own; committed offsets of its partitions go with it."""

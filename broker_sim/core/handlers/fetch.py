@@ -23,9 +23,7 @@ _Topic = _Response.FetchableTopicResponse
 _Partition = _Topic.PartitionData
 
 READ_COMMITTED = 1
-CONSUMER_REPLICA_ID = -1
 SESSION_EPOCH_INITIAL = 0
-SESSION_EPOCH_FINAL = -1
 
 
 @dataclass(slots=True)
