@@ -14,10 +14,13 @@ TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py jobs_flights.py)
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
+# Files, or groups of tests that need the same large process, stay together and in this order.
+WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
+WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup java demo test lint bench chaos clean
+.PHONY: help setup java demo test record lint wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,13 +62,27 @@ test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"
 	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE)
 	@echo "== tests with real brokers and Spark"
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+
+record: java $(READY)  ## ask Apache Kafka again what the conformance tests have recorded of it
+	$(BIN)/python -m pytest $(WORKERS) --record -m recordable $(PYTEST_ARGS) tests/conformance
 
 lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wheel: java $(READY)  ## the wheel in an environment with nothing else: a job and the simulator
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; mkdir "$$folder/source"; \
+	cp -r $(WHEEL_SOURCES) "$$folder/source"; \
+	echo "== wheel: building it, and installing it with what it needs (some minutes)"; \
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w "$$folder" "$$folder/source"; \
+	$(BIN)/python -m venv "$$folder/env"; \
+	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
+	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
+		tests/integration/test_readme_first_steps.py; \
+	cd "$$folder"; env/bin/python -m broker_sim simulate --scenario stories --seeds 0:1
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)

@@ -53,8 +53,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints one line, READY bootstrap.servers=HOST:PORT, when it can be used.",
     )
     start.add_argument("--data-dir", type=Path, required=True, help="where all data is kept")
-    start.add_argument("--brokers", type=int, default=1, help="how many; only 1 is there yet")
-    start.add_argument("--port", type=int, help="on 127.0.0.1; 0 takes a free one (default: 9092)")
+    start.add_argument(
+        "--brokers", type=int, default=1, help="number of brokers; only 1 is supported yet"
+    )
+    start.add_argument(
+        "--port", type=int, help="port on 127.0.0.1; 0 chooses a free one (default: 9092)"
+    )
     start.add_argument("--config", type=Path, help="a properties file with Kafka's names")
     start.add_argument(
         "--set",
@@ -94,7 +98,7 @@ def _start(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(message)s")
     try:
         if arguments.brokers != 1:
-            raise ConfigError(f"--brokers {arguments.brokers} is not there yet, only 1 is")
+            raise ConfigError(f"--brokers {arguments.brokers} is not supported yet, only 1 is")
         run(arguments.data_dir, _overrides(arguments), exit_with_pid=arguments.exit_with_pid)
     except (ConfigError, CannotStart) as error:
         print(f"broker_sim: {error}{_hint(error)}", file=sys.stderr)  # noqa: T201
@@ -126,7 +130,7 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:
         except OSError as error:
             raise ConfigError(f"cannot read {arguments.config}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ConfigError(f"cannot read {arguments.config}: it is no UTF-8 text") from error
+            raise ConfigError(f"cannot read {arguments.config}: it is not UTF-8 text") from error
     for pair in arguments.set:
         name, separator, value = pair.partition("=")
         if not separator:

@@ -37,7 +37,7 @@ class LocalCluster:
     ) -> None:
         """`config` has broker configurations by Kafka's names. Nothing is started yet."""
         if brokers != 1:
-            raise ValueError(f"brokers={brokers} is not there yet, only 1 is")
+            raise ValueError(f"brokers={brokers} is not supported yet, only 1 is")
         self.data_dir = Path(data_dir)
         self._config = dict(config or {})
         self._ports: dict[int, int] = dict.fromkeys(range(brokers), 0)

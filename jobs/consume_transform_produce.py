@@ -6,8 +6,8 @@
 
 Each input record (a flight as JSON) becomes one output record: carrier and airport names are
 joined, a delay class is computed, the key stays, and `source` keeps the coordinates of the input
-record, by which `jobs/audit.py` proves that nothing is lost or doubled. A value that is no flight
-is passed on with the class `unreadable`, never dropped.
+record, by which `jobs/audit.py` proves that nothing is lost or doubled. A value that is not a
+flight is passed on with the class `unreadable`, never dropped.
 
 It runs until SIGTERM, or until the input's end with --available-now.
 """

@@ -1,4 +1,4 @@
-"""The whole story on one machine: real flights, three kills, and a proof. `make demo` runs it.
+"""Exactly-once shown on one machine: real flights, three kills, and a proof; by `make demo`.
 
 A broker is started as a process, the flights of 2013 are loaded, and the streaming job runs over
 them. While it runs, SIGKILL ends
@@ -24,7 +24,7 @@ from jobs import audit
 from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT
 from txnlog_spark.client.admin import create_topic
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 
 INPUT_TOPIC = "flights"

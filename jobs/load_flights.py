@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from jobs.flights_data import FLIGHT_COUNT, read_flights
 from jobs.topic_columns import read_committed
 from txnlog_spark.client.admin import create_topic
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 
 
@@ -72,7 +72,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="only the first so many")
+    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="load only the first N")
     return parser.parse_args(argv)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.audit_checks import Int64s, Markers, decide
 from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets, topic_partitions
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.protocol.values import Bytes

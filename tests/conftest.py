@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
+from support.recordings import Selection
 from support.sim_broker import SimBroker
+
+# Spark's workers run the Python that runs the tests.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 # No test asserts a wall time: a machine that others use as well would fail it.
 settings.register_profile(
@@ -23,15 +31,15 @@ BOTH_BROKERS = [
     pytest.param("apache_kafka", marks=pytest.mark.kafka),
 ]
 
-CHAOS_TIMEOUT_S = 7200
-"""The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make record` runs with this."""
+    parser.addoption("--record", action="store_true", help="write what passes on Apache Kafka")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long run is not ended by the limit for tests that take seconds."""
-    for item in items:
-        if item.get_closest_marker("chaos") is not None:
-            item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+def pytest_configure(config: pytest.Config) -> None:
+    """Which tests run where, and which not again, is decided there."""
+    config.pluginmanager.register(Selection(config))
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +62,36 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
     yield broker_of
     for each in running.values():
         each.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_sessions() -> Iterator[Callable]:
+    """`spark_sessions(master, **config)` is a session, the running one when it is the same: another
+    one takes seconds to start, and as many until it has read a first Python source."""
+    running: list[tuple[Any, Any]] = []
+
+    def session_of(master: str, **config: str) -> Any:
+        from support.connector import start_session
+
+        wanted = master, config
+        if not running or running[0][0] != wanted:
+            while running:
+                running.pop()[1].stop()
+            running.append((wanted, start_session(master, **config)))
+        return running[0][1]
+
+    yield session_of
+    for _, spark in running:
+        spark.stop()
+
+
+@pytest.fixture(scope="module")
+def connector_spark(spark_sessions) -> Iterator:
+    """The small session that most files share; a failed task is tried again, as on a cluster."""
+    spark = spark_sessions("local[2,3]")
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
 
 
 @pytest.fixture(params=BOTH_BROKERS)

@@ -5,7 +5,6 @@ start without Spark, Arrow or pandas. The data source itself is `txnlog_spark.da
 """
 
 from txnlog_spark.foreachbatch import foreach_batch
+from txnlog_spark.version import __version__
 
-__all__ = ["foreach_batch"]
-
-__version__ = "0.1.0"
+__all__ = ["__version__", "foreach_batch"]

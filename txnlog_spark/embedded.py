@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, TxnLogError
 from txnlog_spark.protocol.calls import call_all
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered
@@ -170,7 +170,7 @@ def _ask_cluster_id(address: str) -> Operation[str]:
         raise TxnLogError(f"no broker answers at {address}: {outcome.reason}")
     cluster_id = outcome.message.cluster_id
     if not cluster_id:
-        raise TxnLogError(f"the broker at {address} does not tell its cluster id")
+        raise TxnLogError(f"the broker at {address} does not report its cluster id")
     return str(cluster_id)
 
 

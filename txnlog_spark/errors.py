@@ -1,9 +1,8 @@
-"""What can go wrong in the connector: one root, told apart by what the caller should do.
+"""What can go wrong in the connector: one root, distinguished by what the caller should do.
 
     TxnLogError
     ├─ OptionError                 wrong option: name, value, what is allowed
-    ├─ ProtocolError               ├─ LocalProtocolError (our misuse)
-    │                              └─ RemoteProtocolError (the peer's bytes)
+    ├─ RemoteProtocolError         the peer's bytes
     ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
     │                              ├─ AbortableError   this transaction is lost, the next one may do
     │                              └─ FatalError       asking again cannot help
@@ -20,7 +19,7 @@
     ├─ DeadlineExceeded            how long, doing what, last error
     └─ FailpointRaised             tests only
 
-`InvariantViolation` is no TxnLogError: it says that the connector itself is wrong.
+`InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 
 Every class carries a stable `condition`, which is part of the message, and every message says what
 happened, the ids involved and what to do. All errors survive pickling between Spark's processes.
@@ -80,19 +79,7 @@ class OptionError(TxnLogError):
         self.allowed = allowed
 
 
-class ProtocolError(TxnLogError):
-    """The protocol was broken, by us or by the peer."""
-
-    condition = "TXNLOG_PROTOCOL"
-
-
-class LocalProtocolError(ProtocolError):
-    """Our caller did what the protocol does not allow."""
-
-    condition = "TXNLOG_PROTOCOL.LOCAL"
-
-
-class RemoteProtocolError(ProtocolError):
+class RemoteProtocolError(TxnLogError):
     """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
 
     condition = "TXNLOG_PROTOCOL.REMOTE"

@@ -28,8 +28,11 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from txnlog_spark.client.client import Client, Requests
 from txnlog_spark.errors import FailpointRaised, OptionError
+from txnlog_spark.protocol.effects import Ask, Call, Outcome, Reached, Reply, Ticket, Unanswered
 
 ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
@@ -47,7 +50,7 @@ _ACTIONS = (
 
 
 class Interference(enum.Enum):
-    """What a failpoint asks the host to do with the calls that come next."""
+    """What a failpoint does to the requests that are sent next, up to the first wait after one."""
 
     NONE = "none"
     DROP_REQUEST = "drop-request"
@@ -89,7 +92,7 @@ def _parse_entry(entry: str) -> Failpoint:
         action, batch = parts[2], ""
     if action not in _ACTIONS and not action.startswith("hook:"):
         allowed = ", ".join((*_ACTIONS, "hook:<path>"))
-        raise OptionError(ARMED_VARIABLE, entry, f"the action is none of {allowed}")
+        raise OptionError(ARMED_VARIABLE, entry, f"the action must be one of {allowed}")
     return Failpoint(parts[0], parts[1], action, int(batch) if batch else None)
 
 
@@ -216,3 +219,46 @@ def _python_descendants(processes: dict[int, tuple[int, str]], root: int) -> lis
         if "python" in processes[pid][1]:
             found.append(pid)
     return found
+
+
+class FaultInjectingClient(Client):
+    """A client whose operations stop at failpoints, and lose requests and answers there."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._interference = Interference.NONE
+        self._has_interfered = False
+        self._lost: set[Ticket] = set()
+
+    def _perform(self, ask: Ask, requests: Requests) -> Outcome:
+        if isinstance(ask, Reached):
+            self._interference = reached(ask.step, ask.when, ask.batch_id)
+            return None
+        return super()._perform(ask, requests)
+
+    def _send(self, call: Call, requests: Requests) -> Ticket:
+        self._has_interfered = self._interference is not Interference.NONE
+        if self._interference is Interference.DROP_REQUEST:
+            return requests.add(Unanswered("failpoint: not sent", sent=True))
+        ticket = super()._send(call, requests)
+        if self._interference is Interference.DROP_RESPONSE:
+            self._lost.add(ticket)
+        return ticket
+
+    def _receive(
+        self, tickets: frozenset[Ticket], within_ms: int | None, requests: Requests
+    ) -> tuple[Ticket, Reply | Unanswered] | None:
+        if self._has_interfered:
+            if self._interference is Interference.KILL_ON_SEND:
+                self._write_all()
+                kill_driver()
+            self._interference, self._has_interfered = Interference.NONE, False
+        received = super()._receive(tickets, within_ms, requests)
+        if received is not None and received[0] in self._lost:
+            self._lost.remove(received[0])
+            return received[0], Unanswered("failpoint: answer dropped", sent=True)
+        return received
+
+    def _write_all(self) -> None:
+        while any(c.wants_write for c in self._connections.values()):
+            self._wait()

@@ -12,10 +12,10 @@
                                  **{"kafka.bootstrap.servers": "host:9092", "group.id": "words"}))
      .start())
 
-A batch write does not know which micro-batch it belongs to; here it is told, and is then committed
-as the sink of `format("txnlog")` commits one: output, source offsets and progress in one Kafka
-transaction, a batch that comes again skipped. What is needed is the query's own checkpoint, which
-Spark does not tell to a batch write either.
+A batch write does not know which micro-batch it belongs to; here it is given one, and is then
+committed as the sink of `format("txnlog")` commits one: output, source offsets and progress in one
+Kafka transaction, a batch that comes again skipped. What is needed is the query's own checkpoint,
+which Spark does not tell to a batch write either.
 
 Several Kafka sinks of one query are several transactions, one after the other: give each a `name`
 of its own. Each is exactly-once; a reader may see the first without the second for a moment. Only

@@ -57,7 +57,7 @@ class SourceNote(NamedTuple):
 
 
 class OffsetFormatError(ValueError):
-    """Text or a value that is no offset JSON; the message says where."""
+    """Text or a value that is not offset JSON; the message says where."""
 
 
 def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:

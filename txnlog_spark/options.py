@@ -5,7 +5,7 @@ so that changing `format("kafka")` to `format("txnlog")` is the whole migration.
 in silence, which is how an exactly-once job becomes an at-least-once one: a config of Kafka's that
 only tunes its own clients is taken with a line in the log (`kafka_configs.py`), any other name that
 is not in the table is an error. Spark hands options over with lower-cased names, so names are
-looked up without regard to case. `connection.py`, `source` and `sink` read the parsed values.
+looked up without regard to case. `client_cache.py`, `source` and `sink` read the parsed values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Option:
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise ValueError("a non-empty text")
+        raise ValueError("a non-empty string")
     return text.strip()
 
 
@@ -295,12 +295,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "checkpointLocation", Use.WRITE, _text, None,
-        "Required as an option of writeStream, as Spark does not tell a sink what the session's "
-        "configuration says; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+        "Required as an option of writeStream, as Spark does not pass the session's configuration "
+        "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
     Option(
         "sinkName", Use.WRITE_BATCH, _text, None,
-        "Inside foreachBatch: tells several sinks of one query apart.",
+        "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
 )  # fmt: skip
 
@@ -340,7 +340,7 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
             continue
         spelling = _SPELLINGS[name.lower()]
         if option.name in given:
-            raise OptionError(spelling, text, f"remove it: {given[option.name]} says the same")
+            raise OptionError(spelling, text, f"remove it: {given[option.name]} is the same option")
         given[option.name] = spelling
         try:
             values[option.name] = option.read(text)

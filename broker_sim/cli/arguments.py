@@ -30,7 +30,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="a broker to begin with; several with commas",
+        help="brokers to connect to first, host:port,host:port",
     )
     where.add_argument(
         "--path",
@@ -47,7 +47,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         "--timeout-ms",
         type=number(1, INT32_MAX),
         default=TIMEOUT_MS,
-        help="wait so long for an answer",
+        help="timeout of an operation",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -74,7 +74,7 @@ def number(low: int, high: int) -> Callable[[str], int]:
         except ValueError:
             value = low - 1
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low} to {high}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
         return value
 
     return read
@@ -87,7 +87,7 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
         for name in names:
             if name.lower() == text.lower():
                 return name
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
 
     return read
 

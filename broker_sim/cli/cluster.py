@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from broker_sim.cli.output import write_error
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import RemoteProtocolError
-from txnlog_spark.protocol import cluster as operations
 from txnlog_spark.protocol.calls import CoordinatorRequest, call_all, call_coordinator
+from txnlog_spark.protocol.cluster_view import NO_LEADER
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import NO_LEADER
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode, error_name
@@ -38,7 +38,7 @@ REMEDIES: Mapping[int, str] = {
 }
 
 SILENCE_S = 3.0
-"""After so long without any broker's answer the user is told."""
+"""After so long without any broker's answer the user is informed."""
 
 NOT_READY = frozenset(
     {_E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR}
@@ -143,7 +143,7 @@ class Cluster:
     def load_topics(self, topics: Iterable[str] | None) -> dict[str, int]:
         """Ask for the metadata of topics, None for all; error codes of those that have one."""
         session = self.client.session
-        return self.client.run(operations.refresh_metadata(session, topics))
+        return self.client.run(refresh_metadata(session, topics))
 
     def topics(self) -> list[str]:
         """All topics that are known by now."""

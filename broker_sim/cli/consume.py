@@ -62,12 +62,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--from-beginning", action="store_true", help="start at the earliest record"
     )
-    parser.add_argument("--max-messages", type=number(1, INT64_MAX), help="stop after so many")
+    parser.add_argument(
+        "--max-messages", type=number(1, INT64_MAX), help="stop after this many records"
+    )
     parser.add_argument(
         "--timeout-ms",
         dest="idle_ms",
         type=number(1, INT32_MAX),
-        help="stop when no record came for so long (default: go on)",
+        help="stop when no record arrives for this long (default: never)",
     )
     parser.add_argument(
         "--isolation-level",

@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             dest="decoder",
             action="store_const",
             const=decoder,
-            help="how to read records; without one the folder's name tells",
+            help="how to read records; default: by the folder's name",
         )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
@@ -104,7 +104,7 @@ def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
         return dump_segment(path, decoder, deep=arguments.deep)
     dumper = FILE_DUMPERS.get(path.suffix) or FILE_DUMPERS.get(path.name)
     if dumper is None:
-        raise Damage(0, "this is no file that a broker writes")
+        raise Damage(0, "this is not a file that a broker writes")
     return dumper(path)
 
 

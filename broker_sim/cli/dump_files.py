@@ -9,9 +9,9 @@ from pathlib import Path
 
 from broker_sim.cli.dump_log import scan_batches
 from broker_sim.cli.dump_values import Damage, Item
-from broker_sim.core.log.checkpoints import decode_offsets
 from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
+from broker_sim.core.log.offset_checkpoint import decode_offsets
 from broker_sim.core.log.segment_states import decode_states
 from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot
 
@@ -39,7 +39,7 @@ def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, tuple[int
 
 def _base_offset(path: Path) -> int:
     if _BASE_OFFSET.fullmatch(path.stem) is None:
-        raise Damage(0, "the file's name is no offset")
+        raise Damage(0, "the file's name is not an offset")
     return int(path.stem)
 
 
@@ -116,7 +116,7 @@ def _dump_snapshot(path: Path) -> Iterator[Item]:
 def _dump_leader_epochs(path: Path) -> Iterator[Item]:
     epochs = LeaderEpochs.decode(path.read_bytes())
     if epochs is None:
-        raise Damage(0, "this is no leader epoch checkpoint")
+        raise Damage(0, "this is not a leader epoch checkpoint")
     for epoch, start_offset in epochs.entries:
         yield Item("entry", {"epoch": epoch, "startOffset": start_offset})
 
@@ -124,7 +124,7 @@ def _dump_leader_epochs(path: Path) -> Iterator[Item]:
 def _dump_offsets(path: Path) -> Iterator[Item]:
     offsets = decode_offsets(path.read_bytes())
     if offsets is None:
-        raise Damage(0, "this is no offset checkpoint")
+        raise Damage(0, "this is not an offset checkpoint")
     for (topic, partition), at in sorted(offsets.items()):
         yield Item("entry", {"topic": topic, "partition": partition, "offset": at})
 
@@ -135,7 +135,7 @@ def _dump_segment_states(path: Path) -> Iterator[Item]:
     except (ValueError, TypeError):
         found = None
     if found is None:
-        raise Damage(0, "the CRC is wrong, or this is no segment state checkpoint")
+        raise Damage(0, "the CRC is wrong, or this is not a segment state checkpoint")
     epochs, states = found
     for epoch, start_offset in epochs:
         yield Item("epoch", {"epoch": epoch, "startOffset": start_offset})

@@ -36,7 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """The options of all group commands."""
     parser = commands.add_parser("groups", help="consumer groups, their offsets and lag")
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = add_command(actions, "list", list_groups, "the ids of all groups")
+    listing = add_command(actions, "list", list_groups, "list the ids of all groups")
     listing.add_argument(
         "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
     )
@@ -45,16 +45,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="leave out the groups that queries keep their progress in (GROUP.progress.QUERY)",
     )
-    describing = add_command(actions, "describe", describe_groups, "offsets and lag of a group")
+    describing = add_command(
+        actions, "describe", describe_groups, "show offsets and lag of a group"
+    )
     _choose_groups(describing)
     shown = describing.add_mutually_exclusive_group()
     shown.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
     shown.add_argument("--members", action="store_true", help="members and their partitions")
     shown.add_argument("--state", action="store_true", help="state and coordinator")
-    deleting = add_command(actions, "delete", delete_groups, "remove groups with their offsets")
+    deleting = add_command(actions, "delete", delete_groups, "delete groups with their offsets")
     _choose_groups(deleting)
     forgetting = add_command(
-        actions, "delete-offsets", delete_offsets, "forget a group's offsets of topics"
+        actions, "delete-offsets", delete_offsets, "delete a group's offsets of topics"
     )
     forgetting.add_argument("--group", required=True)
     forgetting.add_argument(

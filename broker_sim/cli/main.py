@@ -23,8 +23,6 @@ from broker_sim.cli.output import (
 from txnlog_spark.embedded import ensure_broker
 from txnlog_spark.errors import OptionError, TxnLogError
 
-COMMANDS = ("topics", "groups", "transactions", "produce", "consume", "dump")
-
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""

@@ -23,8 +23,8 @@ from broker_sim.cli.output import Output, Table, write_error
 from txnlog_spark.client.admin import topic_partitions
 from txnlog_spark.errors import RemoteProtocolError
 from txnlog_spark.protocol.calls import call_all, call_any, refuse_if_final
-from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition

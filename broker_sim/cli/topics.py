@@ -17,7 +17,7 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.protocol.cluster import INTERNAL_TOPICS
+from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -32,27 +32,33 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """The options of all topic commands."""
     parser = commands.add_parser("topics", help="list, describe, create, change, delete topics")
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = add_command(actions, "list", list_topics, "the names of all topics")
-    describing = add_command(actions, "describe", describe_topics, "partitions and configurations")
+    listing = add_command(actions, "list", list_topics, "list the names of all topics")
+    describing = add_command(
+        actions, "describe", describe_topics, "show partitions and configurations"
+    )
     describing.add_argument("--topic", action="append", help="only this one; may be repeated")
     for each in (listing, describing):
         each.add_argument(
-            "--exclude-internal", action="store_true", help="leave the brokers' own topics out"
+            "--exclude-internal", action="store_true", help="leave out internal topics"
         )
-    creating = add_command(actions, "create", create_topic, "make a topic")
+    creating = add_command(actions, "create", create_topic, "create a topic")
     creating.add_argument("--topic", required=True)
     creating.add_argument("--partitions", type=number(1, INT32_MAX), default=USE_DEFAULT)
     creating.add_argument("--replication-factor", type=number(1, INT16_MAX), default=USE_DEFAULT)
-    creating.add_argument("--if-not-exists", action="store_true", help="fine if it is there")
-    altering = add_command(actions, "alter", alter_topic, "more partitions, other configurations")
+    creating.add_argument("--if-not-exists", action="store_true", help="do nothing if it exists")
+    altering = add_command(actions, "alter", alter_topic, "add partitions, change configurations")
     altering.add_argument("--topic", required=True)
-    altering.add_argument("--partitions", type=number(1, INT32_MAX), help="how many it shall have")
+    altering.add_argument(
+        "--partitions", type=number(1, INT32_MAX), help="new number of partitions"
+    )
     altering.add_argument("--delete-config", action="append", default=[], metavar="NAME")
     for each in (creating, altering):
         each.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")
-    deleting = add_command(actions, "delete", delete_topics, "remove topics with their records")
+    deleting = add_command(actions, "delete", delete_topics, "delete topics with their records")
     deleting.add_argument("--topic", required=True, action="append", help="may be repeated")
-    deleting.add_argument("--if-exists", action="store_true", help="fine if it is not there")
+    deleting.add_argument(
+        "--if-exists", action="store_true", help="do nothing if it does not exist"
+    )
 
 
 def list_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
@@ -63,7 +69,7 @@ def list_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def _is_wanted(name: str, arguments: argparse.Namespace) -> bool:
-    return not (arguments.exclude_internal and name in INTERNAL_TOPICS)
+    return not (arguments.exclude_internal and name in KAFKA_INTERNAL_TOPICS)
 
 
 def describe_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:

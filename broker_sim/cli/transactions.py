@@ -54,19 +54,26 @@ class OpenTransaction:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options of all transaction commands."""
-    parser = commands.add_parser("transactions", help="look at transactions, abort hanging ones")
+    parser = commands.add_parser(
+        "transactions", help="list, describe, find hanging and abort transactions"
+    )
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = add_command(actions, "list", list_all, "all transactional ids and their states")
+    listing = add_command(actions, "list", list_all, "list all transactional ids and their states")
     listing.add_argument(
         "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
     )
-    describing = add_command(actions, "describe", describe, "what the coordinator knows of an id")
+    describing = add_command(
+        actions, "describe", describe, "show what the coordinator knows of a transactional id"
+    )
     describing.add_argument("--transactional-id", required=True)
     producing = add_command(
-        actions, "describe-producers", describe_producers, "the producers a partition knows"
+        actions,
+        "describe-producers",
+        describe_producers,
+        "show the producers that a partition knows",
     )
     hanging = add_command(
-        actions, "find-hanging", find_hanging, "transactions without a coordinator"
+        actions, "find-hanging", find_hanging, "list open transactions that no coordinator knows"
     )
     hanging.add_argument(
         "--max-transaction-timeout",
@@ -75,7 +82,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MINUTES",
         help="younger ones are left alone",
     )
-    aborting = add_command(actions, "abort", abort, "write an abort marker by hand")
+    aborting = add_command(actions, "abort", abort, "abort a hanging transaction of a partition")
     for each, required in ((producing, True), (hanging, False), (aborting, True)):
         each.add_argument("--topic", required=required)
         each.add_argument("--partition", type=number(0, INT32_MAX), required=required)

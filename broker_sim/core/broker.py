@@ -32,8 +32,8 @@ from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.parts import BrokerParts, respond
-from broker_sim.core.replica.delayed_fetch import TIMER as FETCH_TIMER
-from broker_sim.core.replica.log_cleaner import TIMER as CLEANER_TIMER
+from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
+from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import ApiKey
 
@@ -57,7 +57,7 @@ USES_RESERVE = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
-"""What goes on when the storage is nearly full: ending transactions, and what makes room."""
+"""What goes on when the storage is nearly full: ending transactions, and what frees space."""
 
 
 def _apply_retention(parts: BrokerParts, effects: Effects) -> None:
@@ -171,7 +171,7 @@ class Broker:
     def _on_request(self, request: Request, effects: Effects) -> None:
         handler = HANDLERS.get(request.api_key)
         if handler is None:
-            reason = f"{request.api_key.name} is not spoken here"
+            reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
             return
         try:

@@ -47,9 +47,8 @@ class Stop:
 class Request:
     """One decoded request. Answers carry the same connection and correlation id.
 
-    Answers on a connection have the order of its requests (Kafka's rule), and the core may answer
-    later than in the request's step: so the host gives the core the next request of a connection
-    when the one before is answered.
+    Answers on a connection keep the order of its requests (Kafka's rule): the core may answer out
+    of order (long polls), so the host hands over a connection's next request after the answer.
     """
 
     connection_id: ConnectionId
@@ -77,7 +76,7 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpace:
-    """Whether free space is under the reserve (`log.dir.reserved.bytes`); told when it changes."""
+    """Free space is under the reserve (`log.dir.reserved.bytes`), or no longer; on each change."""
 
     is_low: bool
 
@@ -135,7 +134,7 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the file to `size_bytes`."""
+    """Truncate the file to `size_bytes`."""
 
     path: str
     size_bytes: int
@@ -161,7 +160,7 @@ StorageOperation = Append | Flush | WriteFile | Truncate | Delete | Rename
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Where the data directory is, and the room of its file system, used and all."""
+    """Where the data directory is, and the space of its file system, used and total."""
 
     path: str
     total_bytes: int
@@ -259,7 +258,7 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One line of the story, for the simulator's trace and the host's debug log."""
+    """One line of what happens, for the simulator's trace and the host's debug log."""
 
     kind: str
     fields: Mapping[str, Any]

@@ -27,12 +27,12 @@ class Endpoint:
 
 
 def parse_endpoint(option: str, text: str) -> Endpoint:
-    """The address that `option` holds. Raises ConfigError, also for what is not there yet."""
+    """The address that `option` holds. Raises ConfigError, also for what is not supported yet."""
     match = _LISTENER.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{option} must be PLAINTEXT://host:port, not {text!r}")
     if match["protocol"] != "PLAINTEXT":
-        raise ConfigError(f"{option}: {match['protocol']} is not there yet, only PLAINTEXT is")
+        raise ConfigError(f"{option}: {match['protocol']} is not supported yet, only PLAINTEXT is")
     port = int(match["port"])
     if port > 65535:
         raise ConfigError(f"{option}: port {port} is over 65535")
@@ -45,7 +45,7 @@ def listener(config: BrokerConfig) -> Endpoint:
 
 
 def advertised_endpoint(config: BrokerConfig) -> Endpoint:
-    """What clients are told: `advertised.listeners`, else the listener. Raises ConfigError."""
+    """The address for clients: `advertised.listeners`, else the listener. Raises ConfigError."""
     text = config.text("advertised.listeners")
     endpoint = parse_endpoint("advertised.listeners", text) if text else listener(config)
     if endpoint.host in _ALL_INTERFACES:

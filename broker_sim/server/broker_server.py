@@ -8,10 +8,11 @@ out. Requests that arrive during an fsync form the next round: this is group com
 Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
 
 One thread runs everything. An exception of the core or of the disk leaves memory ahead of the disk,
-and recovery is the tested way back. When a write found no room, the host does that by itself: it
-throws the core away, closes the connections that wait for an answer, so that nobody is told "ok",
-and starts a new core from the files, as after a crash; writes are then refused until there is room.
-After any other error, such as a failed fsync, the process ends (`server/system.py` says why).
+and recovery is the tested way back. When a write found no free space, the host does that by itself:
+it throws the core away, closes the connections that wait for an answer, so that nobody gets "ok",
+and starts a new core from the files, as after a crash; writes are then refused until there is
+space. After any other error, such as a failed fsync, the process ends (`server/system.py` says
+why).
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class BrokerServer:
         self._loop = asyncio.get_running_loop()
         self._make_broker = make_broker
         self._broker: Broker | None = None
-        """None while there is no room to start one."""
+        """None while there is no free space to start one."""
         self._storage = storage
         self._space = space
         self._told_low = False
@@ -281,18 +282,18 @@ class BrokerServer:
         if is_low:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:
-            _log.warning("there is room again: writes go on")
+            _log.warning("there is free space again: writes are accepted")
         self._step(broker, StorageSpace(is_low))
 
     def _start_anew(self, full: StorageFull) -> None:
-        """A write found no room: nothing of this round was answered, and memory is ahead."""
-        _log.error("no room: %s; starting anew from disk, with writes refused", full)
+        """A write found no free space: nothing of this round was answered, and memory is ahead."""
+        _log.error("no free space: %s; restarting from disk, with writes refused", full)
         self._broker = None
         self._drop_inputs()
         self._cancel_timers()
         for connection in self._connections:
             if connection.awaits_answer:
-                connection.close("there was no room to carry out its request")
+                connection.close("there was no free space for its request")
         self._space.release(self._loop.time())
         self._try_again()
 
@@ -302,7 +303,7 @@ class BrokerServer:
         try:
             self._begin()
         except StorageFull as full:
-            _log.error("no room to start: %s", full)
+            _log.error("no free space to start: %s", full)
             self._broker = None
             self._cancel_timers()
             self._loop.call_later(RETRY_SECONDS, self._try_again)
@@ -314,7 +315,7 @@ class BrokerServer:
             if isinstance(item, Request):
                 connection = self._connections.get(item.connection_id)
                 if connection is not None:
-                    connection.close("there is no room to start anew")
+                    connection.close("there is no free space to restart")
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

@@ -17,6 +17,7 @@ from broker_sim.core.effects import FileSlice, RecordsField, Respond
 from broker_sim.server.storage import FileStorage, SlicesInUse
 from txnlog_spark.wire.framing import encode_response
 from txnlog_spark.wire.messages import APIS
+from txnlog_spark.wire.varint import encode_unsigned
 
 WHOLE_BYTES_MAX = 64 * 1024
 """Answers with at most this many record bytes are encoded at once."""
@@ -47,7 +48,7 @@ class Outgoing:
     def read(self, size_bytes: int) -> bytes | memoryview:
         """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
         if self._in_use is not None and self._in_use.changed is not None:
-            raise LookupError(f"{self._in_use.changed} was removed, replaced or cut")
+            raise LookupError(f"{self._in_use.changed} was removed, replaced or truncated")
         if self._response is not None:
             response, self._response = self._response, None
             if not response.records:
@@ -120,7 +121,7 @@ def _split(
         slices = fields[body[at : at + mark_bytes]].slices
         length = sum(s.length for s in slices)
         yield body[start : at - prefix_bytes]
-        yield _unsigned_varint(length + 1) if compact else _INT32.pack(length)
+        yield encode_unsigned(length + 1) if compact else _INT32.pack(length)
         yield from slices
         start = at + mark_bytes
     yield body[start:]
@@ -132,12 +133,3 @@ def _piece(part: bytes | FileSlice) -> memoryview | FileSlice:
 
 def _length(part: bytes | memoryview | FileSlice) -> int:
     return part.length if isinstance(part, FileSlice) else len(part)
-
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

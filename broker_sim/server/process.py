@@ -138,7 +138,9 @@ async def _serve(
     try:
         host.start()
     except StorageFull as full:
-        raise CannotStart(f"there is no room to recover in {root} ({full}); make some") from full
+        raise CannotStart(
+            f"there is no free space to recover in {root} ({full}); free some"
+        ) from full
     storage.reads_medium = False
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

@@ -33,14 +33,14 @@ class Member(Protocol):
         """Grows while it sends."""
 
     def regulate(self) -> None:
-        """Told that `memory_waits` changed."""
+        """Called when `memory_waits` changed."""
 
     def abort(self, reason: str) -> None:
         """Close at once."""
 
 
 class RequestMemory:
-    """The account. `limit_bytes` of -1 is no limit."""
+    """The account. `limit_bytes` -1: unlimited."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.held_bytes = 0

@@ -3,8 +3,8 @@
 Theory of operation: writes are refused before the space is gone, as soon as less is free than
 `log.dir.reserved.bytes`. What others write to the same disk, and quotas, can still make a write
 fail. For that there is a file of `RESERVE_FILE_BYTES` that holds nothing: it is removed when a
-write has failed, so that recovery has room for what it repairs, and writes stay refused until the
-file could be made again.
+write has failed, so that recovery has space for what it repairs, and writes stay refused until the
+file could be recreated.
 """
 
 from __future__ import annotations

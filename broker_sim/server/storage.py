@@ -1,10 +1,7 @@
 """The data directory of one broker: carries out storage operations, and reads for the core.
 
-Theory of operation: operations are carried out one after another. A `Flush` is remembered and
-carried out by the next `barrier`; every operation that is not an append to a file that waits to be
-flushed, or another flush, calls the barrier first. So several transactions of one round share an
-fsync where that cannot be told apart from the strict order: an append-only file's bytes are cut at
-the first torn batch, whatever came after it.
+Theory of operation: operations are carried out one after another, flushes when `FlushOrder` says
+so or `barrier` is called. So several transactions of one round share an fsync.
 
 An error of the operating system is never retried here: it is raised as `StorageFull`, after which
 `reset` and recovery from disk are enough, or as `StorageFailed`, after which the process must end
@@ -31,6 +28,7 @@ from broker_sim.core.effects import (
     Volume,
     WriteFile,
 )
+from broker_sim.core.flush_order import FlushOrder
 from broker_sim.server.system import System, storage_error, telling
 
 OPEN_FILES_MAX = 512
@@ -40,7 +38,7 @@ OPEN_FILES_MAX = 512
 class SlicesInUse:
     """Files whose bytes are being sent, piece by piece; `changed` names one that is not as it was.
 
-    An append does not change what is being sent; removing, renaming and cutting a file do.
+    An append does not change what is being sent; removing, renaming and truncating a file do.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -57,7 +55,7 @@ class FileStorage:
         self._root = root
         self._system = system or System()
         self._descriptors: OrderedDict[str, int] = OrderedDict()
-        self._to_flush: set[str] = set()
+        self._flush_order = FlushOrder()
         self._new_entries: set[str] = set()
         """Folders with an entry that was created and is not yet durable."""
         self._in_use: set[SlicesInUse] = set()
@@ -94,7 +92,7 @@ class FileStorage:
             return None
 
     def volume(self) -> Volume | None:
-        """The folder and the room of its file system; None when it cannot be asked."""
+        """The folder and the space of its file system; None when it cannot be asked."""
         try:
             found = os.statvfs(self._root)
         except OSError:
@@ -111,7 +109,7 @@ class FileStorage:
             return ()
 
     def read_slices(self, slices: Iterable[FileSlice]) -> bytes:
-        """The concatenated bytes. Raises LookupError when a file is gone or was cut."""
+        """The concatenated bytes. Raises LookupError when a file is gone or was truncated."""
         parts = [self.read(s.path, s.position, s.length) for s in slices]
         for part, wanted in zip(parts, slices, strict=True):
             if len(part) != wanted.length:
@@ -143,43 +141,41 @@ class FileStorage:
         Raises StorageFull or StorageFailed; the operations before it were carried out.
         """
         for operation in operations:
-            match operation:
-                case Append():
-                    self._append(operation)
-                case Flush(paths):
-                    self._to_flush.update(paths)
-                case WriteFile(path, data):
-                    self.barrier()
-                    self._replace(path, data)
-                case Truncate(path, size_bytes):
-                    self.barrier()
-                    self._note_change(path)
-                    with telling(f"cutting {path}"):
-                        self._system.truncate(self._open(path, create=True), size_bytes)
-                case Rename(path, new_path):
-                    self.barrier()
-                    self._rename(path, new_path)
-                case Delete(path):
-                    self.barrier()
-                    self._delete(path)
+            for due in self._flush_order.admit(operation):
+                self._perform(due)
 
     def barrier(self) -> None:
         """Everything that was to be flushed is durable on return. Raises StorageFailed."""
-        if not self._to_flush:
-            return
-        for path in sorted(self._to_flush):
-            self._flush(path)
-        self._to_flush.clear()
+        for flush in self._flush_order.drain():
+            self._perform(flush)
+
+    def _perform(self, operation: StorageOperation) -> None:
+        match operation:
+            case Append():
+                self._append(operation)
+            case Flush(paths):
+                for path in paths:
+                    self._flush(path)
+            case WriteFile(path, data):
+                self._replace(path, data)
+            case Truncate(path, size_bytes):
+                self._note_change(path)
+                with telling(f"cutting {path}"):
+                    self._system.truncate(self._open(path, create=True), size_bytes)
+            case Rename(path, new_path):
+                self._rename(path, new_path)
+            case Delete(path):
+                self._delete(path)
 
     def reset(self) -> None:
-        """After StorageFull: forget what was to be flushed, for nobody was told that it was.
+        """After StorageFull: forget what was to be flushed, for nobody learned that it was.
 
-        Whatever is being sent ends: recovery may cut the files.
+        Whatever is being sent ends: recovery may truncate the files.
 
         Entries of folders that are not durable yet are remembered: the next flush below makes
         them so.
         """
-        self._to_flush.clear()
+        self._flush_order.forget()
         for in_use in self._in_use:
             in_use.changed = min(in_use.paths)
         self._in_use.clear()
@@ -246,8 +242,6 @@ class FileStorage:
         return self._open_again_with_fewer(full, os.O_RDWR | os.O_CREAT)
 
     def _append(self, operation: Append) -> None:
-        if self._to_flush and self._to_flush != {operation.path}:
-            self.barrier()
         descriptor = self._open(operation.path, create=True)
         try:
             self._write(descriptor, operation.data, operation.position)

@@ -1,7 +1,7 @@
 """What the operating system does for `FileStorage`, in one place, so that a test can make it fail.
 
-Errors are told apart by what may be believed afterwards. A write that finds no room (`StorageFull`)
-leaves the files as a crash would: recovery from disk is enough. After anything else
+Errors are distinguished by what may be believed afterwards. A write that finds no free space
+(`StorageFull`) leaves the files as a crash would: recovery from disk is enough. After anything else
 (`StorageFailed`), above all a failed fsync, nobody knows what the medium holds: Linux may mark the
 pages clean and report the error once, so that a second fsync would succeed and lie.
 """
@@ -27,7 +27,7 @@ class StorageError(Exception):
 
 
 class StorageFull(StorageError):
-    """No room. The operations before this one were carried out, this one perhaps in part."""
+    """No free space. The operations before this one were carried out, this one perhaps in part."""
 
 
 class StorageFailed(StorageError):
@@ -38,7 +38,7 @@ class StorageFailed(StorageError):
 def telling(doing: str, *, is_flush: bool = False) -> Iterator[None]:
     """Turn an error of the operating system into one of the above; `doing` is for people.
 
-    A flush that found no room is no better than any other failed flush.
+    A flush that found no free space is not better than any other failed flush.
     """
     try:
         yield
@@ -64,7 +64,7 @@ class System:
     def forget_pages(self, descriptor: int) -> None:
         """Read from the medium what the system believes to be the same in memory.
 
-        After a failed fsync that belief is wrong, and the process that was told of it is gone.
+        After a failed fsync that belief is wrong, and the process that learned of it is gone.
         Pages that are still to be written stay.
         """
         if hasattr(os, "posix_fadvise"):
@@ -79,7 +79,7 @@ class System:
         return os.pwrite(descriptor, data, position)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         os.ftruncate(descriptor, size_bytes)
 
     def sync(self, descriptor: int) -> None:

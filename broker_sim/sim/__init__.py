@@ -1,6 +1,6 @@
 """The second host of the broker: everything in one process, on virtual time, from one seed.
 
-Map: `scheduler` (clock and event heap), `disk`, `network` (what can break), `broker_host` (drives
+Map: `scheduler` (clock and event heap), `disk`, `network` (what can break), `sim_broker` (drives
 `core.broker.Broker`), `client` (runs operations of `txnlog_spark.protocol`), `driver` (a model of
 Spark's driver and checkpoint), `reader` (slow, obvious readers), `log_oracle` and `invariants`
 (what must hold), `scenario` and `plants` (what is done to it), `world` (one run), `cli`.

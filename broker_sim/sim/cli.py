@@ -60,7 +60,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help=f"{RANDOM} (default), a .toml file, {STORIES} for all of: "
         + ", ".join(scenario_names()),
     )
-    parser.add_argument("--plant", default="", choices=sorted(PLANTS), help="a bug to be caught")
+    parser.add_argument(
+        "--plant",
+        default="",
+        choices=sorted(PLANTS),
+        help="run with this bug, which the checks have to catch",
+    )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)

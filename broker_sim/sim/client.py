@@ -24,12 +24,19 @@ from txnlog_spark.protocol.effects import (
     Ask,
     Call,
     Calls,
+    FileAsk,
     Operation,
     Outcome,
     Reached,
+    ReadFile,
+    Receive,
     Reply,
+    RunBegan,
+    Send,
     Sleep,
+    Ticket,
     Unanswered,
+    WriteFile,
 )
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.framing import decode_response, encode_request, response_correlation_id
@@ -46,19 +53,20 @@ def _ignore(*_: object) -> None:
 
 
 @dataclass(slots=True)
-class _Round:
-    """One `Calls`: its answers so far."""
+class _Wait:
+    """What the operation waits for: any of the tickets, or all of them for one `Calls`."""
 
-    answers: list[Reply | Unanswered | None]
-    left: int
+    tickets: frozenset[Ticket]
+    is_for_all: bool = False
+    timer: Event | None = None
 
 
 @dataclass(slots=True)
 class _InFlight:
-    """One call: which slot of its round it fills, and whether its bytes left."""
+    """One request, and whether its bytes left."""
 
+    ticket: Ticket
     call: Call
-    fill: Callable[[Reply | Unanswered], None]
     version: int = -1
     sent: bool = False
     timer: Event | None = None
@@ -89,6 +97,9 @@ class ClientProcess:
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
         self.on_reached: Callable[[Reached], None] = _ignore
+        self.serve_file: Callable[[FileAsk], bytes | None] = _ignore
+        """Performs what is asked of the checkpoint's disk; the process may die in it."""
+        self.file_delay_us: Callable[[], int] = int
         self._scheduler = scheduler
         self._network = network
         self._brokers = brokers
@@ -96,6 +107,11 @@ class ClientProcess:
         self._links: dict[int, _NodeLink] = {}
         self._operation: Operation[Any] | None = None
         self._done: Callable[[Any, TxnLogError | None], None] = _ignore
+        self._next_ticket = 1
+        self._open: set[Ticket] = set()
+        self._outcomes: dict[Ticket, Reply | Unanswered] = {}
+        """What the operation has not received yet."""
+        self._wait: _Wait | None = None
         self._deferred: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ life
@@ -167,10 +183,19 @@ class ClientProcess:
         if error is not None:
             self._trace.line(self.name, "failed", {"error": f"{type(error).__name__}: {error}"})
         self._operation = None
+        self._abandon()
         self._done(result, error)
 
     def _perform(self, ask: Ask) -> None:
         match ask:
+            case Send(call):
+                ticket = self._send(call)
+                self._later(lambda: self._resume(ticket))
+            case Receive(tickets, within_ms):
+                timer = None if within_ms is None else self._later(self._give_up, within_ms * 1000)
+                self._await(_Wait(tickets, timer=timer))
+            case Calls(calls):
+                self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
             case Sleep(duration_ms):
                 self._later(lambda: self._resume(None), duration_ms * 1000)
             case Reached():
@@ -178,39 +203,66 @@ class ClientProcess:
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
                 self.on_reached(ask)
-            case Calls(calls):
-                self._start_round(calls)
+            case ReadFile() | WriteFile() | RunBegan():
+                fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
+                self._trace.line(self.name, "file", fields)
+                self._later(lambda: self._serve(ask), self.file_delay_us())
 
-    def _start_round(self, calls: tuple[Call, ...]) -> None:
-        if not calls:
-            self._later(lambda: self._resume(()))
+    def _serve(self, ask: FileAsk) -> None:
+        outcome = self.serve_file(ask)
+        self._later(lambda: self._resume(outcome))
+
+    def _await(self, wait: _Wait) -> None:
+        self._wait = wait
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """Resume the operation if what it waits for is there."""
+        wait = self._wait
+        if wait is None:
             return
-        ongoing = _Round([None] * len(calls), len(calls))
-        for index, call in enumerate(calls):
-            self._send(_InFlight(call, self._filler(ongoing, index)))
+        found = wait.tickets & self._outcomes.keys()
+        if wait.is_for_all and found == wait.tickets:
+            outcome: Outcome = tuple(self._outcomes.pop(t) for t in sorted(found))
+        elif found and not wait.is_for_all:
+            outcome = (min(found), self._outcomes.pop(min(found)))
+        else:
+            return
+        if wait.timer is not None:
+            wait.timer.cancel()
+        self._wait = None
+        self._later(lambda: self._resume(outcome))
 
-    def _filler(self, ongoing: _Round, index: int) -> Callable[[Reply | Unanswered], None]:
-        def fill(answer: Reply | Unanswered) -> None:
-            if ongoing.answers[index] is not None:
-                return
-            ongoing.answers[index] = answer
-            ongoing.left -= 1
-            if not ongoing.left:
-                answers = tuple(a for a in ongoing.answers if a is not None)
-                self._later(lambda: self._resume(answers))
+    def _give_up(self) -> None:
+        self._wait = None
+        self._resume(None)
 
-        return fill
+    def _abandon(self) -> None:
+        """The operation has ended: close the connections that still owe it an answer."""
+        self._wait = None
+        self._open.clear()
+        self._outcomes.clear()
+        for node, link in list(self._links.items()):
+            if link.sent or link.waiting:
+                self._break(node, "the operation that asked has ended")
 
     # ------------------------------------------------------------------ calls
 
-    def _send(self, flight: _InFlight) -> None:
+    def _send(self, call: Call) -> Ticket:
+        flight = _InFlight(Ticket(self._next_ticket), call)
+        self._next_ticket += 1
+        self._open.add(flight.ticket)
+        self._start(flight)
+        return flight.ticket
+
+    def _start(self, flight: _InFlight) -> None:
         node = flight.call.node
         if node == ANY_NODE:
             node = next(iter(self._links), min(self._brokers))
         link = self._links.get(node) or self._connect(node)
         if link is None:
             self._later(
-                lambda: flight.fill(Unanswered("connection refused", sent=False)),
+                lambda: self._settle(flight, Unanswered("connection refused", sent=False)),
                 self._network.delay_us(),
             )
             return
@@ -259,7 +311,10 @@ class ClientProcess:
     def _settle(self, flight: _InFlight, answer: Reply | Unanswered) -> None:
         if flight.timer is not None:
             flight.timer.cancel()
-        flight.fill(answer)
+        if flight.ticket in self._open:
+            self._open.remove(flight.ticket)
+            self._outcomes[flight.ticket] = answer
+            self._end_wait()
 
     def _break(self, node: int, reason: str) -> None:
         link = self._links.pop(node, None)

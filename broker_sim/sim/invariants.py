@@ -1,7 +1,7 @@
 """What must hold in every run, checked on what clients saw and on what the disk holds.
 
-Numbers follow the list in the project's reliability notes; those about the log itself are checked
-by `log_oracle` while it is written. A check raises `Violation`.
+Numbers are those of `docs/invariants.md`; the invariants of the log itself are checked by
+`log_oracle` while it is written. A check raises `Violation`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker_sim.sim.driver import (
-    GROUP_ID,
-    INPUT_TOPIC,
-    OUTPUT_TOPIC,
-    PROGRESS_GROUP_ID,
-    Checkpoint,
-    DriverHistory,
-    Source,
-)
+from broker_sim.sim.operator import Operator
+from broker_sim.sim.spark_driver import DriverHistory, Source
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey, Message, api_of
@@ -27,7 +20,7 @@ from txnlog_spark.wire.records import Record
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
     2: "offsets of a log are contiguous",
-    5: "a consumer's position is never refused, the ends it sees never go back",
+    5: "a consumer's position is never refused: no log end goes back",
     12: "the log holds whole, valid batches",
     13: "sequences of a producer follow each other",
     15: "after a newer epoch nothing of an older one is appended",
@@ -45,7 +38,7 @@ INVARIANTS = {
     42: "every request is answered; no handler raises, whatever the state",
     43: "once faults end, every transaction is decided and the LSO is the end",
     46: "once faults end, the query processes all input",
-    51: "a story tells what it is about: planned faults fire, expected outcomes happen",
+    51: "in a scenario with a file every planned fault fires and every expected outcome happens",
 }
 
 
@@ -56,8 +49,6 @@ class Observations:
     committed: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Value by (output partition, offset), as seen under read_committed."""
     groups: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
-    owners: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Process by (producer id, epoch) that it was given."""
 
     def on_records(self, partition: int, records: list[Record]) -> None:
         """Records seen under read_committed (1)."""
@@ -77,16 +68,23 @@ class Observations:
                          partition=partition, before=before, now=now)  # fmt: skip
         self.groups[group_id] = offsets
 
-    def on_reply(self, process: str, request: Message, answer: Message, version: int) -> None:
-        """An answered call of a driver (16)."""
-        key = api_of(request).key
-        given = key == ApiKey.INIT_PRODUCER_ID or (key == ApiKey.END_TXN and version >= 5)
-        if not given or answer.error_code != ErrorCode.NONE:
-            return
-        identity = (answer.producer_id, answer.producer_epoch)
-        if self.owners.setdefault(identity, process) != process:
-            violated(16, "an epoch was given to two processes", identity=identity, second=process,
-                     first=self.owners[identity])  # fmt: skip
+
+def note_owner(
+    owners: dict[tuple[int, int], str],
+    process: str,
+    request: Message,
+    answer: Message,
+    version: int,
+) -> None:
+    """An answered call of a driver: who was given which (producer id, epoch) (16)."""
+    key = api_of(request).key
+    given = key == ApiKey.INIT_PRODUCER_ID or (key == ApiKey.END_TXN and version >= 5)
+    if not given or answer.error_code != ErrorCode.NONE:
+        return
+    identity = (answer.producer_id, answer.producer_epoch)
+    if owners.setdefault(identity, process) != process:
+        violated(16, "an epoch was given to two processes", identity=identity, second=process,
+                 first=owners[identity])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +96,13 @@ class FinalState:
     groups: Mapping[str, Mapping[tuple[str, int], int]]
 
 
-def check_final(
-    source: Source,
-    checkpoint: Checkpoint,
-    history: DriverHistory,
-    observations: Observations,
-    final: FinalState,
-) -> None:
-    """All that is checked at the end."""
-    check_exactly_once(source, final)
+def check_final(operator: Operator, observations: Observations, final: FinalState) -> None:
+    """All that is checked at the end of one query."""
+    check_exactly_once(operator.source, final)
     check_order(final)
     check_observed(observations, final)
-    check_groups(source, checkpoint, final)
-    check_decided_batches(history)
+    check_groups(operator, final)
+    check_decided_batches(operator.history)
 
 
 def _coordinates(record: Record) -> tuple[int, int]:
@@ -163,24 +155,31 @@ def check_observed(observations: Observations, final: FinalState) -> None:
                      at_end=at_end.get(place))  # fmt: skip
 
 
-def check_groups(source: Source, checkpoint: Checkpoint, final: FinalState) -> None:
-    """The group is at the input's end, progress at the last batch (37)."""
-    batches = max(checkpoint.offsets) + 1
-    offsets = final.groups[GROUP_ID]
-    for partition in range(source.partitions):
-        found = offsets.get((INPUT_TOPIC, partition))
-        if found != source.rows:
+def check_groups(operator: Operator, final: FinalState) -> None:
+    """The group is at the input's end, progress at the last batch, in one partition (37)."""
+    offsets = final.groups[str(operator.options.group_id)]
+    for partition, rows in operator.source.ends.items():
+        if (found := offsets.get(partition)) != rows:
             violated(37, "the group is not at the input's end", partition=partition, found=found)
-    progress = final.groups[PROGRESS_GROUP_ID].get((OUTPUT_TOPIC, 0))
-    if progress != batches or checkpoint.commits != set(range(batches)):
-        violated(37, "progress is not that of the last batch", progress=progress, batches=batches,
-                 commits=sorted(checkpoint.commits))  # fmt: skip
+    groups = operator.progress_groups()
+    for query_id, group_id in groups.items():
+        if len(places := final.groups[group_id]) > 1:
+            violated(37, "progress lies in several partitions", query_id=query_id, places=places)
+    checkpoint = operator.finished
+    if checkpoint is None:
+        violated(46, "the query did not finish")
+    planned, noted = checkpoint.batches("offsets"), checkpoint.batches("commits")
+    progress = list(final.groups[groups[checkpoint.query_id]].values())
+    if progress != [planned[-1] + 1] or noted != planned:
+        violated(37, "progress is not that of the last batch", progress=progress, planned=planned,
+                 noted=noted)  # fmt: skip
 
 
 def check_decided_batches(history: DriverHistory) -> None:
     """No batch was committed by two runs (35, told from the drivers' side)."""
-    by_batch: dict[int, str] = {}
-    for run_id, batch_id in history.committed:
-        if by_batch.setdefault(batch_id, run_id) != run_id:
-            violated(35, "two runs committed one batch", batch_id=batch_id, second=run_id,
-                     first=by_batch[batch_id])  # fmt: skip
+    by_batch: dict[tuple[str, int], str] = {}
+    for query_id, run_id, batch_id in history.committed:
+        first = by_batch.setdefault((query_id, batch_id), run_id)
+        if first != run_id:
+            violated(35, "two runs committed one batch", query_id=query_id, batch_id=batch_id,
+                     second=run_id, first=first)  # fmt: skip

@@ -3,7 +3,8 @@
 As TCP does, a connection keeps the order of its bytes and delivers them once or breaks. So loss is
 loss of the connection: of a request on its way, or of an answer after the broker did the work. A
 client that gives up closes its end, but what it sent may still arrive: that is how a late EndTxn or
-Produce meets a broker that has moved on. Delays are drawn per message, with rare long ones.
+Produce meets a broker that has moved on. An answer to it breaks the connection.
+Delays are drawn per message, with rare long ones.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ class BrokerEnd(Protocol):
     def on_frame(self, connection: Connection, frame: bytes) -> None:
         """A request arrived, without its length prefix."""
 
+    def on_ended(self, connection: Connection) -> None:
+        """The client's end is closed; what it sent has arrived."""
+
     def on_disconnected(self, connection: Connection) -> None:
-        """The client's end is closed, or the connection broke."""
+        """The connection broke."""
 
 
 @dataclass(slots=True)
@@ -92,6 +96,8 @@ class Connection:
 
     def respond(self, frame: bytes) -> None:
         """Send a frame to the client."""
+        if not self.broker_open:
+            return
         if self._network.breaks():
             self._network.trace.line("network", "answer-lost", {"id": self.connection_id})
             self._network.trace.count("answer lost")
@@ -101,6 +107,8 @@ class Connection:
         def arrive() -> None:
             if self.client_open:
                 self._client.on_frame(self, frame)
+            else:
+                self._network.deliver(0, self._broker_hears)
 
         self._to_client_us = self._network.deliver(self._to_client_us, arrive)
 
@@ -109,7 +117,7 @@ class Connection:
         if not self.client_open:
             return
         self.client_open = False
-        self._to_broker_us = self._network.deliver(self._to_broker_us, self._broker_hears)
+        self._to_broker_us = self._network.deliver(self._to_broker_us, self._broker_hears_end)
 
     def close_by_broker(self) -> None:
         """The broker closes its end, after the answers it sent."""
@@ -123,6 +131,10 @@ class Connection:
             self._network.deliver(0, lambda: self._broker.on_disconnected(self))
         if always_heard or self._network.rng.random() >= SILENT_SHARE:
             self._network.deliver(0, self._client_hears)
+
+    def _broker_hears_end(self) -> None:
+        if self._broker_there:
+            self._broker.on_ended(self)
 
     def _broker_hears(self) -> None:
         if self._broker_there:

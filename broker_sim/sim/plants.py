@@ -7,84 +7,69 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from broker_sim.core.group.offsets import OffsetStore
 from broker_sim.core.log import producer_state
 from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
-from broker_sim.sim import driver
+from broker_sim.sim import spark_driver
+from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.commit_plants import COMMIT_PLANTS, Plant, replaced
+from broker_sim.sim.spark_driver import Driver
+from txnlog_spark.commit import micro_batch
+from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.plan import CommitOutcome, Progress
+from txnlog_spark.commit.query import commit_query_batch
 from txnlog_spark.errors import ProducerFenced
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.values import CommitOutcome, ProducerIdentity, Progress
-
-if TYPE_CHECKING:
-    from broker_sim.sim.world import World
-
-Plant = Callable[["World"], contextlib.AbstractContextManager[None]]
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = owner.__dict__[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-@contextlib.contextmanager
-def _flush_skipped(world: World) -> Iterator[None]:
+def _flush_skipped(world: Any) -> Iterator[None]:
     world.host.disk.flush_works = False
     yield
 
 
 @contextlib.contextmanager
-def _answer_before_storage(world: World) -> Iterator[None]:
+def _answer_before_storage(world: Any) -> Iterator[None]:
     world.host.answers_first = True
     yield
 
 
-def _lso_is_high_watermark(world: World) -> contextlib.AbstractContextManager[None]:
+def _lso_is_high_watermark(world: Any) -> contextlib.AbstractContextManager[None]:
     del world
-    return _replaced(PartitionLog, "last_stable_offset", property(lambda log: log.high_watermark))
-
-
-def _progress_outside(world: World) -> contextlib.AbstractContextManager[None]:
-    """The driver trusts its commit log alone: a batch that comes again is written again."""
-    del world
-    original = driver.Driver._commit_plan
-
-    def forgetful(self: driver.Driver, batch_id: int, ends: dict[int, int]) -> Any:
-        plan = original(self, batch_id, ends)
-        query_id = f"{plan.query_id}/{self.run_id}"
-        return dataclasses.replace(plan, query_id=query_id, must_exist=False)
-
-    return _replaced(driver.Driver, "_commit_plan", forgetful)
-
-
-def _no_write(*_: object) -> None:
-    """In place of a write."""
+    return replaced(PartitionLog, "last_stable_offset", property(lambda log: log.high_watermark))
 
 
 @contextlib.contextmanager
-def _commit_log_first(world: World) -> Iterator[None]:
+def _progress_outside(world: Any) -> Iterator[None]:
+    """The driver trusts its commit log alone: a batch that comes again is written again."""
+    del world
+    with (
+        replaced(micro_batch, "is_committed", lambda *_: False),
+        replaced(micro_batch, "judge", lambda *_: Verdict.DO),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _commit_log_first(world: Any) -> Iterator[None]:
     """Spark's commit log is written before the transaction is committed."""
     del world
-    original = driver.Driver._commit_plan
+    stage, create = Driver._stage, Checkpoint.create
 
-    def hasty(self: driver.Driver, batch_id: int, ends: dict[int, int]) -> Any:
-        self.checkpoint.commits.add(batch_id)
-        return original(self, batch_id, ends)
+    def hasty(self: Driver, batch_id: int) -> Any:
+        create_once(self.checkpoint, "commits", batch_id, b"v1")
+        return stage(self, batch_id)
 
-    with (
-        _replaced(driver.Driver, "_commit_plan", hasty),
-        _replaced(driver.Checkpoint, "write_commit", _no_write),
-    ):
+    def create_once(self: Checkpoint, log: str, batch_id: int, data: bytes) -> None:
+        if log != "commits" or self.entry(log, batch_id) is None:
+            create(self, log, batch_id, data)
+
+    with replaced(Driver, "_stage", hasty), replaced(Checkpoint, "create", create_once):
         yield
 
 
@@ -93,17 +78,17 @@ def _nothing(*_: object) -> None:
 
 
 @contextlib.contextmanager
-def _sequences_not_checked(world: World) -> Iterator[None]:
+def _sequences_not_checked(world: Any) -> Iterator[None]:
     """No duplicate and no gap is noticed: a produce that is sent again is there twice."""
     del world
     with (
-        _replaced(producer_state, "_check_sequence", _nothing),
-        _replaced(producer_state.ProducerStateEntry, "duplicate_of", _nothing),
+        replaced(producer_state, "_check_sequence", _nothing),
+        replaced(producer_state.ProducerStateEntry, "duplicate_of", _nothing),
     ):
         yield
 
 
-def _aborted_list_missing(world: World) -> contextlib.AbstractContextManager[None]:
+def _aborted_list_missing(world: Any) -> contextlib.AbstractContextManager[None]:
     """Fetch answers without the aborted transactions."""
     del world
     original = PartitionLog.read
@@ -111,22 +96,22 @@ def _aborted_list_missing(world: World) -> contextlib.AbstractContextManager[Non
     def read(self: PartitionLog, *args: Any, **options: Any) -> Any:
         return dataclasses.replace(original(self, *args, **options), aborted=())
 
-    return _replaced(PartitionLog, "read", read)
+    return replaced(PartitionLog, "read", read)
 
 
-def _prepared_forgotten(world: World) -> contextlib.AbstractContextManager[None]:
+def _prepared_forgotten(world: Any) -> contextlib.AbstractContextManager[None]:
     """A coordinator that loads does not finish what was decided."""
     del world
     original = TransactionCoordinator.load
 
     def load(self: TransactionCoordinator, *args: Any) -> None:
-        with _replaced(MarkerManager, "begin", _nothing):
+        with replaced(MarkerManager, "begin", _nothing):
             original(self, *args)
 
-    return _replaced(TransactionCoordinator, "load", load)
+    return replaced(TransactionCoordinator, "load", load)
 
 
-def _aborted_offsets_kept(world: World) -> contextlib.AbstractContextManager[None]:
+def _aborted_offsets_kept(world: Any) -> contextlib.AbstractContextManager[None]:
     """An ABORT marker makes pending offsets visible, as COMMIT does."""
     del world
     original = OffsetStore.replay_marker
@@ -135,28 +120,27 @@ def _aborted_offsets_kept(world: World) -> contextlib.AbstractContextManager[Non
         del committed
         return original(self, producer_id, True)
 
-    return _replaced(OffsetStore, "replay_marker", replay_marker)
+    return replaced(OffsetStore, "replay_marker", replay_marker)
 
 
-def _torn_not_aborted(world: World) -> contextlib.AbstractContextManager[None]:
+def _torn_not_aborted(world: Any) -> contextlib.AbstractContextManager[None]:
     """After a loss of power, transactions that lost records go on."""
     world.host.knows_boots = False
     return contextlib.nullcontext()
 
 
-def _fenced_is_success(world: World) -> contextlib.AbstractContextManager[None]:
+def _fenced_is_success(world: Any) -> contextlib.AbstractContextManager[None]:
     """The connector takes ProducerFenced for "somebody else has done it" (Flink's committer)."""
     del world
-    original = commit_micro_batch
+    original = commit_query_batch
 
-    def commit(session: Any, identity: Any, plan: Any) -> Operation[CommitOutcome]:
+    def commit(session: Any, worker: Any, batch: Any) -> Operation[CommitOutcome]:
         try:
-            return (yield from original(session, identity, plan))
+            return (yield from original(session, worker, batch))
         except ProducerFenced:
-            nobody = ProducerIdentity(plan.transactional_id, -1, -1)
-            return CommitOutcome(nobody, False, Progress(plan.query_id, plan.batch_id + 1))
+            return CommitOutcome(None, False, Progress(str(batch.query_id), batch.batch_id + 1))
 
-    return _replaced(driver, "commit_micro_batch", commit)
+    return replaced(spark_driver, "commit_query_batch", commit)
 
 
 PLANTS: dict[str, Plant] = {
@@ -171,5 +155,6 @@ PLANTS: dict[str, Plant] = {
     "aborted-offsets-kept": _aborted_offsets_kept,
     "torn-not-aborted": _torn_not_aborted,
     "fenced-is-success": _fenced_is_success,
+    **COMMIT_PLANTS,
 }
 """By name; the canary test runs each until it is caught."""

@@ -49,8 +49,9 @@ def ask(message: Message, version_max: int | None = None) -> Operation[Message]:
     """Ask until there is an answer; the simulation ends a reader that asks for ever."""
     while True:
         outcome = yield Calls((Call(NODE, message, TIMEOUT_MS, version_max),))
-        if outcome is not None and isinstance(outcome[0], Reply):
-            return outcome[0].message
+        answer = outcome[0] if isinstance(outcome, tuple) else None
+        if isinstance(answer, Reply):
+            return answer.message
         yield Sleep(RETRY_MS)
 
 
@@ -203,7 +204,7 @@ def read_undecided() -> Operation[list[str]]:
 def watch_output(
     topic: str,
     partitions: int,
-    groups: tuple[str, ...],
+    groups: Callable[[], tuple[str, ...]],
     *,
     on_records: Callable[[int, list[Record]], None],
     on_group: Callable[[str, dict[tuple[str, int], int]], None],
@@ -217,6 +218,6 @@ def watch_output(
                 topic, partition, start, read_committed=True
             )
             on_records(partition, records)
-        for group_id in groups:
+        for group_id in groups():
             on_group(group_id, (yield from read_group(group_id)))
         yield Sleep(interval_ms)

@@ -78,6 +78,20 @@ class Scenario:
     """Per step of the commit protocol."""
     driver_pause: float = 0.0
     """Per step: the driver stops, another takes over, the first goes on as a zombie."""
+    driver_power_loss: float = 0.0
+    """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
+    worker_loss: float = 0.0
+    """Per batch: the Python worker that commits it is a new one, which remembers nothing."""
+    checkpoint_lost: float = 0.0
+    """Per restart: a new, empty checkpoint, from the group's committed offsets."""
+    tail_lost: float = 0.0
+    """Per restart: the newest one or two batches are missing from the checkpoint."""
+    old_checkpoint: float = 0.0
+    """Per restart: one of all checkpoints so far, by mistake."""
+    id_change: float = 0.0
+    """Per restart: the query gets another transactional id."""
+    second_query: bool = False
+    """Another query has the same transactional id by mistake, while faults happen."""
     connection_loss: float = 0.0
     """Per message."""
     spike: float = 0.0
@@ -100,6 +114,8 @@ def draw_random(seed: int) -> Scenario:
     def some(low: float, high: float) -> float:
         return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
 
+    # Who loses a checkpoint has to keep the transactional id: a new one has no record of the old.
+    changes_id = rng.random() < 0.25
     return Scenario(
         description="faults of every kind, drawn from the seed",
         batches=rng.randint(2, 8),
@@ -112,6 +128,13 @@ def draw_random(seed: int) -> Scenario:
         power_loss=rng.choice((0.0, 0.5, 1.0)),
         driver_kill=some(0.005, 0.08),
         driver_pause=some(0.005, 0.05),
+        driver_power_loss=some(0.1, 0.5),
+        worker_loss=some(0.1, 0.9),
+        checkpoint_lost=0.0 if changes_id else some(0.05, 0.3),
+        tail_lost=0.0 if changes_id else some(0.05, 0.3),
+        old_checkpoint=0.0 if changes_id else some(0.05, 0.3),
+        id_change=some(0.05, 0.4) if changes_id else 0.0,
+        second_query=rng.random() < 0.15,
         connection_loss=some(0.001, 0.03),
         spike=some(0.001, 0.03),
         clock_jump=some(0.1, 0.5),
@@ -140,7 +163,7 @@ def scenario_names() -> tuple[str, ...]:
 
 
 def parse_scenario(name: str, text: str) -> Scenario:
-    """The scenario in a file's text. Raises ScenarioError for what is no field."""
+    """The scenario in a file's text. Raises ScenarioError for what is not a field."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -51,7 +51,7 @@ class Trace:
 
     @property
     def last_lines(self) -> list[str]:
-        """The end of the story."""
+        """The end of the run."""
         return self._last[-LINES_KEPT:]
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from txnlog_spark.codec.decode import iter_decoded
-from txnlog_spark.codec.encode import encode_batches
+from txnlog_spark.codec.encode import encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.settings import read_sink_settings
@@ -88,10 +88,14 @@ def measure(value_bytes, compression):
     rows = ROWS[value_bytes]
     keys, values, times = make_columns(value_bytes, rows)
 
+    of_one = np.zeros(rows, np.int32)
+
     def encode():
-        return encode_batches(
-            keys, values, times, None, compression=compression, record_batch_bytes_max=1_000_000
-        )
+        encoded = encode_partitioned(
+            keys, values, times, None, of_one,
+            compression=compression, record_batch_bytes_max=1_000_000,
+        )  # fmt: skip
+        return [batch for _, batch in encoded]
 
     answer = answer_of(encode())
 

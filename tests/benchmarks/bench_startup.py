@@ -64,7 +64,7 @@ class Run:
         batch = encode_batch([Record(None, b"x" * BATCH_BYTES, time.time_ns() // 10**6)])
         for _ in range(count):
             effects = Effects(time.time_ns() // 10**6, 0)
-            log.append(batch, origin=AppendOrigin.CLIENT, effects=effects)
+            log.append_as_leader(batch, origin=AppendOrigin.CLIENT, effects=effects)
             self.storage.perform(effects.storage)
 
 

@@ -1,17 +1,18 @@
 """Every failpoint, before and after, killed and killed while sending: generated from the steps.
 
-The representative rows run in `make test` (`test_exactly_once_driver_kills.py`); this is all of
-them, once on each broker and once with the transactions of Kafka 3 (transaction version 1).
+Six of them run in `make test` (`test_exactly_once_driver_kills.py`); this is all of them, once on
+each broker and once with the transactions of Kafka 3 (transaction version 1), and the rows of the
+fault matrix, which also die inside a recovery.
 """
 
 from __future__ import annotations
 
 import pytest
 from support.audit import check_audit
-from support.driver_rows import KILL, ON_SEND, Row, Story
+from support.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, Story
 from support.spark_copy import CopyQuery
 
-from txnlog_spark.protocol.commit import STEPS
+from txnlog_spark.commit.micro_batch import STEPS
 
 pytestmark = pytest.mark.chaos
 
@@ -49,10 +50,10 @@ def expected(step: str, when: str, action: str) -> Row:
     return Row(name, failpoint, pending=pending)
 
 
-def play(query: CopyQuery) -> None:
-    """All rows in one life, then the proof."""
+def play(query: CopyQuery, rows: tuple[Row, ...]) -> None:
+    """These rows in one life, then the proof."""
     story = Story(query)
-    story.play(matrix())
+    story.play(rows)
     assert story.failures == {}
     query.check_exactly_once()
     story.check_copies()
@@ -60,9 +61,13 @@ def play(query: CopyQuery) -> None:
 
 
 def test_every_step_killed(broker, tmp_path, unique):
-    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")))
+    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")), matrix())
+
+
+def test_every_row_of_the_fault_matrix_killed(broker, tmp_path, unique):
+    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("rows")), DRIVER_ROWS)
 
 
 def test_every_step_killed_with_transaction_version_1(new_broker, tmp_path, unique):
     broker = new_broker(transaction_version=1)
-    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")))
+    play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")), matrix())

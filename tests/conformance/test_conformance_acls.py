@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support.availability import check_available
 from support.checkpoint_query import Query
-from support.connector import Pipe, start_session
+from support.connector import Pipe
 from support.librdkafka import produce_values
 from support.secured_kafka import Acl, SecuredKafka
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.sink.committer import commit_batch_write
 from txnlog_spark.sink.settings import read_sink_settings
@@ -276,28 +275,19 @@ def test_an_output_that_is_not_there_yet_takes_create(
 
 @pytest.mark.slow
 def test_a_whole_pipeline_in_spark_needs_no_more(
-    kafka: SecuredKafka,
-    tmp_path: Path,
-    unique: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
+    connector_spark, kafka: SecuredKafka, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = start_session("local[2]")
-    try:
-        pipe = Pipe(spark, kafka, tmp_path, unique)
-        pipe.feed(range(9))
-        start_group(pipe.bootstrap, pipe.group, pipe.input, 3)
-        acls = [
-            Acl("WRITE", "TRANSACTIONAL_ID", f"txnlog-{pipe.group}"),
-            Acl("WRITE", "TOPIC", pipe.output),
-            Acl("READ", "TOPIC", pipe.input),
-            Acl("READ", "GROUP", pipe.group),
-            Acl("READ", "GROUP", f"{pipe.group}.progress.*"),
-        ]
-        with kafka.only(acls):
-            pipe.copy(source={"startingOffsets": "committed"})
-            assert pipe.read().count() == 9
-        assert pipe.output_values() == sorted(str(n) for n in range(9))
-    finally:
-        spark.stop()
+    pipe = Pipe(connector_spark, kafka, tmp_path, unique)
+    pipe.feed(range(9))
+    start_group(pipe.bootstrap, pipe.group, pipe.input, 3)
+    acls = [
+        Acl("WRITE", "TRANSACTIONAL_ID", f"txnlog-{pipe.group}"),
+        Acl("WRITE", "TOPIC", pipe.output),
+        Acl("READ", "TOPIC", pipe.input),
+        Acl("READ", "GROUP", pipe.group),
+        Acl("READ", "GROUP", f"{pipe.group}.progress.*"),
+    ]
+    with kafka.only(acls):
+        pipe.copy(source={"startingOffsets": "committed"})
+        assert pipe.read().count() == 9
+    assert pipe.output_values() == sorted(str(n) for n in range(9))

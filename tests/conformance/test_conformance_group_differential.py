@@ -4,21 +4,29 @@ JoinGroup and SyncGroup that one broker parks are parked by the other, and relea
 request with the same answer. After every request the group's description and its offsets are the
 same too. A sequence ends early when the leader is gone: who is the next one depends on Kafka's
 random member ids.
+
+What Apache Kafka answers to the sequences of `make test` is recorded: ours is asked alone, and both
+only when what it was asked and told is not as recorded.
 """
 
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from support.apache_kafka import ApacheKafka
-from support.availability import check_available
 from support.broker_build import BrokerOnDisk, request
 from support.group_pair import GROUPS, ORDERED, OtherLeader, Pair, find_coordinators
 from support.group_sequence import REQUESTS, TOPICS, Sequence
 from support.librdkafka import create_topic
+from support.recordings import wants_live
+from support.transcripts import Transcript, read_transcripts, write_transcripts
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
@@ -26,6 +34,8 @@ from txnlog_spark.wire.messages import ApiKey
 K = ApiKey
 SEQUENCES = 200
 SEQUENCES_LONG = 1_500
+OTHER_LEADER = "other-leader"
+"""Ends the transcript of a sequence in which Kafka's next leader was another one."""
 EXPECTED = {
     "JoinGroup": {
         "NONE", "MEMBER_ID_REQUIRED", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID",
@@ -63,20 +73,34 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """Both brokers with the topics."""
-    check_available("apache_kafka")
+def kafka_port(tmp_path_factory) -> Iterator[Callable[[], int]]:
+    """The port of an Apache Kafka with the topics, started when first asked for."""
+    running: list[ApacheKafka] = []
+
+    def port() -> int:
+        if not running:
+            theirs = ApacheKafka(tmp_path_factory.mktemp("ordered"), ORDERED | GROUPS)
+            running.append(theirs)
+            theirs.start()
+            for topic in TOPICS:
+                create_topic(theirs.bootstrap_servers, topic, 2)
+        return running[0].port
+
+    yield port
+    for theirs in running:
+        theirs.stop()
+
+
+def new_pair(port: int | None) -> Pair:
+    """A new broker of ours with the topics, and the Apache Kafka at `port` or none."""
     ours = BrokerOnDisk(GROUPS)
     ours.client_id = "raw"
-    with ApacheKafka(tmp_path_factory.mktemp("ordered"), ORDERED | GROUPS) as theirs:
-        pair = Pair(ours, theirs.port)
-        for topic in TOPICS:
-            ours.create_topic(topic, 2)
-            create_topic(theirs.bootstrap_servers, topic, 2)
-        learn_topic_ids(pair)
-        find_coordinators(pair, "any", "any")
-        yield pair
-        pair.close()
+    for topic in TOPICS:
+        ours.create_topic(topic, 2)
+    pair = Pair(ours, port)
+    learn_topic_ids(pair)
+    find_coordinators(pair, "any", "any")
+    return pair
 
 
 def learn_topic_ids(pair: Pair) -> None:
@@ -93,34 +117,76 @@ def learn_topic_ids(pair: Pair) -> None:
         names.topics = {topic.name: topic.topic_id for topic in answer.topics}
 
 
-def run_sequences(pair: Pair, unique, count: int) -> tuple[Counter, int]:
-    """How often each answer was met, and how many sequences ended with another leader."""
-    met: Counter[tuple[str, str]] = Counter()
-    ended = 0
-    for seed in range(count):
-        sequence = Sequence(pair, unique(f"g{seed}"), random.Random(seed), met)
-        try:
-            sequence.run()
-        except OtherLeader:
-            ended += 1
-            pair.forget_parked()
-        except AssertionError as difference:
-            told = "\n".join(sequence.told)
-            raise AssertionError(f"seed {seed}: {difference}\n{told}") from difference
-    return met, ended
+@dataclass
+class Told:
+    """What was asked and answered."""
+
+    transcripts: dict[int, Transcript] = field(default_factory=dict)
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often each answer was met."""
+
+    @property
+    def ended(self) -> int:
+        """How many sequences ended with another leader."""
+        return sum(each[-1] == OTHER_LEADER for each in self.transcripts.values())
+
+
+def tell(port: int | None, count: int, known: dict[int, Transcript] | None = None) -> Told:
+    """Run the sequences; of ours alone, each ends where it is `known` to end."""
+    told = Told()
+    with closing(new_pair(port)) as pair:
+        for seed in range(count):
+            name = f"g{seed}" if count == SEQUENCES else f"long-{seed}"
+            told.transcripts[seed] = pair.transcript = []
+            expected = (known or {}).get(seed, [""])
+            pair.ends_at = len(expected) - 1 if expected[-1] == OTHER_LEADER else None
+            run_sequence(Sequence(pair, name, random.Random(seed), told.met))
+    return told
+
+
+def run_sequence(sequence: Sequence) -> None:
+    """To its end, or to where Kafka's leader was another one."""
+    try:
+        sequence.run()
+    except OtherLeader:
+        sequence.pair.transcript.append(OTHER_LEADER)
+        sequence.pair.forget_parked()
+    except AssertionError as difference:
+        lines = "\n".join(sequence.told)
+        raise AssertionError(f"{sequence.group}: {difference}\n{lines}") from difference
+
+
+def tell_as_recorded() -> Told | None:
+    """What ours alone tells, when it is what Apache Kafka told too; else None."""
+    known = read_transcripts("groups")
+    try:
+        told = tell(None, SEQUENCES, known)
+    except AssertionError as difference:
+        warnings.warn(f"asking Apache Kafka: {difference}"[:300], stacklevel=2)
+        return None
+    differing = [seed for seed in told.transcripts if told.transcripts[seed] != known.get(seed)]
+    if differing:
+        warnings.warn(f"asking Apache Kafka: not as recorded: seeds {differing}", stacklevel=2)
+    return None if differing else told
 
 
 @pytest.mark.kafka
-def test_random_requests_to_a_group_are_answered_alike(pair, unique):
-    met, ended = run_sequences(pair, unique, SEQUENCES)
-    missing = {(api, e) for api, errors in EXPECTED.items() for e in errors} - set(met)
+@pytest.mark.recordable
+def test_random_requests_to_a_group_are_answered_alike(kafka_port, pytestconfig):
+    records = pytestconfig.getoption("--record")
+    told = None if records or wants_live() else tell_as_recorded()
+    if told is None:
+        told = tell(kafka_port(), SEQUENCES)
+    missing = {(api, e) for api, errors in EXPECTED.items() for e in errors} - set(told.met)
     assert not missing
-    assert ended < SEQUENCES // 2
+    assert told.ended < SEQUENCES // 2
+    if records:
+        write_transcripts("groups", told.transcripts)
 
 
 @pytest.mark.kafka
 @pytest.mark.chaos
-def test_many_more_random_requests_to_a_group_are_answered_alike(pair, unique):
-    met, ended = run_sequences(pair, unique, SEQUENCES_LONG)
-    assert sum(met.values()) > SEQUENCES_LONG * REQUESTS
-    assert ended < SEQUENCES_LONG // 2
+def test_many_more_random_requests_to_a_group_are_answered_alike(kafka_port):
+    told = tell(kafka_port(), SEQUENCES_LONG)
+    assert sum(told.met.values()) > SEQUENCES_LONG * REQUESTS
+    assert told.ended < SEQUENCES_LONG // 2

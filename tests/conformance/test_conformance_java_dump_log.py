@@ -153,6 +153,7 @@ def entries(text: str, key_type: str) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.invariant(72)
 def test_every_record_of_every_segment_is_read_back(stopped, dump):
     segments = stopped.files("data", ".log")
     assert len(segments) > 4

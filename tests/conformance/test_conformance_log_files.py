@@ -14,7 +14,7 @@ from support.log_build import NOW_MS, LogOnDisk, build_batch
 from support.prepared import wait_until_marked
 
 from broker_sim.core.effects import WriteFile
-from broker_sim.core.log import LogConfig, PartitionLog, Trust, files
+from broker_sim.core.log import Folder, KnownAtStart, LogConfig, PartitionLog, files
 from broker_sim.sim.disk import SimDisk
 
 pytestmark = pytest.mark.kafka
@@ -73,6 +73,7 @@ def our_log() -> LogOnDisk:
     return on_disk
 
 
+@pytest.mark.invariant(72)
 @pytest.mark.parametrize("clean", [True, False])
 def test_apache_kafka_serves_our_files(kafka, clean):
     on_disk = our_log()
@@ -104,9 +105,8 @@ def load_from(folder: Path, *, clean: bool) -> LogOnDisk:
     assert topic_id is not None
     effects = on_disk.effects()
     on_disk.log = PartitionLog.load(
-        topic="t", partition=0, topic_id=topic_id, config=on_disk.config,
-        storage=disk, trust=Trust(clean_shutdown=clean), effects=effects,
-    )  # fmt: skip
+        Folder("t", 0, topic_id, on_disk.config, disk), KnownAtStart(clean_shutdown=clean), effects
+    )
     assert not (clean and effects.storage), "a cleanly stopped Kafka's files need no repair"
     on_disk.carry_out(effects)
     return on_disk

@@ -5,11 +5,11 @@ import struct
 import crc32c
 import numpy as np
 import pyarrow as pa
+from support.encode_rows import encode_batches
 
-from txnlog_spark.codec.compression import compress
 from txnlog_spark.codec.decode import decode_batches
-from txnlog_spark.codec.encode import encode_batches
 from txnlog_spark.codec.partitioner import murmur2
+from txnlog_spark.wire.compression import compress
 from txnlog_spark.wire.records import Compression
 
 RECORDS = bytes.fromhex(

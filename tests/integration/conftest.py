@@ -1,26 +1,11 @@
-"""Spark in the tests' own process, with the Python that runs the tests in its workers too."""
+"""Queries in the tests' own Spark session, between two topics of a broker."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-@pytest.fixture(scope="module")
-def connector_spark() -> Iterator:
-    """One small session a module; a failed task is tried again, as on a cluster."""
-    from support.connector import start_session
-
-    spark = start_session("local[2,3]")
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from support.probe import wait_until
 
 from txnlog_spark import embedded
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.embedded import ADDRESS_FILE
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSUME = ("consume", "--from-beginning", "--topic", "orders", "--path", ".txnlog")

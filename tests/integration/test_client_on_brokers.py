@@ -7,14 +7,16 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.commit_plans import build_plan, record_batch, spent, staged
+from support.checkpoint_files import progress_of
+from support.commit_plans import build_plan, commit_on, record_batch, spent, staged
 from support.probe import wait_for, wait_until
 from support.raw import Connection
-from support.raw_admin import wait_until_gone
+from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import fetch_range
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
 from txnlog_spark.errors import (
     BatchReplanned,
     CommitStateUnknown,
@@ -26,9 +28,11 @@ from txnlog_spark.errors import (
     TxnLogError,
     UnknownTopic,
 )
-from txnlog_spark.protocol.commit import STEPS, StagedPartition, commit_micro_batch
 from txnlog_spark.protocol.effects import Reached
+from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.records import decode_records, iter_batches
+
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture
@@ -129,13 +133,13 @@ def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
     identity = None
     for batch_id in range(3):
         plan = plan_for(names, batch_id)
-        outcome = admin.commit_micro_batch(client, identity, plan)
+        outcome = commit_on(client, identity, plan)
         identity = outcome.identity
         assert outcome.produced_records == 5
-    assert admin.commit_micro_batch(client, None, plan).skipped
+    assert commit_on(client, None, plan).skipped
     wait_for(lambda: seen(client, names), expected(0, 1, 2))
     assert admin.committed_offsets(client, names["g"]) == {(names["in"], 0): 3}
-    progress = admin.fetch_progress(client, names["progress"], plan.query_id)
+    progress = progress_of(client, names["progress"], plan.query_id)
     assert (progress.next_batch_id, progress.source_digest) == (3, "digest-2")
 
 
@@ -143,37 +147,37 @@ def test_version_1_brokers_get_the_same_promises(new_broker, names):
     running = new_broker(transaction_version=1)
     with Client(running.bootstrap_servers) as client:
         make_topics(client, names)
-        first = admin.commit_micro_batch(client, None, plan_for(names, 0))
+        first = commit_on(client, None, plan_for(names, 0))
         assert first.transaction_version == 1
-        second = admin.commit_micro_batch(client, first.identity, plan_for(names, 1))
+        second = commit_on(client, first.identity, plan_for(names, 1))
         assert second.identity.producer_epoch == first.identity.producer_epoch
-        third = admin.commit_micro_batch(client, spent(second.identity), plan_for(names, 2))
+        third = commit_on(client, spent(second.identity), plan_for(names, 2))
         assert third.identity.producer_epoch == second.identity.producer_epoch + 1
         wait_for(lambda: seen(client, names), expected(0, 1, 2))
 
 
 def test_a_second_driver_fences_the_first(broker, client, names):
     make_topics(client, names)
-    old = admin.commit_micro_batch(client, None, plan_for(names, 0)).identity
+    old = commit_on(client, None, plan_for(names, 0)).identity
     with Client(broker.bootstrap_servers) as other:
-        admin.commit_micro_batch(other, None, plan_for(names, 1))
+        commit_on(other, None, plan_for(names, 1))
     with pytest.raises(ProducerFenced, match="another driver"):
-        admin.commit_micro_batch(client, old, plan_for(names, 2))
+        commit_on(client, old, plan_for(names, 2))
     with pytest.raises(ProducerFenced):
-        admin.commit_micro_batch(client, spent(old), plan_for(names, 2))
+        commit_on(client, spent(old), plan_for(names, 2))
     wait_for(lambda: seen(client, names), expected(0, 1))
 
 
 @pytest.mark.parametrize("step", ["S4", "S5.first", "S8", "S9"])
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
-    """RELIABILITY B44: the old driver goes on after a new one has done the batch."""
+    """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
     plan = plan_for(names)
 
     def take_over(at, when):
         if at == step and (when == "before" or "." in step):
             with Client(broker.bootstrap_servers) as other:
-                assert not admin.commit_micro_batch(other, None, plan).skipped
+                assert not commit_on(other, None, plan).skipped
 
     operation = commit_micro_batch(client.session, None, plan)
     with pytest.raises(ProducerFenced):
@@ -187,7 +191,7 @@ class DriverGone(TxnLogError):
 
 @pytest.mark.parametrize("step", [s for s in STEPS if s not in ("S5", "S5.middle")])
 def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
-    """RELIABILITY C.1 without Spark: the restarted driver skips or redoes, exactly once."""
+    """Rows D of docs/faults.md without Spark: the restarted driver skips or does the batch."""
     make_topics(client, names)
     plan = plan_for(names)
     old = Client(broker.bootstrap_servers)
@@ -200,7 +204,7 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
 
     with pytest.raises(KeyboardInterrupt):
         old.run(with_steps(operation, stop_at))
-    outcome = admin.commit_micro_batch(client, None, plan)
+    outcome = commit_on(client, None, plan)
     assert outcome.skipped == (step in ("S9", "S11"))
     wait_for(lambda: seen(client, names), expected(0))
 
@@ -220,7 +224,7 @@ def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
         outcome = client.run(with_steps(operation, kill))
         assert not outcome.skipped
         wait_for(lambda: seen(client, names), expected(0))
-        assert admin.commit_micro_batch(client, outcome.identity, plan_for(names)).skipped
+        assert commit_on(client, outcome.identity, plan_for(names)).skipped
 
 
 def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(client, names):
@@ -233,7 +237,7 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
     operation = commit_micro_batch(client.session, None, plan_for(names))
     with pytest.raises(DriverGone):
         client.run(_throwing(operation, fail))
-    admin.commit_micro_batch(client, None, plan_for(names))
+    commit_on(client, None, plan_for(names))
     wait_for(lambda: seen(client, names), expected(0))
     dirty = read_all(client, names["out"], 0, read_committed=False)
     assert dirty == expected(0)[0] * 2
@@ -266,7 +270,7 @@ def test_a_large_batch_streams_through(client, names):
         StagedPartition(names["out"], p, partial(pieces, p), sum(map(len, pieces(p))), rows)
         for p in (0, 1)
     )
-    outcome = admin.commit_micro_batch(client, None, plan_for(names, parts=parts))
+    outcome = commit_on(client, None, plan_for(names, parts=parts))
     assert outcome.produced_records == 2 * rows
     for p in (0, 1):
         wait_until(lambda p=p: read_all(client, names["out"], p)[:1] != [], "the commit marker")
@@ -277,13 +281,13 @@ def test_a_large_batch_streams_through(client, names):
 def test_missing_and_replanned_progress_stop_the_query(client, names):
     make_topics(client, names)
     with pytest.raises(ProgressMissing):
-        admin.commit_micro_batch(client, None, plan_for(names, 4))
+        commit_on(client, None, plan_for(names, 4))
     baseline = replace(plan_for(names, 3), staged=(), must_exist=False)
-    admin.commit_micro_batch(client, None, baseline)
-    admin.commit_micro_batch(client, None, plan_for(names, 4))
+    commit_on(client, None, baseline)
+    commit_on(client, None, plan_for(names, 4))
     with pytest.raises(BatchReplanned):
         wider = plan_for(names, 4, source_digest="wider", batch_hash="planned later")
-        admin.commit_micro_batch(client, None, wider)
+        commit_on(client, None, wider)
     wait_for(lambda: seen(client, names), expected(4))
 
 
@@ -295,8 +299,8 @@ def test_a_record_over_the_topics_limit_is_refused_and_nothing_is_visible(client
         staged(names["out"], 0, record_batch("x" * 5_000)),
     )
     with pytest.raises(RecordRefused, match=r"MESSAGE_TOO_LARGE"):
-        admin.commit_micro_batch(client, None, plan_for(names, parts=parts))
-    admin.commit_micro_batch(client, None, plan_for(names))
+        commit_on(client, None, plan_for(names, parts=parts))
+    commit_on(client, None, plan_for(names))
     wait_for(lambda: seen(client, names), expected(0))
 
 
@@ -304,11 +308,11 @@ def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
     make_topics(client, names)
     plan = plan_for(names, transaction_timeout_ms=10**8)
     with pytest.raises(FatalError, match=r"transaction\.max\.timeout\.ms"):
-        admin.commit_micro_batch(client, None, plan)
+        commit_on(client, None, plan)
 
 
 def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
-    """RELIABILITY L1."""
+    """docs/faults.md L1."""
     make_topics(client, names)
     plan = plan_for(names, transaction_timeout_ms=1_000)
 
@@ -324,7 +328,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
     with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
         client.run(with_steps(operation, outlive))
     assert not isinstance(caught.value, CommitStateUnknown)
-    assert not admin.commit_micro_batch(client, None, plan_for(names)).skipped
+    assert not commit_on(client, None, plan_for(names)).skipped
     wait_for(lambda: seen(client, names), expected(0))
 
 
@@ -345,12 +349,11 @@ def test_topics_offsets_and_groups_are_administered(broker, client, names):
     admin.delete_group(client, names["g"])
     assert admin.committed_offsets(client, names["g"]) == {}
     admin.delete_group(client, names["g"], missing_ok=True)
-    admin.delete_topic(client, out)
     with Connection(broker.port) as connection:
+        delete_topics(connection, (out, ZERO_ID))
         wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
         admin.topic_partitions(client, [out])
-    admin.delete_topic(client, out, missing_ok=True)
 
 
 def test_a_topic_that_does_not_exist_is_named(client, unique):
@@ -363,7 +366,7 @@ def test_a_topic_that_does_not_exist_is_named(client, unique):
 
 def test_offsets_are_found_by_timestamp(client, names):
     make_topics(client, names)
-    admin.commit_micro_batch(client, None, plan_for(names))
+    commit_on(client, None, plan_for(names))
     at = (names["out"], 0)
     wait_until(lambda: read_all(client, *at) != [], "the commit marker")
     found = admin.list_offsets(client, {at: 1}, read_committed=True)[at]
@@ -382,7 +385,7 @@ def test_an_offset_that_is_gone_is_data_loss(client, names):
 def test_transactions_are_listed_and_described(client, names):
     make_topics(client, names)
     assert admin.describe_transaction(client, names["t"]) is None
-    identity = admin.commit_micro_batch(client, None, plan_for(names)).identity
+    identity = commit_on(client, None, plan_for(names)).identity
     found = admin.describe_transaction(client, names["t"])
     assert found.producer_id == identity.producer_id
     assert names["t"] in {t.transactional_id for t in admin.list_transactions(client)}

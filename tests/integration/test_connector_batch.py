@@ -15,7 +15,7 @@ from support.connector import Pipe, error_of
 from support.librdkafka import producer, transactional
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
 def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None:
@@ -47,6 +47,7 @@ def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: st
     assert sorted(row.v for row in read) == sorted(values)
 
 
+@pytest.mark.live
 def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
     both_pipe: Pipe, unique: Callable[[str], str]
 ) -> None:

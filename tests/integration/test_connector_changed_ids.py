@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_attempt
 from support.checkpoint_query import Query
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
+from txnlog_spark.commit import micro_batch
+from txnlog_spark.commit import query as query_module
+from txnlog_spark.commit.journal import Journal
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProducerFenced
-from txnlog_spark.protocol import commit as protocol_commit
-from txnlog_spark.protocol.commit import commit_micro_batch
-from txnlog_spark.protocol.effects import Reached
+from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.checkpoint import read_batch_offsets
-from txnlog_spark.sink.committer import commit_streaming, plan_commit
-from txnlog_spark.sink.journal import CheckpointJournal, read_attempt
+from txnlog_spark.sink.committer import commit_streaming
+from txnlog_spark.sink.files import Disk
 from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.staging import plan_staged
+
+pytestmark = pytest.mark.live
 
 
 def dying(*_args: object) -> Iterator[None]:
@@ -49,13 +55,13 @@ def renamed(query: Query, name: str):
 def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
     query: Query, unique: Callable[[str], str]
 ) -> None:
-    sources = read_batch_offsets(query.checkpoint, 1)
-    staged = [query.stage(1, ["b"], "run-1")]
-    plan = plan_commit(query.settings, staged, query.query_id, "run-1", 1, sources)
-    plan = replace(plan, progress_partition=(query.output, 0))
-    (held,) = [h for h in committer._held.values() if h.query_id == query.query_id]
+    staged = plan_staged([query.stage(1, ["b"], "run-1")])
+    (worker,) = committer.workers.values()
     old = Client(query.bootstrap)
-    operation = commit_micro_batch(old.session, held.identity, plan)
+    batch = QueryBatch(
+        str(query.checkpoint), 1, query.settings.commit_options, staged, query.query_id, "run-1", ""
+    )
+    operation = Disk().serve(commit_query_batch(old.session, worker, batch))
     ask = next(operation)
     while not (isinstance(ask, Reached) and (ask.step, ask.when) == ("S8", "before")):
         ask = operation.send(old._perform(ask))  # and here the old driver is stopped
@@ -70,11 +76,11 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
 def test_the_old_driver_does_not_fence_the_new_one_when_it_goes_on(
     query: Query, unique: Callable[[str], str]
 ) -> None:
-    held_by_old = dict(committer._held)
+    held_by_old = dict(committer.workers)
     query.new_worker()
     new = renamed(query, unique("other"))
     commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)
-    committer._held.update(held_by_old)
+    committer.workers.update(held_by_old)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"], run="run-1")
     commit_streaming(new, [query.stage(2, ["c"], "run-2")], 2)
@@ -87,17 +93,17 @@ def test_the_new_id_is_recorded_before_anything_is_done_under_it(
     query.new_worker()
     name = unique("other")
 
-    take_over = CheckpointJournal.take_over
+    take_over = Journal.take_over
 
-    def seen(journal: CheckpointJournal) -> None:
-        take_over(journal)
+    def seen(journal: Journal, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        yield from take_over(journal, plan, left)
         recorded = read_attempt(query.checkpoint / "txnlog")
         assert recorded is not None
         assert (recorded.transactional_id, recorded.batch_id) == (name, 0)
         raise RuntimeError("the driver dies here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CheckpointJournal, "take_over", seen)
+        patched.setattr(Journal, "take_over", seen)
         with pytest.raises(RuntimeError, match="dies here"):
             commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-2")], 1)
     commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-3")], 1)
@@ -110,16 +116,15 @@ def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_ano
     """It has read the record, the new driver begins the batch, and only now it asks for its id."""
     query.new_worker()
     new = renamed(query, unique("other"))
-    commit_micro_batch = committer.admin.commit_micro_batch
 
-    def overtaken(client, identity, plan):
-        monkeypatch.setattr(committer.admin, "commit_micro_batch", commit_micro_batch)
+    def overtaken(session, identity, plan):
+        monkeypatch.setattr(query_module, "commit_micro_batch", commit_micro_batch)
         with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="dies here"):
-            patched.setattr(protocol_commit, "produce_staged", dying)
+            patched.setattr(micro_batch, "produce_staged", dying)
             commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
-        return commit_micro_batch(client, identity, plan)
+        return (yield from commit_micro_batch(session, identity, plan))
 
-    monkeypatch.setattr(committer.admin, "commit_micro_batch", overtaken)
+    monkeypatch.setattr(query_module, "commit_micro_batch", overtaken)
     with pytest.raises(ProducerFenced, match="while this one was starting with"):
         query.commit(1, ["b"], run="run-old")
     commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)

@@ -22,6 +22,8 @@ from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
+pytestmark = pytest.mark.live
+
 
 def values(numbers: range) -> list[str]:
     return [f"v{n:02}" for n in numbers]

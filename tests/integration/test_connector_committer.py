@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import progress_of
 from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
+from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import (
     BatchReplanned,
     OptionError,
@@ -26,11 +28,12 @@ from txnlog_spark.errors import (
     WrongCluster,
 )
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
-from txnlog_spark.protocol import commit as protocol_commit
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.wire.topics import TopicPartition
+
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_batches_are_committed_with_offsets_and_progress(query: Query) -> None:
     client = client_for(query.settings.connection)
     assert query.values() == ["a", "bb", "c"]
     assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
-    progress = admin.fetch_progress(client, query.progress_group, query.query_id)
+    progress = progress_of(client, query.progress_group, query.query_id)
     assert progress is not None
     assert progress.next_batch_id == 2
 
@@ -64,7 +67,7 @@ def test_what_a_crashed_run_has_staged_goes_when_the_next_run_begins_the_batch(
     query.log(0, 10)
     left = Path(query.stage(0, ["a"], "crashed").path or "")
     with monkeypatch.context() as patched:
-        patched.setattr(protocol_commit, "produce_staged", dying)
+        patched.setattr(micro_batch, "produce_staged", dying)
         with pytest.raises(RuntimeError, match="dies here"):
             query.commit(0, ["a"], run="run-2")
     assert not left.exists()
@@ -124,33 +127,33 @@ def test_two_workers_of_one_run_commit_in_turn(query: Query) -> None:
     """Spark's planner workers are one pool for all queries of a session."""
     workers: list[dict] = [{}, {}]
     for batch_id in range(8):
-        committer._held.clear()
-        committer._held.update(workers[batch_id % 2])
+        committer.workers.clear()
+        committer.workers.update(workers[batch_id % 2])
         query.commit(batch_id, [str(batch_id)])
-        workers[batch_id % 2] = dict(committer._held)
+        workers[batch_id % 2] = dict(committer.workers)
     assert query.values("read_uncommitted") == [str(n) for n in range(8)]
 
 
 def test_a_second_driver_that_finds_the_batch_committed_fences_nobody(query: Query) -> None:
     query.commit(0, ["a"], run="healthy")
-    healthy = dict(committer._held)
+    healthy = dict(committer.workers)
     epoch = query.epoch()
     query.new_worker()
     query.commit(0, ["a"], run="by mistake")
     assert query.epoch() == epoch
-    committer._held.clear()
-    committer._held.update(healthy)
+    committer.workers.clear()
+    committer.workers.update(healthy)
     query.commit(1, ["b"], run="healthy")
     assert query.values("read_uncommitted") == ["a", "b"]
 
 
 def test_a_fenced_driver_is_told_who_took_over(query: Query) -> None:
     query.commit(0, ["a"], run="old")
-    held_by_old = dict(committer._held)
+    held_by_old = dict(committer.workers)
     query.new_worker()
     query.commit(1, ["b"], run="new")
-    committer._held.clear()
-    committer._held.update(held_by_old)
+    committer.workers.clear()
+    committer.workers.update(held_by_old)
     with pytest.raises(ProducerFenced) as caught:
         query.commit(2, ["zombie"], run="old")
     text = str(caught.value)
@@ -160,17 +163,17 @@ def test_a_fenced_driver_is_told_who_took_over(query: Query) -> None:
 
 def test_an_overtaken_driver_is_fenced_whether_its_worker_lives_or_not(query: Query) -> None:
     query.commit(0, ["a"], run="old")
-    held_by_old = dict(committer._held)
+    held_by_old = dict(committer.workers)
     query.new_worker()
     query.commit(1, ["b"], run="new")
-    held_by_new = dict(committer._held)
+    held_by_new = dict(committer.workers)
     identity_of_new = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
-    committer._held.clear()
-    committer._held.update(held_by_old)
+    committer.workers.clear()
+    committer.workers.update(held_by_old)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"], run="old")
     (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity_of_new)
-    committer._held.update(held_by_new)
+    committer.workers.update(held_by_new)
     query.commit(2, ["c"], run="new")
     assert query.values("read_committed") == ["a", "b", "c"]
 
@@ -223,7 +226,7 @@ def test_a_batch_that_was_begun_and_whose_progress_expired_stops_the_query_and_s
         query.commit(1, ["b"])
     else:
         with monkeypatch.context() as patched:
-            patched.setattr(protocol_commit, "produce_staged", dying)
+            patched.setattr(micro_batch, "produce_staged", dying)
             with pytest.raises(RuntimeError, match="dies here"):
                 query.commit(1, ["b"])
     forget_progress(query)
@@ -248,7 +251,7 @@ def test_progress_must_exist_even_before_the_first_batch_was_committed(query: Qu
         commit_streaming(query.settings, [message], 0)
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
-    progress = admin.fetch_progress(client, query.progress_group, query.query_id)
+    progress = progress_of(client, query.progress_group, query.query_id)
     assert progress is not None
     assert progress.next_batch_id == 0
     query.commit(0, ["a"], run="run-2")

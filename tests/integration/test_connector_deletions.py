@@ -9,21 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_attempt, read_identity
 from support.checkpoint_query import Query
 from support.librdkafka import create_topic, read_topic
 from support.prepared import wait_until_marked
 from support.probe import wait_until
 from support.raw import Connection
-from support.raw_admin import wait_until_gone
+from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
-from txnlog_spark.sink.journal import read_attempt, read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
+
+pytestmark = pytest.mark.live
 
 
 class Fan(Query):
@@ -72,8 +74,8 @@ class Fan(Query):
 def delete(query: Query, topic: str) -> None:
     """Delete a topic on which nothing is under way; return when the broker has heard of it."""
     wait_until_marked(query.bootstrap)
-    admin.delete_topic(client_for(query.settings.connection), topic)
     with Connection(int(query.bootstrap.rpartition(":")[2])) as connection:
+        delete_topics(connection, (topic, ZERO_ID))
         wait_until_gone(connection, topic)
 
 

@@ -11,7 +11,7 @@ from support.librdkafka import committed_offsets, create_topic
 from support.probe import free_ports
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 FAST = {"kafka.default.api.timeout.ms": 8000, "kafka.request.timeout.ms": 2000}
 

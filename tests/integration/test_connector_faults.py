@@ -18,7 +18,7 @@ from support.prepared import wait_until_marked
 from support.probe import wait_until
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 WORKER_BYTES_MAX = 400 * 1024 * 1024
 BIG_BATCH_BYTES = 512 * 1024 * 1024
@@ -39,6 +39,7 @@ def fail_first_attempts(rows: DataFrame) -> DataFrame:
     return rows.select("key", "value").mapInArrow(dying, "key binary, value binary")
 
 
+@pytest.mark.live
 def test_a_task_that_dies_and_is_tried_again_writes_once(both_pipe: Pipe) -> None:
     both_pipe.feed(range(60))
     both_pipe.copy(transform=fail_first_attempts)

@@ -8,7 +8,7 @@ from typing import Any
 from support.connector import error_of
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
 def save(pipe: Any, values: list[str], version: int, **options: Any) -> None:

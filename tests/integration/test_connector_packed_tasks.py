@@ -10,13 +10,15 @@ from confluent_kafka.admin import AdminClient
 from support.connector import Pipe
 from support.librdkafka import create_topic, produce_values
 
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import client_for
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.messages import api_of
 from txnlog_spark.wire.topics import TopicPartition
+
+pytestmark = pytest.mark.live
 
 PARTITIONS = 40
 
@@ -25,13 +27,13 @@ PARTITIONS = 40
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many of each request are sent from now on."""
     sent: Counter[str] = Counter()
-    original = Client.start_calls
+    original = Client._send
 
-    def start_calls(client, calls):
-        sent.update(api_of(call.message).key.name for call in calls)
-        return original(client, calls)
+    def send(client, call, requests):
+        sent[api_of(call.message).key.name] += 1
+        return original(client, call, requests)
 
-    monkeypatch.setattr(Client, "start_calls", start_calls)
+    monkeypatch.setattr(Client, "_send", send)
     return sent
 
 

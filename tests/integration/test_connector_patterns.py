@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support.librdkafka import create_topic
 from support.probe import wait_until
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.offsets import from_json_value
 from txnlog_spark.source import stream
 from txnlog_spark.source.settings import read_source_settings
@@ -22,16 +22,15 @@ from txnlog_spark.wire.messages import ApiKey, api_of
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     """The topics of each Metadata request, None for all; partitions are asked for at each poll."""
     found: list[tuple[str, ...] | None] = []
-    original = Client.start_calls
+    original = Client._send
 
-    def start_calls(client, calls):
-        for call in calls:
-            if api_of(call.message).key is ApiKey.METADATA:
-                topics = call.message.topics
-                found.append(None if topics is None else tuple(t.name for t in topics))
-        return original(client, calls)
+    def send(client, call, requests):
+        if api_of(call.message).key is ApiKey.METADATA:
+            topics = call.message.topics
+            found.append(None if topics is None else tuple(t.name for t in topics))
+        return original(client, call, requests)
 
-    monkeypatch.setattr(Client, "start_calls", start_calls)
+    monkeypatch.setattr(Client, "_send", send)
     monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
     return found
 

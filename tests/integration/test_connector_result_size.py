@@ -6,12 +6,10 @@ job, and every replay of the batch. The same numbers, scaled, are 1,100 tasks at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
-from support.connector import start_session
 from support.librdkafka import create_topic, read_topic
 
 TASKS = 16
@@ -20,11 +18,9 @@ VALUE = 15_000
 
 
 @pytest.fixture(scope="module")
-def small_spark() -> Iterator:
+def small_spark(spark_sessions):
     """A session whose driver takes 4 MiB of results."""
-    spark = start_session("local[2]", **{"spark.driver.maxResultSize": "4m"})
-    yield spark
-    spark.stop()
+    return spark_sessions("local[2,3]", **{"spark.driver.maxResultSize": "4m"})
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["write", "writeStream"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from support.connector import Pipe, error_of, finish
 from support.librdkafka import create_topic
+from support.sim_broker import SimBroker
 
 from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
 
@@ -52,20 +52,20 @@ def test_a_checkpoint_without_notes_goes_on(pipe: Pipe) -> None:
     assert pipe.output_values() == sorted(map(str, range(20)))
 
 
-@pytest.mark.kafka
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Iterator[str]:
+    """Another cluster."""
+    with SimBroker(tmp_path_factory.mktemp("other")) as broker:
+        yield broker.bootstrap_servers
+
+
 @pytest.mark.parametrize("topic_is_there_too", [True, False])
 def test_a_checkpoint_of_another_cluster_is_refused_and_nothing_is_written(
-    connector_spark,
-    shared_brokers: Callable[[str], Any],
-    tmp_path: Path,
-    unique: Callable[[str], str],
-    topic_is_there_too: bool,
+    pipe: Pipe, other: str, topic_is_there_too: bool
 ) -> None:
-    pipe = Pipe(connector_spark, shared_brokers("broker_sim"), tmp_path, unique)
     pipe.feed(range(10))
     pipe.copy()
-    ours, other = cluster_id(pipe.bootstrap), shared_brokers("apache_kafka").bootstrap_servers
-    pipe.bootstrap = other
+    ours, pipe.bootstrap = cluster_id(pipe.bootstrap), other
     create_topic(other, pipe.output, 3)
     if topic_is_there_too:
         create_topic(other, pipe.input, 3)

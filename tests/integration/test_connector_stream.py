@@ -27,6 +27,7 @@ def test_every_record_is_in_the_output_once_with_the_groups_offsets_at_the_end(
     assert query.recentProgress[-1].sources[0].endOffset.replace(" ", "").startswith('{"in')
 
 
+@pytest.mark.live
 def test_a_restarted_query_goes_on_where_it_was(both_pipe: Pipe) -> None:
     both_pipe.feed(range(50))
     both_pipe.copy()
@@ -109,6 +110,7 @@ def test_a_lost_checkpoint_goes_on_from_the_committed_offsets(both_pipe: Pipe) -
     assert both_pipe.output_values() == texts(range(60))
 
 
+@pytest.mark.live
 def test_a_committed_batch_that_the_commit_log_lost_is_skipped(both_pipe: Pipe) -> None:
     both_pipe.feed(range(40))
     both_pipe.copy(source={"maxOffsetsPerTrigger": 25})

@@ -24,9 +24,9 @@ NOTICED_SECONDS = PARENT_POLL_SECONDS + LINGER_SECONDS + 1
 
 APPLICATION = """
 import sys
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.embedded import ensure_broker
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 print("begun", flush=True)
 address = ensure_broker(sys.argv[1])
 with Client(address) as client:

@@ -1,6 +1,6 @@
-"""RELIABILITY C.1 beyond the plain kill: lost requests and answers, errors inside the commit, a
-driver that wakes up after another took over, brokers killed inside the transaction, and a commit
-log that was torn. Real Spark applications, looked at from outside.
+"""Rows D of docs/faults.md beyond the plain kill: lost requests and answers, errors inside the
+commit, a driver that wakes up after another took over, brokers killed inside the transaction, and a
+commit log that was torn. Real Spark applications, looked at from outside.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, 
     check_takeover(query, step)
 
 
+@pytest.mark.live
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
     check_takeover(query, "S8:after")
 

@@ -79,10 +79,10 @@ def test_a_limit_that_writes_run_into_costs_retries_and_no_record(tmp_path):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (3 * MEBIBYTE, UNLIMITED))
         sender = Sender(broker.bootstrap_servers, topic)
         sender.start()
-        wait_until(lambda: "no room: writing" in log_text(tmp_path), "a write without room")
+        wait_until(lambda: "no free space: writing" in log_text(tmp_path), "a write without space")
         delivered = set(sender.delivered)
         assert delivered <= set(numbers_in(broker.bootstrap_servers, topic))
-        wait_until(lambda: log_text(tmp_path).count("no room: writing") > 1, "another try")
+        wait_until(lambda: log_text(tmp_path).count("no free space: writing") > 1, "another try")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
         check_all_there(sender, broker.bootstrap_servers, topic)
         assert broker._cluster.pid(0) == pid
@@ -119,7 +119,7 @@ def test_a_small_file_system_that_is_full_for_a_while(tmp_path, reserved_bytes):
         topic = create_topic(bootstrap, "filling")
         sender = Sender(bootstrap, topic)
         sender.start()
-        said = "writes are refused" if reserved_bytes else "no room: writing"
+        said = "writes are refused" if reserved_bytes else "no free space: writing"
         wait_until(lambda: said in log_text(tmp_path), "the disk to be full")
         assert set(sender.delivered) <= set(numbers_in(bootstrap, topic))
         assert len(set(sender.delivered)) < RECORDS

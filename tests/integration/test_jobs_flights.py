@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from jobs.demo_processes import Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT, read_airports, read_carriers, read_flights
 
 LIMIT = 3000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = session.getOrCreate()
-    yield spark
-    spark.stop()
 
 
 def flight(**changes: object) -> str:
@@ -48,8 +39,11 @@ CLASSES = [
 ]
 
 
-def test_every_record_gets_a_class_names_and_its_source_coordinates(spark: SparkSession) -> None:
+def test_every_record_gets_a_class_names_and_its_source_coordinates(
+    connector_spark: SparkSession,
+) -> None:
     rows = [(b"N1", v and v.encode(), "flights", 3, n) for n, (v, _) in enumerate(CLASSES)]
+    spark = connector_spark
     records = spark.createDataFrame(
         rows, "key binary, value binary, topic string, partition int, offset long"
     ).withColumn("timestamp", sf.lit("2013-01-01 10:15:00 UTC").cast("timestamp"))

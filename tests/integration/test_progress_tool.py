@@ -10,16 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_attempt, write_attempt
 from support.checkpoint_query import Query
 from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
 from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
 from txnlog_spark.sink import committer
-from txnlog_spark.sink.journal import read_attempt, write_attempt
 from txnlog_spark.tools.cli import main
+
+pytestmark = pytest.mark.live
 
 
 class Tool:
@@ -196,10 +198,10 @@ def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, 
 def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool) -> None:
     run_batches(query, range(2), "run-1")
     query.log(2, 30)
-    held = dict(committer._held)
+    held = dict(committer.workers)
     identity = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
     tool.run("set", "--next-batch-id", "2", "--execute")
-    committer._held.update(held)
+    committer.workers.update(held)
     (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"])

@@ -1,4 +1,8 @@
-"""The README's first steps, as printed, in an empty folder: everybody begins with them."""
+"""The README's first steps, as printed, in an empty folder: everybody begins with them.
+
+`make wheel` names the Python of an environment with nothing but the installed wheel in
+TXNLOG_INSTALLED_PYTHON; else it is the tests' own Python and this tree.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import pytest
 
 LINE_S_MAX = 600
 """On a busy machine; most of it is Spark's start."""
+INSTALLED = os.environ.get("TXNLOG_INSTALLED_PYTHON")
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 (STEPS,) = re.findall(r"^## First steps\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
@@ -28,11 +33,12 @@ def environment(folder: Path) -> dict[str, str]:
     bin_folder = folder / "bin"
     bin_folder.mkdir()
     for name in ("python", "python3"):
-        (bin_folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (bin_folder / name).write_text(f'#!/bin/sh\nexec "{INSTALLED or sys.executable}" "$@"\n')
         (bin_folder / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
-    return kept | {"PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    tree = {"PYTHONPATH": "" if INSTALLED else str(ROOT)}
+    return kept | tree | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @pytest.mark.slow

@@ -8,13 +8,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from support.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, FatalError
 from txnlog_spark.protocol.admin import fetch_broker_config
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.protocol.transaction import init_producer_id
+
+pytestmark = pytest.mark.live
 
 
 def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values(

@@ -12,10 +12,12 @@ from support.checkpoint_query import Query
 from support.probe import wait_until
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
+from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import TransactionTimedOut
-from txnlog_spark.protocol import commit
 from txnlog_spark.sink.settings import read_sink_settings
+
+pytestmark = pytest.mark.live
 
 SWEEP = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
@@ -27,8 +29,8 @@ def test_the_error_names_the_timeout_that_the_batch_needs_and_following_it_commi
     short = {"kafka.transaction.timeout.ms": "1000"}
     query = Query(broker, tmp_path / "checkpoint", unique, **short)
     query.commit(0, ["first"])
-    transactional_id = query.settings.transactional_id_of(query.query_id)
-    produce_staged = commit.produce_staged
+    transactional_id = query.settings.commit_options.transactional_id_of(query.query_id)
+    produce_staged = micro_batch.produce_staged
     tries = []
 
     def aborted() -> bool:
@@ -47,7 +49,7 @@ def test_the_error_names_the_timeout_that_the_batch_needs_and_following_it_commi
         )
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "produce_staged", slow)
+        patched.setattr(micro_batch, "produce_staged", slow)
         with pytest.raises(TransactionTimedOut) as caught:
             query.commit(1, ["a", "bb"])
     text = str(caught.value)

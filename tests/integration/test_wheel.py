@@ -12,6 +12,8 @@ import pytest
 from support.apache_kafka import Unavailable
 from support.availability import available
 
+from txnlog_spark import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("txnlog_spark", "broker_sim", "pyspark_txnlog", "jobs", "conf")
 FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
@@ -67,7 +69,7 @@ def test_the_wheel_runs_its_commands_and_its_scenarios(installed: Path, tmp_path
     def module(*words: str) -> str:
         return run(tmp_path, "-m", *words, path=str(installed))
 
-    assert module("broker_sim", "--version") == "broker_sim 0.1.0\n"
+    assert module("broker_sim", "--version") == f"broker_sim {__version__}\n"
     assert module("broker_sim", "simulate", "--seeds", "0", "--scenario", "calm").endswith(
         "1 passed, 0 failed\n"
     )

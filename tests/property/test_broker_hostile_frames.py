@@ -21,7 +21,7 @@ from support.hostile import (
 from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
-from broker_sim.server.codecs import decompress
+from txnlog_spark.wire.compression import decompress
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import (
     FrameDecoder,
@@ -145,6 +145,7 @@ def test_every_byte_of_a_request_replaced_by_every_wrong_length(target, api):
     assert target.digest() == before
 
 
+@pytest.mark.invariant(67)
 @pytest.mark.parametrize("frame", NO_REQUEST, ids=lambda frame: frame[:14].hex())
 def test_what_is_no_request_never_reaches_the_core(target, frame):
     assert target.send(frame + bytes(4)) != "answered"
@@ -182,6 +183,7 @@ def test_bombs_are_stored_as_they_are_and_cost_a_lookup_by_time_little(target):
         assert (answer.error_code, answer.offset) == (0, 0), name
 
 
+@pytest.mark.invariant(70)
 @pytest.mark.parametrize(
     "records",
     [b"\xff" * 30, b"\x80" * 20, b"\x02\x00", b"\x0c\x00\x00\x00\x01\x01\x00" * 3,

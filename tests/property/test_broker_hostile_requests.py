@@ -25,6 +25,7 @@ def failures(broker: BrokerOnDisk) -> list[str]:
     ]
 
 
+@pytest.mark.invariant(42)
 @pytest.mark.parametrize("key", SPOKEN, ids=lambda key: key.name)
 def test_any_field_values_are_answered_and_change_nothing_that_recovery_cannot_read(key):
     rng = random.Random(f"hostile/{key.name}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.coordinators import MemoryHost, MemoryLog, World
@@ -198,6 +199,7 @@ def state(world: World) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.invariant(50)
 @settings(max_examples=500, deadline=None)
 @given(STEPS, st.booleans(), st.lists(st.booleans(), min_size=3, max_size=3))
 def test_a_compacted_offsets_log_loads_to_the_state_of_the_whole_log(

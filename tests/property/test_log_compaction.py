@@ -10,6 +10,7 @@ from support.compaction_story import TRANSACTIONAL, Story, tell_crashes, tell_st
 SEEDS = st.integers(0, 2**32)
 
 
+@pytest.mark.invariant(50)
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(10, 120))
 def test_the_latest_committed_value_of_every_key_stays(seed, count):

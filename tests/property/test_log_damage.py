@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.batch_layout import LAST_OFFSET_DELTA_AT
 from support.damage import (
     BASE_OFFSET_BYTES,
     Truth,
@@ -23,7 +24,7 @@ from support.log_build import LogOnDisk
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import InconsistentTopicId, LogConfig
-from txnlog_spark.wire.records import HEADER_BYTES, LAST_OFFSET_DELTA_AT, iter_batches
+from txnlog_spark.wire.records import HEADER_BYTES, iter_batches
 
 SIDE_FILES = (
     ".index",

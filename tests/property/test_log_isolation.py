@@ -246,6 +246,7 @@ versions = st.sampled_from([1, 2])
 sizes = st.sampled_from([1, 200, 500, 1 << 20])
 
 
+@pytest.mark.invariant(1, 26, 27)
 @settings(max_examples=400, deadline=None)
 @given(st.lists(actions, max_size=40), versions, sizes)
 def test_every_fetch_equals_the_naive_list(steps, transaction_version, max_bytes):

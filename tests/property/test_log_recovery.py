@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
@@ -67,7 +68,7 @@ class _Writer:
         producer_id = rng.choice(PRODUCERS)
         roll = rng.random()
         if roll < 0.65:
-            log.append(self.batch(producer_id), origin=_CLIENT, effects=effects)
+            log.append_as_leader(self.batch(producer_id), origin=_CLIENT, effects=effects)
         elif roll < 0.9:
             marker = TransactionMarker(producer_id, 0, rng.choice(list(MarkerType)), 0)
             log.append_marker(marker, effects=effects)
@@ -110,7 +111,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_state_is_that_before(seed, count
     untouched = copy_disk(writer.on_disk.disk)
     end_before = writer.on_disk.log.log_end_offset
     effects = writer.on_disk.effects()
-    writer.on_disk.log.append(writer.batch(7), origin=_CLIENT, effects=effects)
+    writer.on_disk.log.append_as_leader(writer.batch(7), origin=_CLIENT, effects=effects)
     appends = [op for op in effects.storage if isinstance(op, Append) and op.data]
     path, position, data = next(
         (op.path, op.position, op.data) for op in appends if op.path.endswith(".log")
@@ -127,6 +128,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_state_is_that_before(seed, count
         assert survivor.log.log_end_offset == end_before
 
 
+@pytest.mark.invariant(3, 68)
 @example(2**32, 30, False)
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30), st.booleans())

@@ -18,12 +18,12 @@ from support.message_build import fill
 from support.scripted_broker import ScriptedCluster
 from support.socket_broker import SocketBroker, answer_bytes
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.effects import Calls, Reply, Unanswered
 from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.offsets import LATEST_TIMESTAMP, fetch_committed, list_offsets
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.framing import MalformedFrame, decode_response, encode_response
@@ -103,6 +103,7 @@ class LyingCluster(ScriptedCluster):
             return Unanswered(str(error), sent=True, retriable=False)
 
 
+@pytest.mark.invariant(40, 63)
 @pytest.mark.parametrize(
     ("version", "key"), CASES, ids=lambda value: str(getattr(value, "name", value))
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.commit_plans import (
@@ -23,9 +24,9 @@ from support.scripted_broker import (
     refused,
 )
 
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import ProducerFenced, TxnLogError
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
-from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -101,6 +102,7 @@ def happen(cluster, plan, what):
         cluster.on_reached = asleep
 
 
+@pytest.mark.invariant(35)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     version=st.sampled_from([1, 2]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.coordinators import ONE, MemoryHost, MemoryLog, World
@@ -154,6 +155,7 @@ def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
     return world
 
 
+@pytest.mark.invariant(50, 71)
 @settings(max_examples=400, deadline=None)
 @given(STEPS, st.floats(0, 1), st.booleans())
 def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones) -> None:
@@ -167,6 +169,7 @@ def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones)
     assert loaded(world, latest_by_key(stored, keeps_tombstones=keeps_tombstones)) == whole
 
 
+@pytest.mark.invariant(71)
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_a_load_knows_what_was_known_before_it(steps) -> None:

@@ -98,7 +98,7 @@ class End:
     def on_closed(self, connection):
         self.closed += 1
 
-    on_disconnected = on_closed
+    on_ended = on_disconnected = on_closed
 
 
 def connected(weather=None):
@@ -158,6 +158,7 @@ def ids(epoch, sequence, producer_id=7):
     return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
 
 
+@pytest.mark.invariant(2, 13, 15, 19, 23)
 def test_the_oracle_names_each_broken_rule_of_a_log():
     good = batch(0, **ids(1, 0))
     marker = bytearray(encode_marker(TransactionMarker(7, 1, MarkerType.COMMIT, 0), timestamp=1))
@@ -193,6 +194,7 @@ def test_every_scenario_file_can_be_read_and_says_what_it_is_about():
         assert load_scenario(name, 0).description
 
 
+@pytest.mark.invariant(51)
 def test_the_random_scenario_turns_each_kind_of_fault_on_and_off():
     drawn = [draw_random(seed) for seed in range(50)]
     for kind in ("broker_crash", "driver_kill", "driver_pause", "connection_loss", "spike"):

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from support.checkpoint_files import read_identity
 from support.librdkafka import create_topic, read_topic
-from txnlog_spark.connection import client_for
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
-from txnlog_spark.sink.journal import read_identity
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
 from txnlog_spark.wire.records import Record, encode_batch
@@ -70,15 +70,15 @@ class Query:
 
     def epoch(self) -> tuple[int, int]:
         """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.settings.journal_folder)
+        recorded = read_identity(self.checkpoint / "txnlog")
         assert recorded is not None
         return recorded.producer_id, recorded.producer_epoch
 
     @property
     def progress_group(self) -> str:
         """Where the progress is."""
-        return self.settings.progress_group_of(self.query_id)
+        return self.settings.commit_options.progress_group_of(self.query_id)
 
     def new_worker(self) -> None:
         """The committer's process is gone; the next one knows nothing."""
-        committer._held.clear()
+        committer.workers.clear()

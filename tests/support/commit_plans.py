@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from support.scripted_broker import ScriptedCluster
+from txnlog_spark.commit.micro_batch import commit_micro_batch as commit
+from txnlog_spark.commit.plan import CommitOutcome, CommitPlan
+from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.commit import CommitOutcome, CommitPlan, StagedPartition
-from txnlog_spark.protocol.commit import commit_micro_batch as commit
 from txnlog_spark.protocol.offsets import CommittedOffset
-from txnlog_spark.protocol.progress import newest_progress
-from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, encode_batch, parse_header
 
@@ -109,6 +109,11 @@ def restart_until_done(cluster: ScriptedCluster, plan: CommitPlan) -> CommitOutc
         except TxnLogError as error:
             last = error
     raise last
+
+
+def commit_on(client, identity: ProducerIdentity | None, plan: CommitPlan) -> CommitOutcome:
+    """The commit of one plan on a real client."""
+    return client.run(commit(client.session, identity, plan))
 
 
 def spent(identity: ProducerIdentity) -> ProducerIdentity:

@@ -7,7 +7,6 @@ clients that try again as well as to requests that are sent once.
 
 from __future__ import annotations
 
-from broker_sim.core.coordinator.runtime import partition_for
 from support.raw import Connection, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -34,9 +33,17 @@ def one_key_a_partition(count: int) -> list[str]:
     number = 0
     while len(found) < count:
         key = f"coordinators-ready-{number}"
-        found.setdefault(partition_for(key, count), key)
+        found.setdefault(_partition_for(key, count), key)
         number += 1
     return list(found.values())
+
+
+def _partition_for(key: str, count: int) -> int:
+    """Kafka's `Utils.abs(hashCode) % count` of an ASCII key; nothing of ours is asked here."""
+    value = 0
+    for character in key:
+        value = 31 * value + ord(character) & 0xFFFFFFFF
+    return (min(value, 2**32 - value) & 0x7FFFFFFF) % count
 
 
 def _found(connection: Connection, key_type: int, keys: list[str]) -> bool:

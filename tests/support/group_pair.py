@@ -8,6 +8,8 @@ both brokers tell the same.
 
 Member ids, topic ids and producer ids differ; answers are compared with them replaced by the order
 in which they were given out.
+
+Without a port there is ours alone: its `transcript` is the same as that of both when they agree.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 from support.broker_build import BrokerOnDisk, request
 from support.probe import pause
 from support.raw import Connection
+from support.transcripts import digest
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.framing import decode_response, encode_request
 from txnlog_spark.wire.messages import ApiKey, api_of
@@ -130,18 +133,22 @@ class Names:
 
 
 class Pair:
-    """The same requests to both; `connection` names one at each."""
+    """The same requests to both, or to ours alone; `connection` names one at each."""
 
-    def __init__(self, ours: BrokerOnDisk, port: int) -> None:
+    def __init__(self, ours: BrokerOnDisk, port: int | None) -> None:
         self.ours, self._port = ours, port
         self._wires: dict[str, Wire] = {}
         self._numbers: dict[str, int] = {}
         self._parked: dict[str, tuple[int, int]] = {}
-        self.names = (Names(), Names())
+        self.names = (Names(),) if port is None else (Names(), Names())
         self.answers: dict[str, Plain] = {}
         """What the last request brought, by connection; parked ones are not in it."""
         self.leader_is_open = False
         """The leader is gone: who is the next one depends on Kafka's random member ids."""
+        self.transcript: list[str] = []
+        """A digest of each request with what both told; may be taken away by its reader."""
+        self.ends_at: int | None = None
+        """Of ours alone: how long the transcript was when Kafka chose another leader."""
 
     def close(self) -> None:
         """Give up all connections."""
@@ -152,10 +159,15 @@ class Pair:
         """Give up the connections on which an answer is awaited."""
         for connection in list(self._parked):
             del self._parked[connection]
+            self._drop(connection)
+
+    def _drop(self, connection: str) -> None:
+        if self._port is not None:
             self._wires.pop(connection).socket.close()
 
     def wire(self, connection: str) -> Wire:
         """Kafka's end."""
+        assert self._port is not None
         if connection not in self._wires:
             self._wires[connection] = Wire(self._port)
         return self._wires[connection]
@@ -174,13 +186,16 @@ class Pair:
         All answers that this releases are compared. `forgets` is a connection whose parked request
         Kafka never answers, where ours does.
         """
-        message, twin = (make(names) for names in self.names)
+        message, *twins = (make(names) for names in self.names)
+        asked = connection, version, self.names[0].plain(message)
         number = self._numbers.setdefault(connection, len(self._numbers) + 1)
         assert connection not in self._parked
         self._parked[connection] = self.ours.send(message, version, connection_id=number)
         self.ours.advance(1)
-        self.wire(connection).send(twin, version)
+        for twin in twins:
+            self.wire(connection).send(twin, version)
         self._read_released(forgets)
+        self.transcript.append(digest((asked, self.answers)))
         return self.answers.get(connection)
 
     def _read_released(self, forgets: str) -> None:
@@ -190,42 +205,61 @@ class Pair:
             del self._parked[connection]
         if forgets in released:
             del released[forgets]
-            self._wires.pop(forgets).socket.close()
-        both = {name: (answer, self.wire(name).receive()) for name, answer in released.items()}
-        for pair in both.values():
-            for names, answer in zip(self.names, pair, strict=True):
+            self._drop(forgets)
+        both = {name: [answer] for name, answer in released.items()}
+        if self._port is not None:
+            for name, answers in both.items():
+                answers.append(self.wire(name).receive())
+        for answers in both.values():
+            for names, answer in zip(self.names, answers, strict=True):
                 names.learn(answer)
         self.answers = {}
         self._check_leaders(list(both.values()))
-        for connection, (ours, theirs) in both.items():
-            self.answers[connection] = self.names[0].plain(ours)
-            told = self.names[1].plain(theirs)
-            assert self.answers[connection] == told, f"{connection}: {ours} but Kafka: {theirs}"
+        self.answers = {name: self._agreed(answers) for name, answers in both.items()}
 
-    def _check_leaders(self, both: list[tuple[Any, Any]]) -> None:
-        for ours, theirs in both:
-            leaders = [getattr(answer, "leader", "") for answer in (ours, theirs)]
+    def _check_leaders(self, both: list[list[Any]]) -> None:
+        if len(self.transcript) == self.ends_at:
+            raise OtherLeader
+        for answers in both:
+            leaders = [getattr(answer, "leader", "") for answer in answers]
             if not all(leaders):
                 continue
-            first, second = (
+            indexes = {
                 names.members.index(leader)
                 for names, leader in zip(self.names, leaders, strict=True)
-            )
-            if first != second and self.leader_is_open:
+            }
+            if len(indexes) > 1 and self.leader_is_open:
                 raise OtherLeader
             self.leader_is_open = False
 
-    def retry(self, make: Callable[[Names], Any], version: int, code: Callable[[Any], int]) -> Any:
-        """Ask both until Kafka's coordinator is there and idle; both answers as they are."""
-        message, twin = (make(names) for names in self.names)
-        ours = self.ours.ask(message, version, connection_id=0)
+    def _agreed(self, answers: list[Any]) -> Plain:
+        """What all of these tell, which must be the same."""
+        told = [names.plain(each) for names, each in zip(self.names, answers, strict=True)]
+        assert all(each == told[0] for each in told), f"{answers[0]} but Kafka: {answers[1:]}"
+        return told[0]
+
+    def retry(
+        self, make: Callable[[Names], Any], version: int, code: Callable[[Any], int]
+    ) -> list[Any]:
+        """Ask both until Kafka's coordinator is there and idle; the answers as they are."""
+        message, *twins = (make(names) for names in self.names)
+        answers = [self.ours.ask(message, version, connection_id=0)]
+        return answers + [self._retry_on_kafka(twin, version, code) for twin in twins]
+
+    def _retry_on_kafka(self, twin: Any, version: int, code: Callable[[Any], int]) -> Any:
         for attempt in range(RETRIES):
             theirs = self.wire(ADMIN).ask(twin, version)
             if error_name(code(theirs)) not in NOT_YET:
-                return ours, theirs
+                return theirs
             if attempt > TRIES_WITHOUT_PAUSE:
                 pause()
         raise AssertionError(f"Apache Kafka stays at {error_name(code(theirs))}")
+
+    def agree(self, what: str, told: list[Plain]) -> Plain:
+        """What both told of `what`, which must be the same; it joins the transcript."""
+        assert all(each == told[0] for each in told), f"{told[0]} but Kafka: {told[1:]}"
+        self.transcript.append(digest((what, told[0])))
+        return told[0]
 
     # ------------------------------------------------------------------ settle
 
@@ -234,32 +268,29 @@ class Pair:
         told: list[Plain] = []
         for make, version in views:
             ours = self.ours.ask(make(self.names[0]), version, connection_id=0)
-            expected = self.names[0].plain(ours)
-            twin = make(self.names[1])
-            for attempt in range(RETRIES):
-                theirs = self.names[1].plain(self.wire(ADMIN).ask(twin, version))
-                if theirs == expected:
-                    break
-                if attempt > TRIES_WITHOUT_PAUSE:
-                    pause()
-            else:
-                raise AssertionError(f"{expected} but Kafka: {theirs}")
-            told.append(expected)
-        for connection in self._parked:
-            assert not self.wire(connection).has_answer(), f"Kafka answered {connection}"
+            told.append(self.names[0].plain(ours))
+            for names in self.names[1:]:
+                self._wait_to_tell(told[-1], make(names), version)
+        if self._port is not None:
+            for connection in self._parked:
+                assert not self.wire(connection).has_answer(), f"Kafka answered {connection}"
+        self.transcript.append(digest(told))
         return told
+
+    def _wait_to_tell(self, expected: Plain, twin: Any, version: int) -> None:
+        for attempt in range(RETRIES):
+            theirs = self.names[1].plain(self.wire(ADMIN).ask(twin, version))
+            if theirs == expected:
+                return
+            if attempt > TRIES_WITHOUT_PAUSE:
+                pause()
+        raise AssertionError(f"{expected} but Kafka: {theirs}")
 
 
 def find_coordinators(pair: Pair, group: str, transactional_id: str) -> None:
     """Have both brokers make their internal topics, and wait for all of Kafka's coordinators."""
     for key_type, key in ((0, group), (1, transactional_id)):
-        for attempt in range(RETRIES):
-            message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
-            pair.ours.ask(message, 4, connection_id=0)
-            answer = pair.wire(ADMIN).ask(message, 4)
-            if answer.coordinators[0].error_code == 0:
-                break
-            if attempt > TRIES_WITHOUT_PAUSE:
-                pause()
+        message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
+        pair.retry(lambda _, m=message: m, 4, lambda answer: answer.coordinators[0].error_code)
     probes = request(K.DESCRIBE_GROUPS, groups=[f"probe-{number}" for number in range(64)])
     pair.retry(lambda _: probes, 5, lambda answer: max(g.error_code for g in answer.groups))

@@ -12,14 +12,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from support.batch_layout import BASE_SEQUENCE_AT, LAST_OFFSET_DELTA_AT
 from support.broker_build import produce_request
 from support.message_build import any_request
 from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import APIS, Api, ApiKey
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
-    BASE_SEQUENCE_AT,
-    LAST_OFFSET_DELTA_AT,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
     PRODUCER_ID_AT,

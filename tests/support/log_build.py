@@ -6,7 +6,15 @@ import random
 from collections.abc import Iterator
 
 from broker_sim.core.effects import Effects
-from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, LogRead, PartitionLog, Trust
+from broker_sim.core.log import (
+    AppendOrigin,
+    AppendResult,
+    Folder,
+    KnownAtStart,
+    LogConfig,
+    LogRead,
+    PartitionLog,
+)
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
@@ -56,12 +64,12 @@ class LogOnDisk:
         for operation in effects.storage:
             self.disk.apply(operation)
 
+    def _folder(self) -> Folder:
+        return Folder("t", 0, TOPIC_ID, self.config, self.disk)
+
     def _created(self) -> PartitionLog:
         effects = self.effects()
-        log = PartitionLog.create(
-            topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
-            effects=effects, storage=self.disk,
-        )  # fmt: skip
+        log = PartitionLog.create(self._folder(), effects)
         self.carry_out(effects)
         return log
 
@@ -71,7 +79,7 @@ class LogOnDisk:
         clean: bool,
         recovery_point: int | None = None,
         effects: Effects | None = None,
-        **trust: int,
+        **more: int,
     ) -> PartitionLog:
         """A new life of the broker on the same files.
 
@@ -80,11 +88,8 @@ class LogOnDisk:
         effects = effects or self.effects()
         if recovery_point is None:
             recovery_point = 0 if self.log is None else self.log.recovery_point
-        known = Trust(clean_shutdown=clean, recovery_point=recovery_point, **trust)
-        self.log = PartitionLog.load(
-            topic="t", partition=0, topic_id=TOPIC_ID, config=self.config,
-            storage=self.disk, trust=known, effects=effects,
-        )  # fmt: skip
+        known = KnownAtStart(clean_shutdown=clean, recovery_point=recovery_point, **more)
+        self.log = PartitionLog.load(self._folder(), known, effects)
         self.carry_out(effects)
         return self.log
 
@@ -107,12 +112,17 @@ class LogOnDisk:
         self.log.checkpoint(effects)
         self.carry_out(effects)
 
-    def append(
-        self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT, **more: bool
-    ) -> AppendResult:
-        """Append in a step of its own."""
+    def append(self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
+        """Append as the leader, in a step of its own."""
         effects = self.effects()
-        result = self.log.append(data, origin=origin, effects=effects, **more)
+        result = self.log.append_as_leader(data, origin=origin, effects=effects)
+        self.carry_out(effects)
+        return result
+
+    def replicate(self, data: bytes) -> AppendResult:
+        """Append as a follower, in a step of its own."""
+        effects = self.effects()
+        result = self.log.append_as_follower(data, effects)
         self.carry_out(effects)
         return result
 

@@ -142,7 +142,7 @@ class LogLife(CompactedLog):
             list(pairs), producer=producer, transactional=transactional, timestamp=self.now_ms
         )
         effects = self.effects()
-        result = self.log.append(data, origin=AppendOrigin.CLIENT, effects=effects)
+        result = self.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
         if result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and producer is not None:
             # Known by a marker alone: the client has to go on in another epoch (KIP-360).
             views = {v.producer_id: v for v in self.log.producers()}
@@ -273,7 +273,7 @@ class LogLife(CompactedLog):
             assert self.may_forget, "a producer was forgotten"
             return
         data = keyed_batch(list(event.pairs), producer=event.producer, timestamp=self.now_ms)
-        result = self.log.append(data, origin=AppendOrigin.CLIENT, effects=self.effects())
+        result = self.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=self.effects())
         assert (result.error, result.duplicate) == (ErrorCode.NONE, True), result
         assert result.last_offset == event.end - 1
 

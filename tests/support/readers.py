@@ -20,7 +20,7 @@ from support.availability import available
 from support.kcat import kcat
 from support.probe import wait_until
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import fetch_range
 from txnlog_spark.codec.decode import decode_batches
 

@@ -1,8 +1,8 @@
 """A broker without sockets or time for operations: Kafka's rules in small, and faults by script.
 
 `ScriptedCluster.run(operation)` is the plain driver of a generator. Every request is encoded and
-decoded at the negotiated version, applied to a small model (transactions by KAFKA_RULES section 2,
-sequences by section 4, pending group offsets), and answered; unless a fault is scripted for it.
+decoded at the negotiated version, applied to a small model (transactions, sequences and pending
+group offsets by Kafka's rules), and answered; unless a fault is scripted for it.
 Markers are written at once: there is no Prepare state unless a script says so. Time is virtual.
 """
 
@@ -15,7 +15,17 @@ from typing import Any
 
 from support import scripted_answers as answers
 from support.scripted_state import FakeState
-from txnlog_spark.protocol.effects import Call, Calls, Reached, Reply, Sleep, Unanswered
+from txnlog_spark.protocol.effects import (
+    Call,
+    Calls,
+    Reached,
+    Receive,
+    Reply,
+    Send,
+    Sleep,
+    Ticket,
+    Unanswered,
+)
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.framing import (
     decode_request,
@@ -88,6 +98,11 @@ class ScriptedCluster:
         self.state = FakeState(self.transaction_version)
         self.asked: list[Asked] = []
         self.rounds: list[tuple[Call, ...]] = []
+        self.sent: dict[Ticket, Call] = {}
+        self.open: dict[Ticket, Reply | Unanswered] = {}
+        """What was sent and not received yet."""
+        self.most_in_flight: dict[int, int] = defaultdict(int)
+        """By node."""
         self.reached: list[tuple[str, str]] = []
         self.slept_ms: list[int] = []
         self.now_ms = 0
@@ -137,7 +152,30 @@ class ScriptedCluster:
                 self.rounds.append(calls)
                 self.now_ms += 1
                 return tuple(self._call(call) for call in calls)
+            case Send(call):
+                return self._send(call)
+            case Receive(tickets, within_ms):
+                return self._receive(tickets, within_ms)
         return None
+
+    def _send(self, call: Call) -> Ticket:
+        """Carried out at once; the answer waits until it is received."""
+        ticket = Ticket(len(self.sent) + 1)
+        self.sent[ticket] = call
+        self.open[ticket] = self._call(call)
+        to_node = sum(self.sent[t].node == call.node for t in self.open)
+        self.most_in_flight[call.node] = max(to_node, self.most_in_flight[call.node])
+        return ticket
+
+    def _receive(
+        self, tickets: frozenset[Ticket], within_ms: int | None
+    ) -> tuple[Ticket, Reply | Unanswered] | None:
+        self.now_ms += 1
+        if not tickets:
+            self.slept_ms.append(within_ms)
+            self.now_ms += within_ms
+            return None
+        return min(tickets), self.open.pop(min(tickets))
 
     def _call(self, call: Call) -> Reply | Unanswered:
         api = api_of(call.message)

@@ -1,6 +1,6 @@
 """Kafka's transactions as plain rules: what every request is to be answered, and what readers see.
 
-Written from KAFKA_RULES, independently of the broker: no records, no log, no effects. One object
+Written from Kafka's rules, independently of the broker: no records, no log, no effects. One object
 holds all transactional ids, partitions and groups; time is a number. `refused` are places whose
 markers do not get through for now.
 """

@@ -35,6 +35,17 @@ ENTRY_POINTS = {
 }
 """Modules that nobody imports, and who runs them."""
 
+PUBLIC_NAMES = {
+    "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
+    "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
+    "broker_sim.local_cluster.LocalCluster": "a person's own tests start it",
+    "broker_sim.local_cluster.LocalCluster.restart": "as above",
+    "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
+    "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
+    "txnlog_spark.protocol.commit.STEPS": "the failpoints that tests go through one by one",
+}
+"""Names that the product does not use itself, and who does."""
+
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 """(rule, path) -> why this one may."""
 
@@ -100,6 +111,8 @@ def all_violations() -> list[Violation]:
         *apply((rules.check_sleeps,), tests),
         *apply(IN_TEXT, {p: t for p, t in read_texts().items() if "tests/tidy/" not in p}),
         *rules.check_unused_modules(product, ENTRY_POINTS),
+        *rules.check_unused_names(product, PUBLIC_NAMES),
+        *rules.check_ambiguous_constants(product),
         *rules.check_collected(tests, collected_folders()),
     ]
 
@@ -128,6 +141,22 @@ def test_no_leftover_note_and_no_path_of_one_machine() -> None:
 
 def test_every_product_module_is_used() -> None:
     refuse(list(rules.check_unused_modules(read_tree(*PRODUCT), ENTRY_POINTS)))
+
+
+def test_every_product_name_is_used() -> None:
+    refuse(list(rules.check_unused_names(read_tree(*PRODUCT), PUBLIC_NAMES)))
+
+
+def test_every_public_name_is_one_that_the_product_does_not_use() -> None:
+    found = {
+        f"{rules.module_name(v.path)}.{v.text.removeprefix('nothing uses ')}"
+        for v in rules.check_unused_names(read_tree(*PRODUCT))
+    }
+    assert set(PUBLIC_NAMES) <= found, "no longer needed"
+
+
+def test_one_name_never_means_two_things() -> None:
+    refuse(list(rules.check_ambiguous_constants(read_tree(*PRODUCT))))
 
 
 def test_every_test_file_is_collected() -> None:
@@ -194,6 +223,39 @@ def test_a_module_that_nobody_imports_is_found() -> None:
     }
     found = [v.path for v in rules.check_unused_modules(sources, ["a.main"])]
     assert found == ["a/dead.py"]
+
+
+def test_a_name_that_nothing_uses_is_found() -> None:
+    sources = {
+        "a/__init__.py": "from a.b import LISTED\n__all__ = ['LISTED']",
+        "a/b.py": """
+LISTED = 1
+_alias = int
+KEPT: int = 2
+def recursive(): return recursive()
+class Plain:
+    field: int
+    def __len__(self): return self._used()
+    def _used(self): return KEPT
+    def dead(self): ...
+class Hook(Thread):
+    def run(self): ...
+""",
+        "a/c.py": "from a import b\nprint(len(b.Plain()), b.Hook)\ndef api(): ...",
+    }
+    found = [v.text for v in rules.check_unused_names(sources, ["a.c.api"])]
+    dead = ("LISTED", "_alias", "recursive", "Plain.dead")
+    assert found == [f"nothing uses {name}" for name in dead]
+
+
+def test_a_constant_with_two_meanings_is_found() -> None:
+    sources = {
+        "a/b.py": "VERSION = 2\nSAME = 1\nOWN = 1\nlower = 1",
+        "a/c.py": "VERSION: int = 5\nSAME = 1\nOWN = 2\nlower = 2",
+        "a/d.py": "from a.b import SAME, VERSION, lower\nfrom a.c import VERSION as OTHER, lower",
+    }
+    found = list(rules.check_ambiguous_constants(sources))
+    assert [(v.path, v.text.split()[0]) for v in found] == [("a/c.py", "VERSION")]
 
 
 def test_a_test_file_that_nobody_collects_is_found() -> None:

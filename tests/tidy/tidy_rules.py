@@ -18,6 +18,7 @@ FUNCTION_LINES_MAX = 70
 
 _LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.~$}-])/(work|opt|root|home|Users)/[\w.-]+")
+_CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*$")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -194,3 +195,72 @@ def _has_tests(source: str) -> bool:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not node.bases:
             return any(isinstance(n, _DEFINITIONS) and n.name[:5] == "test_" for n in node.body)
     return False
+
+
+def check_unused_names(
+    sources: Mapping[str, str], public: Iterable[str] = ()
+) -> Iterator[Violation]:
+    """Every function, class, constant and method of the product is used in the product.
+
+    By name alone: an import, `__all__` and what stands within the definition itself are no use.
+    Methods of a class with a foreign base are left out, for the base may call them. `public` names
+    what others use, as `package.module.name` or `package.module.Class.name`.
+    """
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    classes = {n.name for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
+    uses: dict[str, list[tuple[str, int]]] = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            name = _used_name(node)
+            if name is not None:
+                uses.setdefault(name, []).append((path, getattr(node, "lineno", 0)))
+    allowed = set(public)
+    for path, tree in trees.items():
+        for name, node in _defined_names(tree.body, classes):
+            last = getattr(node, "end_lineno", node.lineno)
+            elsewhere = (
+                use_path != path or not node.lineno <= line <= last
+                for use_path, line in uses.get(name.rpartition(".")[2], ())
+            )
+            if f"{module_name(path)}.{name}" not in allowed and not any(elsewhere):
+                yield Violation("unused-name", path, node.lineno, f"nothing uses {name}")
+
+
+def _used_name(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        return node.attr
+    return None
+
+
+def _defined_names(body: Iterable[ast.stmt], classes: set[str]) -> Iterator[tuple[str, ast.stmt]]:
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        names = [each.id for each in targets if isinstance(each, ast.Name)]
+        if isinstance(node, (*_DEFINITIONS, ast.ClassDef)):
+            names = [node.name]
+        yield from ((name, node) for name in names if not name.startswith("__"))
+        if isinstance(node, ast.ClassDef) and all(ast.unparse(b) in classes for b in node.bases):
+            methods = (each for each in node.body if isinstance(each, _DEFINITIONS))
+            for name, method in _defined_names(methods, classes):
+                yield f"{node.name}.{name}", method
+
+
+def check_ambiguous_constants(sources: Mapping[str, str]) -> Iterator[Violation]:
+    """One name never means two things: a constant that others import has one value everywhere."""
+    shared = {name for path, source in sources.items() for name in imported_modules(path, source)}
+    first: dict[str, tuple[str, str]] = {}
+    for path, source in sources.items():
+        for node in ast.parse(source).body:
+            value = getattr(node, "value", None)
+            for name, _ in _defined_names([node], set()):
+                is_shared = f"{module_name(path)}.{name}" in shared
+                if not (is_shared and _CONSTANT.match(name) and isinstance(value, ast.expr)):
+                    continue
+                text = ast.unparse(value)
+                other_path, other = first.setdefault(name, (path, text))
+                if other != text:
+                    said = f"{name} is {other} in {other_path}: give one of them another name"
+                    yield Violation("ambiguous-constant", path, node.lineno, said)

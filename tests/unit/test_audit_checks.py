@@ -190,6 +190,7 @@ def test_an_empty_output_is_all_unseen() -> None:
     assert world.check()["unseen"] == 40
 
 
+@pytest.mark.invariant(4)
 def test_an_output_record_from_nowhere_is_a_phantom() -> None:
     world = clean_world()
     assert world.edit(lambda r: r.source == (1, 19), source=(1, 99)) == 1

@@ -164,14 +164,17 @@ def test_an_unknown_topic_option_is_named():
         parse_topic_config("retention.mss", "1")
 
 
-def test_properties_have_comments_continuations_and_spaces():
-    text = "# one\n! two\n\n a = 1 \nb=x\\\n  y\nc=d=e\n"
-    assert parse_properties(text) == {"a": "1", "b": "xy", "c": "d=e"}
+def test_properties_are_read_as_java_reads_them():
+    text = "# one\n! two\n\n a = 1 \nb=x\\\n  y\nc=d=e\nf: g\nh i\nj=\\u00e9\\\\k\na=2\n"
+    expected = {"a": "2", "b": "xy", "c": "d=e", "f": "g", "h": "i", "j": "é\\k"}
+    assert parse_properties(text) == expected
 
 
-def test_a_line_without_a_value_is_named_by_its_number():
-    with pytest.raises(ConfigError, match="line 2"):
-        parse_properties("a=1\nnonsense\n")
+def test_a_broken_escape_and_a_line_that_is_no_option_are_named():
+    with pytest.raises(ConfigError, match=r"\\u12"):
+        parse_properties("a=\\u12\n")
+    with pytest.raises(ConfigError, match="nonsense"):
+        BrokerConfig(parse_properties("node.id=1\nnonsense\n"))
 
 
 def test_listeners_are_parsed_and_told_to_clients():

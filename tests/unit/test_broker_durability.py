@@ -10,7 +10,7 @@ from support.damage import flip, replace
 
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Delete, Flush
-from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets
+from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey

@@ -11,10 +11,11 @@ from support.compaction import keyed_batch
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
 from broker_sim.core.log import validation
 from broker_sim.core.log.compression import Codecs
-from broker_sim.core.replica.log_cleaner import PAUSE_MS, TIMER
+from broker_sim.core.replica.log_cleaner import CLEANER_TIMER, PAUSE_MS
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.varint import encode_signed
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -73,10 +74,10 @@ def test_requests_are_served_between_two_steps(broker):
     broker = BrokerOnDisk({"log.cleaner.io.buffer.size": 300})
     broker.create_topic("keyed", **COMPACTED)
     fill(broker, 40)
-    broker.monotonic_ms = broker.timers[TIMER]
+    broker.monotonic_ms = broker.timers[CLEANER_TIMER]
     for at in range(30):
-        assert broker.timers[TIMER] <= broker.monotonic_ms + PAUSE_MS
-        broker.step(TimerFired(TIMER))
+        assert broker.timers[CLEANER_TIMER] <= broker.monotonic_ms + PAUSE_MS
+        broker.step(TimerFired(CLEANER_TIMER))
         put(broker, ("during", str(at)))
         assert broker.fetch("keyed", 40 + at).high_watermark == 41 + at
     assert consume(broker)[-1] == (69, "during")
@@ -89,7 +90,7 @@ def test_reading_is_slowed_down_to_the_configured_rate():
     broker.create_topic("keyed", **COMPACTED)
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    assert broker.timers[TIMER] > broker.monotonic_ms
+    assert broker.timers[CLEANER_TIMER] > broker.monotonic_ms
     swaps = [op for step in broker.steps for op in step.storage if isinstance(op, Rename)]
     assert swaps == []
     broker.advance(60_000)
@@ -102,7 +103,7 @@ def test_without_the_cleaner_nothing_is_compacted():
     fill(broker, 30)
     broker.advance(10 * BACKOFF_MS)
     assert len(consume(broker)) == 30
-    assert TIMER not in broker.timers
+    assert CLEANER_TIMER not in broker.timers
 
 
 def test_the_dirtiest_log_is_cleaned_first(broker):
@@ -141,8 +142,8 @@ def test_a_log_that_cannot_be_cleaned_is_left_alone_and_the_others_go_on(broker)
 
 def test_a_topic_deleted_while_it_is_cleaned_is_forgotten(broker):
     fill(broker, 30)
-    broker.monotonic_ms = broker.timers.pop(TIMER)
-    broker.step(TimerFired(TIMER))  # chosen, not begun
+    broker.monotonic_ms = broker.timers.pop(CLEANER_TIMER)
+    broker.step(TimerFired(CLEANER_TIMER))  # chosen, not begun
     message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
     message.topics = [struct(message, "DeleteTopicState", name="keyed", topic_id=None)]
     assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
@@ -159,9 +160,9 @@ def test_a_restart_in_the_middle_loses_only_the_work(broker):
     broker = BrokerOnDisk({"log.cleaner.io.buffer.size": 100})
     broker.create_topic("keyed", **COMPACTED)
     fill(broker, 30)
-    broker.monotonic_ms = broker.timers[TIMER]
+    broker.monotonic_ms = broker.timers[CLEANER_TIMER]
     for _ in range(45):
-        broker.step(TimerFired(TIMER))
+        broker.step(TimerFired(CLEANER_TIMER))
     left = [n for n in broker.disk.list("keyed-0") if n.endswith(".cleaned")]
     broker.kill()
     assert left
@@ -252,9 +253,9 @@ def keyed_bomb(count: int, *, key: bool, padding: int = 0) -> bytes:
     record = b"\x0e\x00\x00\x00\x02k\x00\x00" if key else b"\x0c\x00\x00\x00\x01\x00\x00"
     plain = record * count
     if padding:
-        value = records.encode_varint(padding) + bytes(padding)
+        value = encode_signed(padding) + bytes(padding)
         last = record[1:-2] + value + b"\x00"
-        plain += records.encode_varint(len(last)) + last
+        plain += encode_signed(len(last)) + last
         count += 1
     header = records.parse_header(records.encode_batch([records.Record(b"k", b"", 1)]))
     body = gzip.compress(plain, 1)

@@ -227,6 +227,7 @@ def test_a_transactional_batch_without_transactional_id_refuses_the_whole_reques
     assert [r.error_code for r in results] == [code, code]
 
 
+@pytest.mark.invariant(24)
 @pytest.mark.parametrize(
     ("version", "error"),
     [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],

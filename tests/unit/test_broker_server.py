@@ -150,6 +150,7 @@ def held(host: BrokerServer) -> dict[str, int]:
     }
 
 
+@pytest.mark.invariant(47)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_hostile_connections_leave_nothing_behind(tmp_path, seed):
     hostile = Hostile(f"host/{seed}")

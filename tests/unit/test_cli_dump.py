@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from broker_sim.cli.main import main
-from broker_sim.core.log.checkpoints import encode_offsets
+from broker_sim.core.log.offset_checkpoint import encode_offsets
 from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 from broker_sim.core.log.segment_states import encode_states
 from broker_sim.core.log.snapshots import encode_snapshot
@@ -228,7 +228,7 @@ def test_paths_that_are_missing_or_no_file_of_a_broker_are_refused(tmp_path, cap
     assert main(["dump", str(tmp_path / "nowhere"), str(other)]) == 1
     out, err = capsys.readouterr()
     assert "nowhere: No such file or directory" in err
-    assert "notes.txt is damaged at byte 0: this is no file that a broker writes" in err
+    assert "notes.txt is damaged at byte 0: this is not a file that a broker writes" in err
     assert "Dumping" in out
 
 

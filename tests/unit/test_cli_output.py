@@ -18,7 +18,7 @@ from broker_sim.cli.cluster import REMEDIES, refusal
 from broker_sim.cli.group_description import assigned_partitions
 from broker_sim.cli.group_offsets import parse_datetime
 from broker_sim.cli.groups import _PROGRESS_GROUP
-from broker_sim.cli.main import COMMANDS, build_parser, main
+from broker_sim.cli.main import build_parser, main
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -230,13 +230,13 @@ def test_a_properties_file_that_is_no_text_is_named_at_the_start(tmp_path, capsy
     path.write_bytes(b"node.id=\xff\xfe\n")
     arguments = ["start", "--data-dir", str(tmp_path / "data"), "--config", str(path)]
     assert run_main(arguments) == 2
-    assert f"broker_sim: cannot read {path}: it is no UTF-8 text" in capsys.readouterr().err
+    assert f"broker_sim: cannot read {path}: it is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_every_command_is_named_where_people_look_for_it():
-    assert tuple(CLI_COMMANDS) == COMMANDS
     text = build_parser().format_help()
-    assert all(command in text for command in COMMANDS)
+    (listed,) = re.findall(r"\{([a-z,]+)\}\n", text)[:1]
+    assert listed.split(",") == list(CLI_COMMANDS)
 
 
 def member(data: bytes):

@@ -13,7 +13,6 @@ from txnlog_spark.wire.invariants import InvariantViolation, check
 
 EXAMPLES = [
     errors.OptionError("subscribe", 7, "expected topics"),
-    errors.LocalProtocolError("ours"),
     errors.RemoteProtocolError("theirs"),
     errors.RetriableError(E.NOT_COORDINATOR, "asking"),
     errors.AbortableError(E.TRANSACTION_ABORTABLE, "producing"),

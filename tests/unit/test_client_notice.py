@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 
 
 def test_a_notice_becomes_a_warning_in_the_log_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

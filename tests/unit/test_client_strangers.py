@@ -13,11 +13,11 @@ import pytest
 from support.probe import free_ports
 from support.socket_broker import SocketBroker
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.strangers import describe_stranger
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
 SHORT = SessionConfig(bootstrap_timeout_ms=400, request_timeout_ms=300)
@@ -80,7 +80,7 @@ def test_a_tls_alert_is_told_at_once_and_in_one_line():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(address)
     assert isinstance(error, RemoteProtocolError)
-    assert "the listener wants TLS, and kafka.security.protocol=SSL" in str(error)
+    assert "the listener requires TLS, and kafka.security.protocol=SSL" in str(error)
     assert "not supported yet" in str(error)
 
 
@@ -101,7 +101,7 @@ def test_a_listener_that_hangs_up_after_the_versions_may_want_sasl():
     with SocketBroker(lambda _header, _message: "close") as broker:
         error = error_at(broker.bootstrap_servers)
     assert isinstance(error, DeadlineExceeded)
-    assert "the listener may want SASL" in str(error)
+    assert "the listener may require SASL" in str(error)
 
 
 def test_a_listener_that_never_answers_may_be_no_broker():
@@ -114,7 +114,7 @@ def test_another_bootstrap_address_that_is_only_down_is_tried_again():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(f"{address},127.0.0.1:{free_ports(1)[0]}")
     assert isinstance(error, DeadlineExceeded)
-    assert "wants TLS" in str(error)
+    assert "requires TLS" in str(error)
 
 
 def test_the_error_of_a_query_names_the_address_and_the_option():

@@ -8,9 +8,9 @@ import pytest
 from support.probe import wait_until
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
-from txnlog_spark.client.driver import IDLE_S_MAX, Client
+from txnlog_spark.client.client import IDLE_S_MAX, Client
 from txnlog_spark.client.throttle import THROTTLE_S_MAX, THROTTLED_FROM, throttle_seconds
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reply
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Give, Receive, Reply, Send
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA].request
@@ -52,6 +52,17 @@ def ask(*calls):
     return (yield Calls(calls))
 
 
+def ask_apart(*calls):
+    """A stream that sends the calls, gives None, and then each outcome."""
+    tickets = []
+    for each in calls:
+        tickets.append((yield Send(each)))
+    yield Give(None)
+    for ticket in tickets:
+        _, outcome = yield Receive(frozenset({ticket}))
+        yield Give(outcome)
+
+
 def asked(broker) -> int:
     """How many requests but ApiVersions the broker has seen."""
     return sum(h.api_key == ApiKey.METADATA for h in broker.headers)
@@ -68,7 +79,8 @@ def throttled(client, broker, throttle_ms, **how):
 def test_no_request_goes_to_a_broker_that_asked_for_quiet_until_the_time_has_passed(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         throttled(client, broker, 5_000)
-        started = client.start_calls((call(), call()))
+        outcomes = client.stream(ask_apart(call(), call()))
+        assert next(outcomes) is None
         (connection,) = client._connections.values()
         clock.now_s += 4.9
         connection.on_writable()
@@ -76,19 +88,20 @@ def test_no_request_goes_to_a_broker_that_asked_for_quiet_until_the_time_has_pas
         assert asked(broker) == 1
         clock.now_s += 0.2
         assert connection.wants_write
-        assert all(isinstance(o, Reply) for o in client.finish_calls(started))
+        assert all(isinstance(o, Reply) for o in outcomes)
         assert asked(broker) == 3
 
 
 def test_the_wait_is_not_taken_from_the_requests_own_time(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         throttled(client, broker, 30_000)
-        started = client.start_calls((call(timeout_ms=1_000),))
+        outcomes = client.stream(ask_apart(call(timeout_ms=1_000)))
+        assert next(outcomes) is None
         (connection,) = client._connections.values()
         assert connection.next_deadline_s == clock.now_s + 31
         assert connection.wakes_at_s == clock.now_s + 30
         clock.now_s += 30.5
-        assert isinstance(client.finish_calls(started)[0], Reply)
+        assert isinstance(next(outcomes), Reply)
 
 
 def test_a_request_that_was_queued_before_the_throttle_waits_too(broker, clock):
@@ -155,11 +168,11 @@ def test_an_idle_connection_is_closed_and_opened_anew(broker, clock):
 def test_a_connection_that_waits_for_an_answer_is_not_idle(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         client.run(ask(call()))
-        started = client.start_calls((call(timeout_ms=10**9),))
+        outcomes = client.stream(ask_apart(call(timeout_ms=10**9)))
+        assert next(outcomes) is None
         clock.now_s += IDLE_S_MAX + 1
-        more = client.start_calls((call(),))
-        outcomes = client.finish_calls(started + more)
-        assert all(isinstance(o, Reply) for o in outcomes)
+        assert isinstance(client.run(ask(call()))[0], Reply)
+        assert isinstance(next(outcomes), Reply)
         assert broker.connections == 1
 
 

@@ -5,11 +5,12 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.encode_rows import encode_batches
 
-from txnlog_spark.codec.compression import COMPRESSIONS, compress
 from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge, encode_batches
+from txnlog_spark.codec.encode import RecordTooLarge
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.wire.compression import COMPRESSIONS, compress
 from txnlog_spark.wire.records import (
     CorruptBatch,
     Record,
@@ -51,7 +52,7 @@ def test_a_null_header_key_and_an_unknown_compression_are_refused():
     headers = pa.array([[{"key": None, "value": b"x"}], None, None], HEADERS_TYPE)
     with pytest.raises(ValueError, match="header's key is null"):
         encode(headers=headers)
-    with pytest.raises(ValueError, match="compression 'brotli' is none of none, gzip"):
+    with pytest.raises(ValueError, match="compression 'brotli' is not one of none, gzip"):
         encode(compression="brotli")
 
 

@@ -18,6 +18,7 @@ print(*sys.modules)
 """
 
 
+@pytest.mark.invariant(55)
 def test_a_lookup_and_a_schema_load_neither_arrow_nor_the_client():
     asked = [sys.executable, "-c", SAY_WHAT_IS_LOADED]
     loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()

@@ -79,6 +79,7 @@ def test_minus_one_deletes_all_that_is_committed(broker):
     assert broker.produce("orders", "next").base_offset == 10
 
 
+@pytest.mark.invariant(5)
 def test_the_low_watermark_never_goes_back(broker):
     delete(broker, 5)
     assert delete(broker, 2) == (ErrorCode.NONE, 5)
@@ -260,7 +261,7 @@ def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start
     log = broker.broker.parts.logs.get("orders", 0)
     effects = Effects(broker.now_ms, broker.monotonic_ms)
     data = build_batch("a", "b", "c", producer=(77, 0, 0), transactional=True)
-    log.append(data, origin=AppendOrigin.CLIENT, effects=effects)
+    log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
     for operation in effects.storage:
         broker.disk.apply(operation)
     assert log.last_stable_offset == 10
@@ -283,7 +284,7 @@ def test_producers_keep_their_sequence_when_their_records_are_deleted(broker):
     for sequence in range(3):
         effects = Effects(broker.now_ms, broker.monotonic_ms)
         data = build_batch("a" * 100, producer=(77, 3, sequence))
-        assert log.append(data, origin=AppendOrigin.CLIENT, effects=effects).ok
+        assert log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects).ok
         for operation in effects.storage:
             broker.disk.apply(operation)
     delete(broker, -1)
@@ -292,6 +293,6 @@ def test_producers_keep_their_sequence_when_their_records_are_deleted(broker):
     log = broker.broker.parts.logs.get("orders", 0)
     assert log.producers() == views
     retry = build_batch("a" * 100, producer=(77, 3, 2))
-    assert log.append(
+    assert log.append_as_leader(
         retry, origin=AppendOrigin.CLIENT, effects=Effects(broker.now_ms, broker.monotonic_ms)
     ).duplicate

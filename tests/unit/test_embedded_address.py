@@ -15,9 +15,9 @@ from support.sim_broker import SimBroker
 
 from broker_sim import LocalCluster
 from txnlog_spark import embedded
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.cluster import refresh_metadata
+from txnlog_spark.protocol.metadata import refresh_metadata
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ def build_stable_group(world: World, **more):
 # ---------------------------------------------------------------- plain commits
 
 
+@pytest.mark.invariant(3)
 def test_a_commit_is_seen_and_durable_before_its_answer() -> None:
     world = World()
     assert world.commit_offset(5) is E.NONE
@@ -123,6 +124,7 @@ def test_only_the_members_of_the_generation_commit(asked, expected) -> None:
     assert world.offset()[0] == (5 if expected is E.NONE else -1)
 
 
+@pytest.mark.invariant(33)
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -178,6 +180,7 @@ def test_while_members_join_the_old_generation_still_commits_and_lives() -> None
 # ---------------------------------------------------------------- pending offsets
 
 
+@pytest.mark.invariant(31)
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("crashes", [True, False])
 def test_pending_offsets_are_invisible_until_the_marker(commits, crashes) -> None:
@@ -223,6 +226,7 @@ def test_two_transactions_on_one_group_are_decided_apart() -> None:
     assert world.offset(stable=True) == (8, E.NONE)
 
 
+@pytest.mark.invariant(31)
 @pytest.mark.parametrize("crashes", [True, False])
 def test_the_commit_later_in_the_log_wins_over_the_later_marker(crashes) -> None:
     world = World()
@@ -280,7 +284,7 @@ def test_offset_delete_removes_committed_and_pending_ones() -> None:
 
 def test_offset_delete_spares_what_a_living_group_reads() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002") + b"in"
+    subscription = bytes.fromhex("0000000000010002696effffffff")
     joined = build_stable_group(world, protocols=(("range", subscription),))
     member = {"generation_id": 1, "member_id": joined.member_id}
     world.commit_offset(1, **member)
@@ -380,7 +384,7 @@ def test_a_group_nobody_has_joined_yet_goes_with_the_next_sweep() -> None:
 
 def test_offsets_of_a_group_with_members_expire_only_for_topics_it_left() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002") + b"in"
+    subscription = bytes.fromhex("0000000000010002696effffffff")
     joined = build_stable_group(
         world, protocols=(("range", subscription),), session_timeout_ms=1_800_000
     )

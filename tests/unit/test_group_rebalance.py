@@ -10,7 +10,7 @@ from support.coordinators import World
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
-from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
+from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation
 
@@ -56,13 +56,13 @@ def build_group(world: World, count: int = 2, **more) -> list:
 def test_each_pair_of_group_states_is_allowed_or_refused_as_in_the_table(before, after) -> None:
     group = ClassicGroup("g", 0)
     group.state = before
-    if before in VALID_PREVIOUS[after]:
+    if before in VALID_PREVIOUS_GROUP_STATES[after]:
         group.transition_to(after, 1)
         assert (group.state, group.previous_state, group.state_ms) == (after, before, 1)
     else:
         with pytest.raises(InvariantViolation):
             group.transition_to(after, 1)
-    assert set(VALID_PREVIOUS) == set(GroupState)
+    assert set(VALID_PREVIOUS_GROUP_STATES) == set(GroupState)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,7 @@ def test_a_rebalance_ends_at_once_when_all_are_back() -> None:
     assert [bool(answer.members) for (answer,) in joining] == [False, True, False]
 
 
+@pytest.mark.invariant(45)
 def test_a_rebalance_goes_on_without_the_missing_after_its_timeout() -> None:
     world = World()
     first, second = build_group(world, 2, rebalance_timeout_ms=20_000)
@@ -199,6 +200,7 @@ def test_a_rebalance_goes_on_without_the_missing_after_its_timeout() -> None:
     assert heartbeat(world, second.member_id, 1) is E.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.invariant(45)
 def test_a_silent_member_loses_its_session_and_the_others_rebalance() -> None:
     world = World()
     first, second = build_group(world, 2, session_timeout_ms=10_000)

@@ -1,6 +1,6 @@
 """Loading, moving and losing a partition of the offsets log, and field bugs that concern groups.
 
-The names B23 to B29 are those of the list of field bugs that the broker is held to.
+The names B23 to B29 are those of the field bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def test_another_brokers_groups_are_refused_and_not_listed() -> None:
     assert (listed.error, listed.groups) == (E.NONE, ())
 
 
+@pytest.mark.invariant(32)
 def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() -> None:
     world = World()
     world.commit_offset(1)
@@ -91,6 +92,7 @@ def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() ->
     assert world.crashed().offset(stable=True) == (8, E.NONE)
 
 
+@pytest.mark.invariant(32)
 def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
     world = World()
     txn_commit(world, 8)
@@ -106,6 +108,7 @@ def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
     assert seen == [(8, E.NONE)]
 
 
+@pytest.mark.invariant(34)
 @pytest.mark.parametrize("commits", [True, False])
 def test_b25_a_group_of_pending_offsets_outlives_the_retention(commits: bool) -> None:
     world = World()
@@ -123,7 +126,7 @@ def test_b25_offsets_do_not_expire_while_their_group_rebalances() -> None:
         partition_count=1, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000
     )
     world = World(groups=config)
-    reads_in = (("range", bytes.fromhex("0000000000010002") + b"in"),)
+    reads_in = (("range", bytes.fromhex("0000000000010002696effffffff")),)
     first = stable_member(world, protocols=reads_in, rebalance_timeout_ms=600_000)
     assert world.commit_offset(1, topic="left", member_id=first, generation_id=1) is E.NONE
     parked = world.join(requires_known_member_id=False, protocols=reads_in)
@@ -168,6 +171,7 @@ def test_b26_the_offsets_topic_cannot_be_deleted_under_its_coordinator() -> None
     assert broker.ask(heartbeat, 4).error_code == E.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.invariant(34)
 def test_b27_metadata_and_leader_epoch_survive_a_restart() -> None:
     world = World()
     asked = OffsetCommit(

@@ -19,6 +19,7 @@ def patched(batch: bytes, at: int, new: bytes) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.invariant(2)
 def test_offsets_are_dense_over_appends_and_batches_of_one_append():
     on_disk = LogOnDisk()
     first = on_disk.produce("a", "b")
@@ -29,6 +30,7 @@ def test_offsets_are_dense_over_appends_and_batches_of_one_append():
     assert on_disk.consume(0, committed=False) == list(enumerate("abcde"))
 
 
+@pytest.mark.invariant(12)
 def test_the_bytes_are_the_producers_but_for_base_offset_and_leader_epoch():
     on_disk = LogOnDisk()
     on_disk.log.become_leader(6)
@@ -92,7 +94,7 @@ def test_a_refused_append_names_the_fault_and_changes_nothing(name):
     on_disk.produce("kept")
     data, error = REFUSED[name]
     effects = on_disk.effects()
-    result = on_disk.log.append(data, origin=AppendOrigin.CLIENT, effects=effects)
+    result = on_disk.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
     assert result.error == error, result
     assert result.message
     assert (result.base_offset, effects.storage) == (-1, [])
@@ -139,7 +141,7 @@ def test_replication_keeps_offsets_and_leader_epoch():
     leader.produce("a", "b", producer=(1, 0, 0))
     leader.produce("c")
     data = leader.data_of(leader.read(0, committed=False))
-    result = follower.append(data, origin=AppendOrigin.REPLICATION)
+    result = follower.replicate(data)
     assert result.error == ErrorCode.NONE
     assert follower.data_of(follower.read(0, committed=False)) == data
     assert follower.log.producers() == leader.log.producers()

@@ -12,10 +12,10 @@ from broker_sim.core.effects import Delete
 from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.batch_filter import empty_batch
 from broker_sim.server.codecs import CODECS
-from txnlog_spark.codec import compression
-from txnlog_spark.wire import records
+from txnlog_spark.wire import compression, records
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import Compression, CorruptBatch, parse_header
+from txnlog_spark.wire.varint import encode_signed
 
 
 @pytest.fixture
@@ -174,11 +174,11 @@ def lying_batch(deltas: list[tuple[int, int, bytes | None]], *, base_timestamp: 
     """Records of the key "a" by (timestamp delta, offset delta, value), as no client sends them."""
     body = bytearray()
     for timestamp_delta, offset_delta, value in deltas:
-        record = b"\x00" + records.encode_varint(timestamp_delta)
-        record += records.encode_varint(offset_delta) + records.encode_varint(1) + b"a"
+        record = b"\x00" + encode_signed(timestamp_delta)
+        record += encode_signed(offset_delta) + encode_signed(1) + b"a"
         length = -1 if value is None else len(value)
-        record += records.encode_varint(length) + (value or b"") + b"\x00"
-        body += records.encode_varint(len(record)) + record
+        record += encode_signed(length) + (value or b"") + b"\x00"
+        body += encode_signed(len(record)) + record
     header = parse_header(keyed_batch([("a", "1")] * len(deltas), timestamp=NOW_MS))
     header = header._replace(length=49 + len(body), base_timestamp=base_timestamp)
     batch = bytearray(records.encode_header(header) + body)

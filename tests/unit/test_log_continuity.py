@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from support.batch_layout import LAST_OFFSET_DELTA_AT
 from support.damage import consume_until_damage, flip, replace
 from support.log_build import SMALL, LogOnDisk, build_batch
 
@@ -14,7 +15,6 @@ from broker_sim.core.log.continuity import BatchRules, whole_batches
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
-    LAST_OFFSET_DELTA_AT,
     CorruptBatch,
     iter_batches,
     stamp_offsets,
@@ -156,7 +156,9 @@ def test_a_damaged_index_is_written_again_once():
     written = []
     for _ in range(2):
         effects = on_disk.effects()
-        on_disk.log.append(build_batch("x"), origin=on_disk.client_origin, effects=effects)
+        on_disk.log.append_as_leader(
+            build_batch("x"), origin=on_disk.client_origin, effects=effects
+        )
         on_disk.carry_out(effects)
         written.append([o for o in effects.storage if getattr(o, "path", "") == path])
     assert written == [[Truncate(path, 0), Append(path, 0, good)], []]

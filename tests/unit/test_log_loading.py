@@ -1,4 +1,4 @@
-"""Start-up: what is trusted, what is built again, what is removed."""
+"""Start-up: what is known flushed, what is rebuilt, what is removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
-from broker_sim.core.log import InconsistentTopicId, LogConfig, PartitionLog, Trust
+from broker_sim.core.log import Folder, InconsistentTopicId, KnownAtStart, LogConfig, PartitionLog
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -24,11 +24,10 @@ def filled() -> LogOnDisk:
 
 def load_effects(on_disk: LogOnDisk, *, clean: bool) -> list:
     effects = on_disk.effects()
-    trust = Trust(clean_shutdown=clean, recovery_point=on_disk.log.recovery_point)
+    known = KnownAtStart(clean_shutdown=clean, recovery_point=on_disk.log.recovery_point)
     on_disk.log = PartitionLog.load(
-        topic="t", partition=0, topic_id=bytes(range(16)), config=on_disk.config,
-        storage=on_disk.disk, trust=trust, effects=effects,
-    )  # fmt: skip
+        Folder("t", 0, bytes(range(16)), on_disk.config, on_disk.disk), known, effects
+    )
     on_disk.carry_out(effects)
     return effects.storage
 

@@ -20,6 +20,7 @@ def send(on_disk: LogOnDisk, epoch: int, sequence: int, count: int = 1, **more):
     return on_disk.append(batch, **more)
 
 
+@pytest.mark.invariant(13)
 def test_the_next_sequence_is_accepted_and_a_gap_is_refused():
     on_disk = LogOnDisk()
     assert send(on_disk, 0, 0, 3).error == ErrorCode.NONE
@@ -32,6 +33,7 @@ def test_a_producer_nothing_is_known_of_may_start_anywhere():
     assert send(LogOnDisk(), 5, 1234).error == ErrorCode.NONE
 
 
+@pytest.mark.invariant(13)
 def test_a_new_epoch_starts_at_zero():
     on_disk = LogOnDisk()
     send(on_disk, 0, 0)
@@ -39,6 +41,7 @@ def test_a_new_epoch_starts_at_zero():
     assert send(on_disk, 1, 0).error == ErrorCode.NONE
 
 
+@pytest.mark.invariant(15)
 def test_an_old_epoch_is_fenced():
     on_disk = LogOnDisk()
     send(on_disk, 1, 0)
@@ -47,6 +50,7 @@ def test_an_old_epoch_is_fenced():
     assert on_disk.log.log_end_offset == 1
 
 
+@pytest.mark.invariant(14)
 def test_each_of_the_last_five_batches_is_answered_with_its_old_offset():
     on_disk = LogOnDisk()
     for sequence in range(0, 12, 2):
@@ -74,6 +78,7 @@ def test_an_old_batch_in_a_new_epoch_is_no_duplicate():
     assert send(on_disk, 0, 0).error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.invariant(13)
 @pytest.mark.parametrize("count", range(1, 6))
 def test_the_sequence_wraps_to_zero(count):
     on_disk = LogOnDisk()
@@ -136,35 +141,6 @@ def test_coordinators_are_checked_for_the_epoch_only():
 
 
 # --------------------------------------------------------------------------- verification
-
-
-def test_an_unverified_batch_is_no_part_of_a_transaction():
-    on_disk = LogOnDisk()
-    result = send(on_disk, 0, 0, transactional=True, verified=False)
-    assert result.error == ErrorCode.INVALID_TXN_STATE
-    assert on_disk.log.log_end_offset == 0
-
-
-def test_an_open_transaction_needs_no_verification():
-    on_disk = LogOnDisk()
-    send(on_disk, 0, 0, transactional=True)
-    again = send(on_disk, 0, 1, transactional=True, verified=False)
-    assert again.error == ErrorCode.NONE
-
-
-def test_a_duplicate_is_answered_before_verification():
-    on_disk = LogOnDisk()
-    send(on_disk, 0, 0, transactional=True)
-    on_disk.mark(7, 0, "commit")
-    assert send(on_disk, 0, 0, transactional=True, verified=False).duplicate
-
-
-def test_an_old_epoch_is_told_so_before_it_is_told_to_be_unverified():
-    on_disk = LogOnDisk()
-    send(on_disk, 0, 0, transactional=True)
-    on_disk.mark(7, 1, "abort")
-    result = send(on_disk, 0, 1, transactional=True, verified=False)
-    assert result.error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def begin_verification(on_disk: LogOnDisk, epoch: int, sequence: int, *, bumps: bool = False):
@@ -291,7 +267,7 @@ def test_what_a_leader_has_taken_a_follower_never_refuses():
         copied = bytearray(batch)
         end = follower.log.log_end_offset
         records.stamp_offsets(copied, 0, base_offset=end, leader_epoch=0)
-        result = follower.append(bytes(copied), origin=AppendOrigin.REPLICATION, verified=False)
+        result = follower.replicate(bytes(copied))
         assert (result.error, result.duplicate, result.base_offset) == (
             ErrorCode.NONE, False, end,
         )  # fmt: skip
@@ -311,7 +287,7 @@ def test_an_emptied_control_batch_changes_nothing():
     )  # fmt: skip
     batch = bytearray(records.encode_header(emptied))
     records.refresh_crc(batch, 0, len(batch))
-    result = follower.append(bytes(batch), origin=AppendOrigin.REPLICATION)
+    result = follower.replicate(bytes(batch))
     assert result.error == ErrorCode.NONE
     assert (follower.log.log_end_offset, follower.log.last_stable_offset) == (2, 0)
     assert follower.log.producers() == before

@@ -9,7 +9,8 @@ import pytest
 from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Truncate
-from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog, timestamps
+from broker_sim.core.log import AppendOrigin, Folder, LogConfig, PartitionLog, timestamps
+from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -75,11 +76,9 @@ def test_offsets_outside_the_log_are_out_of_range():
 def test_what_was_just_appended_needs_no_file():
     config = LogConfig(segment_bytes=300)
     effects = LogOnDisk().effects()
-    log = PartitionLog.create(
-        topic="t", partition=0, topic_id=b"x" * 16, config=config, effects=effects
-    )
+    log = PartitionLog.create(Folder("t", 0, b"x" * 16, config, SimDisk()), effects)
     for _ in range(10):
-        log.append(build_batch("a"), origin=AppendOrigin.CLIENT, effects=effects)
+        log.append_as_leader(build_batch("a"), origin=AppendOrigin.CLIENT, effects=effects)
     read = log.read(3, max_bytes=1 << 20, read_committed=True, at_least_one_batch=True)
     assert (read.error, read.size_bytes) == (ErrorCode.NONE, 7 * len(build_batch("a")))
     assert log.offset_for_timestamp(NOW_MS) == (NOW_MS, 0)

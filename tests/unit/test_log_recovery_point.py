@@ -1,4 +1,4 @@
-"""The recovery point: what a start reads of a log, and that only flushed bytes are trusted."""
+"""The recovery point: what a start reads of a log, and that only flushed bytes are not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
 from broker_sim.core.log import LogConfig
-from broker_sim.core.log.checkpoints import decode_offsets, encode_offsets
 from broker_sim.core.log.local_log import CHECKPOINT_BYTES
+from broker_sim.core.log.offset_checkpoint import decode_offsets, encode_offsets
 from broker_sim.core.log.segment_states import FILE_NAME as STATES
 from broker_sim.core.log.segment_states import decode_states, encode_states
 from broker_sim.sim.disk import SimDisk
@@ -256,7 +256,7 @@ def test_flush_messages_counts_records_since_the_last_flush():
     counts = []
     for values in (["a"], ["b"], ["c"], ["d", "e", "f", "g"], ["h"]):
         effects = on_disk.effects()
-        result = on_disk.log.append(
+        result = on_disk.log.append_as_leader(
             build_batch(*values), origin=on_disk.client_origin, effects=effects
         )
         assert result.error == ErrorCode.NONE

@@ -18,6 +18,7 @@ def begin(on_disk: LogOnDisk, producer_id: int, epoch: int = 0, sequence: int = 
     return result.base_offset
 
 
+@pytest.mark.invariant(26)
 def test_the_last_stable_offset_is_the_first_of_the_oldest_open_transaction():
     on_disk = LogOnDisk()
     log = on_disk.log
@@ -33,6 +34,7 @@ def test_the_last_stable_offset_is_the_first_of_the_oldest_open_transaction():
     assert not log.has_open_transaction(8)
 
 
+@pytest.mark.invariant(27)
 def test_a_read_committed_fetch_stops_at_the_lso_and_names_the_aborted():
     on_disk = LogOnDisk()
     begin(on_disk, 7)
@@ -80,6 +82,7 @@ def test_a_marker_without_data_moves_the_lso_only_as_a_batch():
     assert (view.producer_epoch, view.last_sequence, view.current_txn_start_offset) == (3, -1, -1)
 
 
+@pytest.mark.invariant(15)
 def test_an_older_producer_epoch_is_fenced():
     on_disk = LogOnDisk()
     begin(on_disk, 7, epoch=2)
@@ -87,6 +90,7 @@ def test_an_older_producer_epoch_is_fenced():
     assert on_disk.log.has_open_transaction(7)
 
 
+@pytest.mark.invariant(17)
 def test_an_older_coordinator_is_fenced():
     on_disk = LogOnDisk()
     begin(on_disk, 7)
@@ -124,6 +128,7 @@ def test_version_2_takes_a_marker_again_when_no_transaction_is_open():
     assert len(on_disk.read(0, committed=True).aborted or ()) == 1
 
 
+@pytest.mark.invariant(23)
 def test_version_2_keeps_a_late_marker_out_of_the_next_transaction():
     on_disk = LogOnDisk()
     begin(on_disk, 7)
@@ -172,6 +177,7 @@ def test_a_decided_transaction_is_unstable_until_its_marker_is_replicated():
     assert (log.first_unstable_offset, log.last_stable_offset) == (None, 2)
 
 
+@pytest.mark.invariant(26, 27)
 @pytest.mark.parametrize("kind", ["clean", "kill", "power"])
 def test_open_transactions_and_aborted_ones_are_known_after_a_restart(kind):
     on_disk = LogOnDisk()

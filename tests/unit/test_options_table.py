@@ -59,9 +59,10 @@ def test_lower_cased_names_as_spark_hands_them_over_are_understood() -> None:
 
 def test_an_alias_is_the_option_and_both_at_once_are_refused() -> None:
     assert parse_options({"group.id": "g"}, Use.READ)["kafka.group.id"] == "g"
-    assert "says the same" in refused({"group.id": "g", "kafka.group.id": "h"}, Use.READ)
+    assert "is the same option" in refused({"group.id": "g", "kafka.group.id": "h"}, Use.READ)
 
 
+@pytest.mark.invariant(60)
 @pytest.mark.parametrize("use", list(Use))
 @pytest.mark.parametrize("name", sorted({*NOT_SUPPORTED, "kafka.auto.offset.reset", "bogus"}))
 def test_an_option_that_is_not_there_is_named_in_the_error(name: str, use: Use) -> None:
@@ -174,12 +175,12 @@ def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_quer
     plain = read_sink_settings(WRITE, streaming=True)
     grouped = read_sink_settings({**WRITE, "kafka.group.id": "g"}, streaming=True)
     named = read_sink_settings({**WRITE, "group.id": "g", "transactional.id": "t"}, streaming=True)
-    assert [s.transactional_id_of("q") for s in (plain, grouped, named)] == [
+    assert [s.commit_options.transactional_id_of("q") for s in (plain, grouped, named)] == [
         "txnlog-q",
         "txnlog-g",
         "t",
     ]
-    assert [s.progress_group_of("q") for s in (plain, grouped, named)] == [
+    assert [s.commit_options.progress_group_of("q") for s in (plain, grouped, named)] == [
         "txnlog-q.progress.q",
         "g.progress.q",
         "g.progress.q",
@@ -193,7 +194,7 @@ def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_grou
     write = read_sink_settings(given, streaming=False)
     assert write.group_id == "g"
     assert write.source_offsets == {TopicPartition("in", 0): 5}
-    assert write.transactional_id_of("write-1") == "txnlog-write-1"
+    assert write.commit_options.transactional_id_of_write("write-1") == "txnlog-write-1"
 
 
 @pytest.mark.parametrize(
@@ -291,6 +292,7 @@ def test_harmless_values_are_known_for_all_configs_that_look_at_theirs() -> None
     assert looks == set(HARMLESS) == set(HARMFUL)
 
 
+@pytest.mark.invariant(60)
 @pytest.mark.parametrize("name", sorted(KAFKA_CONFIGS))
 def test_every_config_of_kafkas_is_obeyed_or_taken_with_one_line_or_refused(name, told) -> None:
     config = KAFKA_CONFIGS[name]

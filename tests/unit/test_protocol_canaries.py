@@ -1,21 +1,24 @@
 """Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
 
-The numbers are those of RELIABILITY E.4.
+The numbers are those of the planted bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
 
 import pytest
+from support.batch_layout import BASE_TIMESTAMP_AT
 from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
+from txnlog_spark.commit import attempt, micro_batch
+from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol import batches, commit, retry, transaction
-from txnlog_spark.protocol.commit import commit_micro_batch
+from txnlog_spark.protocol import batches, retry, transaction
 from txnlog_spark.protocol.retry import EndTxnVerdict
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import BASE_TIMESTAMP_AT, refresh_crc
+from txnlog_spark.wire.records import refresh_crc
 
 
 def check_run(version, *faults, plan=None):
@@ -40,20 +43,20 @@ def test_without_a_planted_bug_the_checks_pass():
     check_run(1, (K.END_TXN, ANSWER_LOST), (K.PRODUCE, LOST))
 
 
+@pytest.mark.invariant(38)
 def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
-    def forgetful(session, plan):
+    def forgetful(*_asked):
         yield from ()
 
-    def careless(session, attempt, identity):
-        yield from ()
-        return identity
-
-    monkeypatch.setattr(commit, "_visible_progress", forgetful)
-    monkeypatch.setattr(commit, "_judge", careless)
+    monkeypatch.setattr(micro_batch, "visible_progress", forgetful)
+    monkeypatch.setattr(micro_batch, "stable_progress", forgetful)
+    monkeypatch.setattr(micro_batch, "facts_about", forgetful)
+    monkeypatch.setattr(micro_batch, "judge", lambda *_known: Verdict.DO)
     with pytest.raises(AssertionError, match="doubled"):
         check_run(2)
 
 
+@pytest.mark.invariant(40)
 def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
     def careless(code, *, unknown_before):
         if code == E.PRODUCER_FENCED:
@@ -65,6 +68,7 @@ def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
         check_run(2, (K.END_TXN, refused(E.PRODUCER_FENCED)))
 
 
+@pytest.mark.invariant(58)
 def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
     def forgetful(session, attempt, transaction_):
         attempt.commit_sent = False
@@ -74,18 +78,19 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
             attempt.commit_sent = False
         raise AssertionError
 
-    monkeypatch.setattr(commit, "_commit", forgetful)
+    monkeypatch.setattr(micro_batch, "_commit", forgetful)
     with pytest.raises(AssertionError, match="abort after"):
         check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
 
 
+@pytest.mark.invariant(36, 37)
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
-    def without_progress(plan):
-        offsets = original(plan)
-        return {group: offsets[group] for group in offsets if group != plan.progress_group_id}
+    def without_progress(session, transaction, groups, *, may_be_gone):
+        groups = {group: groups[group] for group in groups if group == may_be_gone}
+        return (yield from original(session, transaction, groups, may_be_gone=may_be_gone))
 
-    original = commit._offsets_to_commit
-    monkeypatch.setattr(commit, "_offsets_to_commit", without_progress)
+    original = attempt.commit_all_offsets
+    monkeypatch.setattr(attempt, "commit_all_offsets", without_progress)
     with pytest.raises(AssertionError, match="progress and records must agree"):
         check_run(2)
 
@@ -105,7 +110,7 @@ def delayed_end_txn(cluster):
 
 
 def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
-    """RELIABILITY B3."""
+    """docs/faults.md B3."""
     cluster = ScriptedCluster(1)
     assert delayed_end_txn(cluster).attempts == 1
     assert len(cluster.state.committed_values(("out", 0))) == 6
@@ -124,6 +129,7 @@ def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
     assert seen > 3, "the late EndTxn made a part of batch 1 visible"
 
 
+@pytest.mark.invariant(18)
 def test_28_resetting_sequences_is_noticed(monkeypatch):
     def resetting(self, piece, header):
         self._transaction.sequences.clear()
@@ -135,6 +141,7 @@ def test_28_resetting_sequences_is_noticed(monkeypatch):
         check_run(2)
 
 
+@pytest.mark.invariant(18)
 def test_29_building_a_retried_batch_again_is_noticed(monkeypatch):
     def rebuilding(self, failed):
         for batch in failed:

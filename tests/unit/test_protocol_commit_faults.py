@@ -23,6 +23,7 @@ from support.scripted_broker import (
     refused,
 )
 
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
 from txnlog_spark.errors import (
     AbortableError,
     CommitStateUnknown,
@@ -34,7 +35,6 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
     TxnLogError,
 )
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 

@@ -18,6 +18,8 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
     FatalError,
@@ -25,8 +27,6 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.protocol.commit import STEPS, commit_micro_batch
-from txnlog_spark.protocol.progress import fetch_progress
 from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -117,6 +117,7 @@ def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_
     assert apis.index(K.INIT_PRODUCER_ID) < min(stable) <= max(stable) < apis.index(K.PRODUCE)
 
 
+@pytest.mark.invariant(38)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_committed_batch_that_comes_again_sends_no_produce(version):
     cluster = ScriptedCluster(version)
@@ -204,6 +205,7 @@ def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
     return cluster
 
 
+@pytest.mark.invariant(41)
 def test_missing_progress_where_it_must_exist_stops_before_any_write():
     cluster = ScriptedCluster(2)
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
@@ -217,6 +219,7 @@ def test_progress_of_another_query_is_none_of_ours():
         commit(cluster, build_plan(7, query_id="other"))
 
 
+@pytest.mark.invariant(41)
 def test_progress_behind_the_checkpoint_stops_before_any_write():
     cluster = with_progress(5)
     with pytest.raises(ProgressBehind, match="batches below 5"):

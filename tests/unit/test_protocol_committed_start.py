@@ -6,9 +6,9 @@ import pytest
 from support.commit_plans import build_plan
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.errors import CommittedOffsetsMoved
-from txnlog_spark.protocol.commit import commit_micro_batch
-from txnlog_spark.protocol.values import ExpectedOffsets
 from txnlog_spark.wire.messages import ApiKey as K
 
 A, B = ("in", 0), ("in", 1)

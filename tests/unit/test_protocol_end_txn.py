@@ -8,8 +8,8 @@ import pytest
 from support.commit_plans import build_plan, check_wire_discipline, is_committed
 from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
-from txnlog_spark.protocol.commit import commit_micro_batch
 from txnlog_spark.protocol.retry import (
     ACTIONS,
     Action,
@@ -29,6 +29,7 @@ def commit(cluster, plan, identity=None, session=None):
     return cluster.run(commit_micro_batch(session, identity, plan))
 
 
+@pytest.mark.invariant(22)
 @pytest.mark.parametrize("code", [c for c in E if c != E.NONE])
 def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     verdict = decide_end_commit(code, unknown_before=True)
@@ -39,6 +40,7 @@ def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     )
 
 
+@pytest.mark.invariant(22)
 @pytest.mark.parametrize("code", list(E))
 def test_only_no_error_means_committed(code):
     for before in (False, True):
@@ -61,7 +63,7 @@ def test_a_first_definite_answer_rules_the_commit_out(code):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(version):
-    """RELIABILITY D17."""
+    """docs/faults.md D17."""
     cluster = ScriptedCluster(version)
     plan = build_plan()
     cluster.script(K.END_TXN, ANSWER_LOST, ANSWER_LOST)
@@ -73,7 +75,7 @@ def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(ve
 
 
 def test_version_1_starts_a_new_epoch_after_an_unknown_outcome():
-    """A delayed EndTxn must not end the next transaction (RELIABILITY lesson 6, B3)."""
+    """A delayed EndTxn must not end the next transaction (docs/faults.md B3)."""
     cluster = ScriptedCluster(1)
     cluster.script(K.END_TXN, LOST)
     first = commit(cluster, build_plan(0))
@@ -132,6 +134,7 @@ def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
     assert is_committed(cluster, plan) == first.applied
 
 
+@pytest.mark.invariant(58)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(version, fault):
@@ -150,7 +153,7 @@ def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(v
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_restart(version):
-    """RELIABILITY L1: paused longer than transaction.timeout.ms before S9."""
+    """docs/faults.md L1: paused longer than transaction.timeout.ms before S9."""
     cluster = ScriptedCluster(version)
     plan = build_plan()
 
@@ -168,10 +171,11 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
     assert is_committed(cluster, plan)
 
 
+@pytest.mark.invariant(39)
 @pytest.mark.parametrize("step", ["S3", "S4", "S5", "S5.first", "S8", "S9"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
-    """RELIABILITY B44: the second takes over while the first stands at a step."""
+    """docs/faults.md B44: the second takes over while the first stands at a step."""
     cluster = ScriptedCluster(version)
     plan = build_plan()
     when = "after" if step.startswith("S5.") else "before"
@@ -196,7 +200,7 @@ def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
 
 
 def test_an_idle_query_whose_id_expired_gets_a_new_producer_id():
-    """RELIABILITY L4, in a live driver: transactional.id.expiration.ms passed between batches."""
+    """docs/faults.md L4, live driver: transactional.id.expiration.ms passed between batches."""
     cluster = ScriptedCluster(2)
     first = commit(cluster, build_plan(0))
     del cluster.state.transactions["t"]

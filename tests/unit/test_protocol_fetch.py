@@ -13,9 +13,9 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
     UnknownTopic,
 )
-from txnlog_spark.protocol.effects import Calls, Reply, Sleep, Unanswered
-from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
-from txnlog_spark.protocol.metadata import ClusterView, TopicView
+from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
+from txnlog_spark.protocol.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
+from txnlog_spark.protocol.fetch import FetchCursor, fetch_ahead, fetch_next
 from txnlog_spark.protocol.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -71,6 +71,7 @@ class Answers:
         self.ends = []
         self.late = fetched()
         self.asked = []
+        self.given = []
 
     def run(self, operation):
         """Scripted outcomes for fetches and offsets, the scripted cluster's for the rest."""
@@ -84,6 +85,15 @@ class Answers:
                     if name == "ListOffsetsRequest" and self.ends:
                         return (self.ends.pop(0),)
                     return (self.outcomes.pop(0),) if self.outcomes else (self.late,)
+            if isinstance(ask, Send):
+                self.asked.append(ask.call)
+                return len(self.asked)
+            if isinstance(ask, Receive):
+                (ticket,) = ask.tickets
+                return ticket, self.outcomes.pop(0)
+            if isinstance(ask, Give):
+                self.given.append((ask.item.next_offset, len(self.asked)))
+                return None
             return original(ask)
 
         self.cluster._perform = perform
@@ -103,6 +113,33 @@ def test_batches_and_aborted_transactions_are_handed_on():
     assert (got.high_watermark, got.last_stable_offset) == (100, 90)
     request = answers.asked[0].message
     assert (request.isolation_level, request.min_bytes) == (1, 1)
+
+
+def test_one_request_is_ahead_of_the_consumer_and_none_beyond_the_end():
+    answers = Answers(fetched(batch(0)), fetched(batch(2)), fetched(batch(4)))
+    answers.run(fetch_ahead(answers.session, cursor(0, 6)))
+    assert answers.given == [(2, 2), (4, 3), (6, 3)]
+    offsets = [c.message.topics[0].partitions[0].fetch_offset for c in answers.asked]
+    assert offsets == [0, 2, 4]
+
+
+def test_a_request_ahead_that_brought_nothing_is_asked_again():
+    answers = Answers(
+        fetched(batch(0)), Unanswered("gone", sent=True), fetched(code=E.NOT_LEADER_OR_FOLLOWER),
+        fetched(batch(2)),
+    )  # fmt: skip
+    answers.run(fetch_ahead(answers.session, cursor(0, 4)))
+    assert [next_offset for next_offset, _ in answers.given] == [2, 4]
+
+
+def test_a_first_answer_that_was_had_elsewhere_is_given_first():
+    answers = Answers(fetched(batch(2)))
+    at = cursor(2, 4)
+    had = Answers(fetched(batch(0)))
+    first = had.run(fetch_next(had.session, cursor(0, 4)))
+    answers.session.cluster = had.session.cluster
+    answers.run(fetch_ahead(answers.session, at, first))
+    assert answers.given == [(2, 1), (4, 1)]
 
 
 def test_read_uncommitted_has_no_aborted_list():
@@ -294,7 +331,7 @@ def test_a_group_that_nobody_knows_has_no_offsets():
 
 
 def test_undecided_offsets_are_waited_for_and_never_returned_old():
-    """RELIABILITY B23."""
+    """docs/faults.md B23."""
     cluster = ScriptedCluster(2)
     cluster.state.offsets["g"]["in", 0] = (5, "")
     cluster.state.pending["t"]["g", ("in", 0)] = (9, "")

@@ -8,9 +8,9 @@ import pytest
 from support.scripted_broker import ScriptedCluster
 
 from txnlog_spark.errors import CorruptData
+from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
 from txnlog_spark.protocol.effects import Call, Calls, Reply, Unanswered
 from txnlog_spark.protocol.fetch import SHARE_BYTES_MIN, FetchCursor, fetch_together
-from txnlog_spark.protocol.metadata import ClusterView, TopicView
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.records import Record, encode_batch

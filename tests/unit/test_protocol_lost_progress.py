@@ -6,10 +6,11 @@ import pytest
 from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_spark.commit.judgement import Facts, judge
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import BatchReplanned, DeadlineExceeded, ProgressMissing
-from txnlog_spark.protocol.commit import commit_micro_batch
-from txnlog_spark.protocol.progress import decide_batch, locate_progress
-from txnlog_spark.protocol.values import CommitPlan, Progress
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -40,9 +41,10 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
         source_digest="the file source reaches further than in the committed batch 3",
     )
     with pytest.raises(BatchReplanned):
-        decide_batch(plan, Progress("q", 5, "digest of batch 4"), {("in", 0): 5})
+        judge(plan, Facts(Progress("q", 5, "digest of batch 4"), {("in", 0): 5}))
 
 
+@pytest.mark.invariant(41)
 def test_progress_that_is_less_than_what_was_recorded_is_missing_and_not_a_batch_to_redo():
     cluster = with_progress(7)
     with pytest.raises(ProgressMissing, match=r"8 by the checkpoint.* is 7 only"):

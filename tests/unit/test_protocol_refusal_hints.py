@@ -6,10 +6,10 @@ import pytest
 from support.commit_plans import PROGRESS_GROUP, build_plan
 from support.scripted_broker import LOST, ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch as commit
 from txnlog_spark.errors import BrokerError, DeadlineExceeded, FatalError
 from txnlog_spark.protocol.admin import create_topic, delete_group, fetch_broker_config
-from txnlog_spark.protocol.cluster import refresh_metadata
-from txnlog_spark.protocol.commit import commit_micro_batch as commit
+from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.retry import OPERATIONS, Action, Subject, error_of
 from txnlog_spark.protocol.transaction import init_producer_id

@@ -9,14 +9,16 @@ import pytest
 from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
     ProgressMissing,
     TransactionTimedOut,
 )
-from txnlog_spark.protocol.commit import commit_micro_batch
-from txnlog_spark.protocol.progress import group_digest
+from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -27,14 +29,17 @@ class Record:
 
     said: list[str] = field(default_factory=list)
 
-    def confirm_holder(self) -> None:
+    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("confirm")
+        yield from ()
 
-    def take_over(self) -> None:
-        self.said.append("take over")
+    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        self.said.append(f"take over, {len(left)} left")
+        yield from ()
 
-    def begin(self) -> None:
+    def begin(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("begin")
+        yield from ()
 
 
 def commit(cluster: ScriptedCluster, plan: Any, identity: Any = None) -> Any:
@@ -55,6 +60,7 @@ def progress_of(**digests: str) -> str:
 # ------------------------------------------------------------------ who may fence
 
 
+@pytest.mark.invariant(61)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
     cluster = ScriptedCluster(version)
@@ -67,6 +73,7 @@ def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> 
     assert not commit(cluster, build_plan(1), healthy.identity).skipped
 
 
+@pytest.mark.invariant(61)
 def test_a_batch_that_is_refused_fences_nobody_either() -> None:
     cluster = with_progress(8, progress_of(e="other"))
     with pytest.raises(BatchReplanned):
@@ -112,8 +119,8 @@ def test_a_batch_is_noted_before_its_transaction_begins_and_a_skipped_one_is_not
     seen: list[bool] = []
     begin = journal.begin
 
-    def noted() -> None:
-        begin()
+    def noted(plan: CommitPlan) -> Operation[None]:
+        yield from begin(plan)
         seen.append(K.PRODUCE in writes & set(cluster.apis()))
 
     journal.begin = noted  # type: ignore[method-assign]
@@ -137,8 +144,16 @@ def test_a_changed_id_is_fenced_twice_around_its_record() -> None:
         return perform(call)
 
     cluster._call = answer  # type: ignore[method-assign]
-    commit(cluster, build_plan(0, journal=journal, previous_transactional_id="old"))
-    assert journal.said == ["old", "take over", "old", "t", "confirm", "begin"]
+    commit(cluster, build_plan(0, journal=journal, previous_transactional_ids=("old",)))
+    assert journal.said == [
+        "old",
+        "take over, 1 left",
+        "old",
+        "take over, 0 left",
+        "t",
+        "confirm",
+        "begin",
+    ]
 
 
 # ------------------------------------------------------------------ a batch without progress
@@ -181,6 +196,7 @@ def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_
 # ------------------------------------------------------------------ what pins a batch
 
 
+@pytest.mark.invariant(36, 59)
 @pytest.mark.parametrize(
     ("digests", "is_pinned", "skipped"),
     [
@@ -200,7 +216,7 @@ def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
     if skipped:
         assert commit(cluster, plan).skipped
         return
-    with pytest.raises(BatchReplanned, match="planned anew"):
+    with pytest.raises(BatchReplanned, match="planned again"):
         commit(cluster, plan)
 
 

@@ -220,6 +220,7 @@ def test_equal_correlation_ids_are_answered_one_by_one(connection, owner, transp
     assert transport.written == [b"answer 1", b"answer 1"]
 
 
+@pytest.mark.invariant(67)
 @pytest.mark.parametrize(
     "data",
     [
@@ -339,6 +340,7 @@ def partial_frame(size: int, received: int) -> bytes:
     return struct.pack(">i", size) + bytes(received - 4)
 
 
+@pytest.mark.invariant(73)
 def test_large_requests_share_one_account_and_one_always_goes_on(owner):
     transports = [Transport() for _ in range(3)]
     members = [Connection(owner, number) for number in range(3)]

@@ -91,10 +91,10 @@ def test_a_port_in_use_is_named(tmp_path, capsys):
     [
         (["--set", "num.partitons=1"], "did you mean num.partitions"),
         (["--set", "num.partitions"], "--set takes KEY=VALUE"),
-        (["--brokers", "3"], "not there yet"),
+        (["--brokers", "3"], "not supported yet"),
         (["--port", "70000"], "--port 70000"),
         (["--config", "/no/such.properties"], "cannot read"),
-        (["--set", "advertised.listeners=SSL://h:1"], "SSL is not there yet"),
+        (["--set", "advertised.listeners=SSL://h:1"], "SSL is not supported yet"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(tmp_path, capsys, arguments, says):
@@ -130,7 +130,7 @@ def test_a_disk_without_room_to_start_is_named(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(System, "write", fails)
     assert main(start_arguments(tmp_path)) == EXIT_CANNOT_START
-    assert "there is no room to recover in" in capsys.readouterr().err
+    assert "there is no free space to recover in" in capsys.readouterr().err
 
 
 def test_a_broker_that_cannot_start_is_an_error_with_its_reason(tmp_path):

@@ -9,7 +9,7 @@ from support.compaction import keyed_batch
 from support.failing_storage import HostOnFiles
 
 from broker_sim.core.effects import TimerFired
-from broker_sim.core.replica.log_cleaner import TIMER
+from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, decode_records, iter_batches
 
@@ -32,8 +32,8 @@ def create_request():
 
 def fire(host: HostOnFiles) -> None:
     """The cleaner's timer is an input of the next round."""
-    host.host._fired.add(TIMER)
-    host.host.submit(TimerFired(TIMER))
+    host.host._fired.add(CLEANER_TIMER)
+    host.host.submit(TimerFired(CLEANER_TIMER))
 
 
 def test_a_fetch_is_answered_with_the_bytes_it_was_meant_to_have(tmp_path):

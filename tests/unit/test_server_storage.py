@@ -95,6 +95,7 @@ def test_flushes_of_one_round_are_shared_while_only_the_same_file_grows(storage,
     assert calls == ["write f", "write f", "sync f"]
 
 
+@pytest.mark.invariant(69)
 def test_another_file_waits_until_the_flush_before_it_is_done(storage, calls):
     storage.perform(
         [Append("data", 0, b"a"), Flush(("data",)), Append("txn", 0, b"b"), Flush(("txn",))]

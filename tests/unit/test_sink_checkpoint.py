@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_batch_offsets, read_query_id
 
+from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.offsets import SourceNote
-from txnlog_spark.protocol.values import ExpectedOffsets
-from txnlog_spark.sink.checkpoint import read_batch_offsets, read_query_id
 from txnlog_spark.wire.topics import TopicPartition
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'

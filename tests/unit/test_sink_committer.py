@@ -10,9 +10,9 @@ import pytest
 from support.commit_plans import record_batch
 from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 
-from txnlog_spark.client import admin
+from txnlog_spark.commit import batch_write
+from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, ProgressError
-from txnlog_spark.protocol.values import CommitOutcome
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
@@ -35,16 +35,16 @@ class Host:
 def cluster(request, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     made = ScriptedCluster(request.param)
     monkeypatch.setattr(committer, "client_for", lambda *_where: Host(made))
-    monkeypatch.setattr(admin, "delete_group", lambda *_args, **_options: None)
+    monkeypatch.setattr(batch_write, "delete_group", lambda *_args, **_options: iter(()))
     return made
 
 
 @pytest.fixture(autouse=True)
 def worker() -> Iterator[None]:
     """A committer's process that knows nothing yet."""
-    committer._held.clear()
+    committer.workers.clear()
     yield
-    committer._held.clear()
+    committer.workers.clear()
 
 
 def write(folder: Path) -> CommitOutcome | None:
@@ -75,7 +75,7 @@ class Stream:
 
     def commit(self, batch_id: int, run_id: str) -> None:
         """One empty batch."""
-        source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/scripted": {}})
+        source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         commit_streaming(self.settings, [StagedBatches("q", run_id, batch_id, 0)], batch_id)
 
@@ -118,32 +118,34 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     assert "Restart the query" not in str(caught.value)
 
 
+@pytest.mark.invariant(57)
 def test_workers_of_one_run_take_turns_on_either_transaction_version(
     cluster: ScriptedCluster, tmp_path: Path
 ) -> None:
     query = Stream(tmp_path)
     workers: list[dict] = [{}, {}, {}]
     for batch_id in range(9):
-        committer._held.clear()
-        committer._held.update(workers[batch_id % 3])
+        committer.workers.clear()
+        committer.workers.update(workers[batch_id % 3])
         query.commit(batch_id, "run-1")
-        workers[batch_id % 3] = dict(committer._held)
+        workers[batch_id % 3] = dict(committer.workers)
     assert cluster.state.offsets["g"] == {("in", 0): (45, "")}
     plain = [r for r in cluster.requests(K.INIT_PRODUCER_ID) if r.producer_id < 0]
     assert len(plain) == 1, "nobody of the run fences another"
 
 
+@pytest.mark.invariant(57)
 def test_a_new_run_is_not_set_back_by_a_worker_of_the_old_one(
     cluster: ScriptedCluster, tmp_path: Path
 ) -> None:
     query = Stream(tmp_path)
     query.commit(0, "old")
-    held_by_old = dict(committer._held)
-    committer._held.clear()
+    held_by_old = dict(committer.workers)
+    committer.workers.clear()
     query.commit(1, "new")
     recorded = (tmp_path / "txnlog" / "identity.json").read_bytes()
-    committer._held.clear()
-    committer._held.update(held_by_old)
+    committer.workers.clear()
+    committer.workers.update(held_by_old)
     with pytest.raises(ProducerFenced):
         query.commit(2, "old")
     assert (tmp_path / "txnlog" / "identity.json").read_bytes() == recorded

@@ -7,20 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.checkpoint_files import read_attempt, read_identity, write_attempt, write_identity
 from support.commit_plans import build_plan
 
+from txnlog_spark.commit.files import write_file
+from txnlog_spark.commit.journal import Attempt, Journal, RecordedIdentity, check_cluster
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
-from txnlog_spark.sink.files import write_atomically
-from txnlog_spark.sink.journal import (
-    Attempt,
-    CheckpointJournal,
-    RecordedIdentity,
-    check_cluster,
-    read_attempt,
-    read_identity,
-    write_attempt,
-    write_identity,
-)
+from txnlog_spark.sink.files import Disk, write_atomically
 
 IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, True, 6, 2, 7)
 ATTEMPT = Attempt("q", 7, "r", "tid", "g.progress.q", ("out", 2), "d", "c", "host", 12)
@@ -116,24 +109,37 @@ def test_the_identity_never_goes_back(tmp_path: Path, changes, is_written: bool)
     assert read_identity(tmp_path) == expected
 
 
-def journal(folder: Path, batch_id: int, **changes) -> CheckpointJournal:
-    return CheckpointJournal(folder, build_plan(batch_id, **changes), "c")
+class Driver:
+    """One driver's journal of a query, on disk."""
+
+    def __init__(self, folder: Path, batch_id: int, **changes) -> None:
+        self.plan = build_plan(batch_id, **changes)
+        self.journal = Journal(str(folder), "c", "host", 7)
+
+    def confirm_holder(self) -> None:
+        Disk().run(self.journal.confirm_holder(self.plan))
+
+    def take_over(self) -> None:
+        Disk().run(self.journal.take_over(self.plan, ()))
+
+    def begin(self) -> None:
+        Disk().run(self.journal.begin(self.plan))
 
 
 def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> None:
     for batch_id in (0, 1, 1):
-        journal(tmp_path, batch_id).begin()
+        Driver(tmp_path, batch_id).begin()
     recorded = read_attempt(tmp_path)
     assert recorded is not None
-    assert (recorded.batch_id, recorded.cluster_id, recorded.pid) == (1, "c", os.getpid())
+    assert (recorded.batch_id, recorded.cluster_id, recorded.pid) == (1, "c", 7)
     with pytest.raises(ProducerFenced, match="has begun batch 1, this one was about to begin"):
-        journal(tmp_path, 0).begin()
+        Driver(tmp_path, 0).begin()
     assert read_attempt(tmp_path) == recorded
 
 
 def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) -> None:
-    journal(tmp_path, 3).begin()
-    other = journal(tmp_path, 4, transactional_id="other")
+    Driver(tmp_path, 3).begin()
+    other = Driver(tmp_path, 4, transactional_id="other")
     with pytest.raises(ProducerFenced, match="went on with transactional id 't'"):
         other.confirm_holder()
     other.take_over()
@@ -142,16 +148,27 @@ def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) ->
     assert recorded is not None
     assert (recorded.batch_id, recorded.transactional_id) == (3, "other")
     with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
-        journal(tmp_path, 4).confirm_holder()
+        Driver(tmp_path, 4).confirm_holder()
 
 
 def test_files_left_over_from_another_query_are_none_of_this_one(tmp_path: Path) -> None:
     write_attempt(tmp_path, replace(ATTEMPT, query_id="another", batch_id=99))
-    journal(tmp_path, 0).confirm_holder()
-    journal(tmp_path, 0).begin()
+    Driver(tmp_path, 0).confirm_holder()
+    Driver(tmp_path, 0).begin()
     recorded = read_attempt(tmp_path)
     assert recorded is not None
     assert recorded.batch_id == 0
+
+
+@pytest.mark.parametrize("name", ["attempt.json", "identity.json"])
+def test_a_file_that_cannot_be_read_or_written_is_an_error_that_names_it(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ProgressError, match=name):
+        Driver(tmp_path, 0).begin()
+    with pytest.raises(ProgressError, match=rf"{name} cannot be written"):
+        Disk().run(write_file(str(tmp_path / name), b"", durable=True))
 
 
 def test_a_checkpoint_of_another_cluster_is_refused() -> None:

@@ -137,7 +137,7 @@ except TxnLogError as error:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
     assert run.stdout.startswith("[TXNLOG_STAGING] staging under"), run.stderr
-    assert "make room" in run.stdout
+    assert "free space" in run.stdout
     assert not list(tmp_path.iterdir())
 
 

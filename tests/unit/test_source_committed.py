@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import fetch_positions

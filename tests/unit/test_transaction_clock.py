@@ -1,6 +1,6 @@
 """A transaction's timeout runs on the process's own clock; the wall clock matters for loads only.
 
-RELIABILITY L3: a jump of the wall clock neither aborts a young transaction nor keeps the one of
+docs/faults.md L3: a jump of the wall clock neither aborts a young transaction nor keeps the one of
 a dead producer open.
 """
 

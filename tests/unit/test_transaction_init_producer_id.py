@@ -169,6 +169,7 @@ def test_an_ongoing_transaction_is_aborted_once_and_its_producer_fenced(config, 
     assert world.begin(new, version=version) is E.NONE
 
 
+@pytest.mark.invariant(16)
 def test_a_fence_that_cannot_be_written_raises_no_epoch_however_often_it_is_tried() -> None:
     world = build_world(S.ONGOING, partitions=frozenset({("data", 0)}))
     world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
@@ -197,6 +198,7 @@ def test_without_a_block_of_producer_ids_the_client_is_to_come_back() -> None:
     assert world.init().error is E.NONE
 
 
+@pytest.mark.invariant(16)
 def test_producer_ids_are_never_given_twice_over_blocks_and_crashes() -> None:
     world, seen = World(), []
     world.host.block_size = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_transaction_states import build_metadata
 
-from broker_sim.core.coordinator.codec import CorruptRecord, RecordReader, RecordWriter
+from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import (
     decode_key,
     decode_value,
@@ -86,23 +86,22 @@ def test_an_array_that_claims_too_much_is_refused() -> None:
         decode_value("t", data)
 
 
-def test_codec_primitives_round_trip_in_both_flavours() -> None:
-    for flexible in (False, True):
-        writer = RecordWriter(3, flexible=flexible)
-        writer.string("ü" * 100)
-        writer.string(None)
-        writer.data(b"\x00" * 300)
-        writer.array_length(None)
-        reader = RecordReader(writer.finish())
-        reader.set_flexible(flexible)
-        assert reader.version == 3
-        assert reader.nullable_string() == "ü" * 100
-        assert reader.nullable_string() is None
-        assert reader.data() == b"\x00" * 300
-        assert reader.array_length() is None
+@pytest.mark.parametrize(
+    "data", ["", "00", "0000ffff", "00000001ff", "0000fffe", "000000026162"[:-2]]
+)
+def test_a_key_without_version_or_with_a_null_or_broken_string_is_refused(data) -> None:
+    with pytest.raises(CorruptRecord):
+        decode_key(bytes.fromhex(data))
 
 
-def test_a_null_or_broken_string_is_refused_where_it_must_not_be() -> None:
-    for raw in (b"\x00\x00\xff\xff", b"\x00\x00\x00\x01\xff", b"\x00\x00\xff\xfe"):
-        with pytest.raises(CorruptRecord):
-            RecordReader(raw).string()
+def test_a_tag_of_another_length_than_its_type_is_refused() -> None:
+    data = VALUE_V1.replace(bytes.fromhex("02020002"), bytes.fromhex("02030002ff"))
+    with pytest.raises(CorruptRecord):
+        decode_value("t", data)
+
+
+def test_a_null_array_of_partitions_within_a_topic_is_refused() -> None:
+    data = VALUE_V0.replace(bytes.fromhex("000163" "00000001" "00000007"),
+                            bytes.fromhex("000163" "ffffffff"))  # fmt: skip
+    with pytest.raises(CorruptRecord):
+        decode_value("t", data)

@@ -151,6 +151,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction_in_version_2() -> None
 # ---------------------------------------------------------------- timeouts and expiry
 
 
+@pytest.mark.invariant(43)
 @pytest.mark.parametrize(("config", "version"), [(ONE_V1, 0), (ONE, 2)])
 def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(config, version) -> None:
     world = World(config)
@@ -295,7 +296,34 @@ def test_list_filters_by_state_producer_duration_and_pattern() -> None:
     assert names(states=["Ongoing"], running_for_ms=2_000) == []
     assert names(id_pattern="[tv]") == ["t", "v"]
     assert names(id_pattern="") == ["t", "u", "v"]
-    assert listing(id_pattern="[").error is E.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("app-.*", True),
+        ("app", False),  # the whole id, as RE2/J's `matches`
+        (r"(?i)APP-\p{L}+\d", True),
+        (r"\Qapp-é1\E", True),
+        ("(.*)(.*)(.*)(.*)(.*)b", False),  # backtracking would not end
+    ],
+)
+def test_a_pattern_lists_the_ids_that_match_as_a_whole(pattern: str, matches: bool) -> None:
+    world = World()
+    world.init("app-é1")
+    world.init("a" * 3000)
+    listing = world.transactions.list_transactions(0, TransactionFilters(id_pattern=pattern))
+    assert [row.transactional_id for row in listing.transactions] == ["app-é1"] * matches
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "(", "a**", r"\y", "(?=a)", r"(a)\1", "a{1001}", "((a{99}){99}){99}"]
+)
+def test_a_pattern_that_is_not_of_re2_is_refused(pattern: str, capfd) -> None:
+    world = World()
+    listing = world.transactions.list_transactions(0, TransactionFilters(id_pattern=pattern))
+    assert listing.error is E.INVALID_REGULAR_EXPRESSION
+    assert capfd.readouterr().err == ""
 
 
 def test_before_the_start_admin_requests_are_not_available() -> None:

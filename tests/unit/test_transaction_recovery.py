@@ -60,6 +60,7 @@ def settle(world: World) -> None:
     raise AssertionError("InitProducerId never succeeds")
 
 
+@pytest.mark.invariant(19, 20, 68)
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize(("config", "version"), VERSIONS)
 @pytest.mark.parametrize("loses_unflushed", [True, False])
@@ -92,6 +93,7 @@ def test_a_crash_after_any_operation_decides_the_same_everywhere(
     assert outcomes[-1] is commits
 
 
+@pytest.mark.invariant(25, 69)
 @pytest.mark.parametrize(("config", "version"), VERSIONS)
 def test_the_order_on_disk_is_data_decision_markers_completion(config, version) -> None:
     world = build_world(config)
@@ -132,6 +134,7 @@ def test_without_flush_on_commit_nothing_is_flushed() -> None:
     assert not [operation for operation in world.disk if isinstance(operation, Flush)]
 
 
+@pytest.mark.invariant(25)
 @pytest.mark.parametrize(
     "refusal",
     [

@@ -64,6 +64,7 @@ def test_the_table_names_every_state_and_the_numbers_on_disk_are_kafkas() -> Non
     assert {state for state in S if state.may_expire} == EXPIRABLE
 
 
+@pytest.mark.invariant(28)
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)))
 def test_each_of_the_64_pairs_is_prepared_or_refused_as_kafka_does(before, after) -> None:
     entry = TransactionEntry(build_metadata(before))
@@ -147,6 +148,7 @@ def test_after_the_last_epoch_the_end_goes_on_with_a_new_producer_id() -> None:
     assert (complete.previous_producer_id, complete.last_producer_epoch) == (5, EPOCH_LAST)
 
 
+@pytest.mark.invariant(16)
 def test_the_last_epoch_is_never_handed_out_by_a_bump() -> None:
     with pytest.raises(InvariantViolation):
         plan_producer_epoch_bump(

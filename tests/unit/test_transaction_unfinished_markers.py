@@ -42,6 +42,7 @@ def blocked() -> Blocked:
     return Blocked()
 
 
+@pytest.mark.invariant(29)
 def test_the_next_transaction_has_to_wait_and_then_begins(blocked):
     producer = blocked.producer
     assert producer.init(resume=True) == "CONCURRENT_TRANSACTIONS"

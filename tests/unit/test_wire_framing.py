@@ -21,7 +21,8 @@ from txnlog_spark.wire.framing import (
     encode_response,
     response_correlation_id,
 )
-from txnlog_spark.wire.messages import APIS, ApiKey, api_of, build
+from txnlog_spark.wire.kafka_python import build
+from txnlog_spark.wire.messages import APIS, ApiKey, api_of
 from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX
 
 EVERY_VERSION = [

@@ -65,6 +65,7 @@ def test_a_count_beyond_the_frame_is_refused_before_an_element_is_made():
     assert "elements in" in refused(head(*FLEXIBLE_METADATA) + b"\xff\xff\xff\xff\x07")
 
 
+@pytest.mark.invariant(63, 73)
 def test_more_elements_than_the_limit_are_refused_before_one_is_made(monkeypatch):
     names = struct.pack(">i", 300_000) + b"\x00\x00" * 300_000
     assert "too many elements" in refused(head(ApiKey.METADATA, 1, flexible=False) + names)

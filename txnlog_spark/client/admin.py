@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.protocol import admin as operations
-from txnlog_spark.protocol import cluster, offsets, progress
+from txnlog_spark.protocol import metadata, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
-from txnlog_spark.protocol.commit import commit_micro_batch as _commit_micro_batch
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
-from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.protocol.values import (
-    CommitOutcome,
-    CommitPlan,
-    Partition,
-    ProducerIdentity,
-    Progress,
-)
+from txnlog_spark.protocol.values import Partition
 
 EARLIEST = offsets.EARLIEST_TIMESTAMP
 LATEST = offsets.LATEST_TIMESTAMP
@@ -34,7 +26,7 @@ def topic_partitions(
     if topics is None:
         return matching_topics(client, lambda _topic: True)
     names = sorted(set(topics))
-    client.run(cluster.require_topics(session, names, allow_auto_create=allow_auto_create))
+    client.run(metadata.require_topics(session, names, allow_auto_create=allow_auto_create))
     return {name: session.cluster.partitions(name) for name in names}
 
 
@@ -46,15 +38,15 @@ def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str,
     DeadlineExceeded.
     """
     session = client.session
-    client.run(cluster.refresh_metadata(session, None))
-    names = sorted(set(session.cluster.topics) - cluster.INTERNAL_TOPICS)
+    client.run(metadata.refresh_metadata(session, None))
+    names = sorted(set(session.cluster.topics) - metadata.KAFKA_INTERNAL_TOPICS)
     session.cluster = session.cluster.with_topics(filter(selects, names))
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
 def confirm_missing(client: Client, partitions: Iterable[Partition]) -> frozenset[Partition]:
     """Those of `partitions` that the cluster does not have, asked again and again for a while."""
-    return client.run(cluster.confirm_missing(client.session, partitions))
+    return client.run(metadata.confirm_missing(client.session, partitions))
 
 
 def list_offsets(
@@ -115,11 +107,6 @@ def create_topic(
     )
 
 
-def delete_topic(client: Client, topic: str, *, missing_ok: bool = False) -> None:
-    """Delete a topic."""
-    client.run(operations.delete_topic(client.session, topic, missing_ok=missing_ok))
-
-
 def delete_group(client: Client, group_id: str, *, missing_ok: bool = False) -> None:
     """Delete a group and all its offsets."""
     client.run(operations.delete_group(client.session, group_id, missing_ok=missing_ok))
@@ -138,27 +125,3 @@ def list_transactions(client: Client, states: Iterable[str] = ()) -> tuple[Trans
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription | None:
     """What the coordinator knows of a transactional id; None when it does not know it."""
     return client.run(operations.describe_transaction(client.session, transactional_id))
-
-
-def fetch_progress(client: Client, progress_group_id: str, query_id: str) -> Progress | None:
-    """The query's stable progress, None when there is none."""
-    return client.run(progress.fetch_progress(client.session, progress_group_id, query_id))
-
-
-def locate_progress(client: Client, progress_group_id: str, query_id: str) -> Partition | None:
-    """The partition that the query's newest decided progress lies on, None without one."""
-    return client.run(progress.locate_progress(client.session, progress_group_id, query_id))
-
-
-def fence_transactional_id(
-    client: Client, transactional_id: str, transaction_timeout_ms: int
-) -> None:
-    """Fence whoever produces under this id and end its transaction; returns when it is ended."""
-    client.run(init_producer_id(client.session, transactional_id, transaction_timeout_ms))
-
-
-def commit_micro_batch(
-    client: Client, identity: ProducerIdentity | None, plan: CommitPlan
-) -> CommitOutcome:
-    """Run the micro-batch commit (DESIGN section 3). None initialises the producer anew."""
-    return client.run(_commit_micro_batch(client.session, identity, plan))

@@ -3,7 +3,7 @@
 Theory of operation. A connection is opened with ApiVersions (KIP-511: asked at our newest version;
 a broker that does not know it answers with version 0 and what it does know). Requests are queued as
 frames, several without waiting, and answers arrive in the same order. The socket does not block;
-the driver waits on all of its connections at once and calls `on_writable` and `on_readable`. Any
+the client waits on all of its connections at once and calls `on_writable` and `on_readable`. Any
 trouble breaks the connection as a whole, because the order of its answers is lost with it.
 
 `Pending.sent` tells whether a single byte of a request went out: only a request of which none did
@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txnlog_spark.client.strangers import (
@@ -36,12 +36,10 @@ from txnlog_spark.wire.framing import (
     encode_request,
     response_correlation_id,
 )
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import Api, ApiKey, Message, api_of
 
 RECEIVE_BYTES = 1024 * 1024
 CORRELATION_ID_MAX = 2**31 - 1
-CLIENT_SOFTWARE_NAME = "txnlog-spark"
-CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 
 class ConnectionFailed(Exception):
@@ -103,7 +101,7 @@ class Connection:
         try:
             self.socket = socket.create_connection(address, timeout=connect_timeout_s)
         except (OSError, ValueError, OverflowError) as error:
-            # The last two: a host or a port that a broker told us, and that cannot be one.
+            # The last two: a host or a port that a broker reported, and that cannot be one.
             raise ConnectionFailed(f"cannot connect to {self.name}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A network that forgets a quiet connection in silence is found out by the kernel.
@@ -145,7 +143,7 @@ class Connection:
         return min(waiting, default=None)
 
     def on_versions(self, answer: Message) -> None:
-        """Remember what the broker speaks, from its ApiVersions answer."""
+        """Remember what the broker supports, from its ApiVersions answer."""
         self.versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys or ()}
 
     def negotiate(self, call: Call) -> tuple[Api, int] | Unanswered:
@@ -157,10 +155,10 @@ class Connection:
         if version >= max(lowest, api.version_min):
             return api, version
         reason = (
-            f"{self.name} speaks {api.name} v{lowest} to v{highest}, v{api.version_min} to v{ours} "
-            "are needed"
+            f"{self.name} supports {api.name} v{lowest} to v{highest}, v{api.version_min} to "
+            f"v{ours} is needed"
             if highest >= 0
-            else f"{self.name} does not know {api.name}"
+            else f"{self.name} does not support {api.name}"
         )
         return Unanswered(reason, sent=False, retriable=False)
 
@@ -174,6 +172,15 @@ class Connection:
         self._unwritten.append((pending, memoryview(frame)))
         self._unanswered.append(pending)
         return pending
+
+    def owes(self, requests: Iterable[Pending]) -> bool:
+        """Whether any of these requests has no answer here yet."""
+        return any(asked is request for request in requests for asked in self._unanswered)
+
+    def prolong(self, seconds: float) -> None:
+        """Give what is not answered yet so much more time."""
+        for pending in self._unanswered:
+            pending.deadline_s += seconds
 
     def on_writable(self) -> None:
         """Write what the socket takes. Raises ConnectionFailed."""
@@ -280,10 +287,3 @@ def _decode(pending: Pending, frame: bytes) -> Message:
         if code == ErrorCode.UNSUPPORTED_VERSION:
             pending.version = 0
     return decode_response(pending.api, pending.version, frame)
-
-
-def api_versions_request() -> Message:
-    """The first request on every connection."""
-    return APIS[ApiKey.API_VERSIONS].request(
-        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-    )

@@ -1,22 +1,19 @@
-"""Read ranges of partitions over sockets, one Fetch ahead of the consumer.
+"""Read ranges of partitions over sockets.
 
-The next request is on its way while the batches of the last one are decoded: its offset is known as
-soon as the headers have been seen. At most two answers are in memory. Many small ranges that are
-read one after another begin with a common Fetch (`FirstAnswers`): one round trip for each would be
-most of their time.
+Many small ranges that are read one after another begin with a common Fetch (`FirstAnswers`): one
+round trip for each would be most of their time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.protocol.fetch import (
     FetchCursor,
     FetchedBatches,
-    fetch_next,
+    fetch_ahead,
     fetch_together,
-    settle,
 )
 from txnlog_spark.protocol.values import Partition
 
@@ -39,7 +36,6 @@ def fetch_range(
 ) -> Iterator[FetchedBatches]:
     """All batches that hold offsets in [start_offset, end_offset), in order; none when empty.
 
-    The client must not be used for anything else while an iteration is not exhausted or closed.
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
     """
     cursor = FetchCursor((topic, partition), start_offset, end_offset, read_committed, max_bytes)
@@ -50,26 +46,13 @@ def fetch_rest(
     client: Client, cursor: FetchCursor, fetched: FetchedBatches | None = None
 ) -> Iterator[FetchedBatches]:
     """`fetched`, the cursor's last answer if it had one, and what follows up to its end."""
-    while not cursor.is_done:
-        if fetched is None:
-            fetched = client.run(fetch_next(client.session, cursor))
-            continue
-        deadline = client.session.deadline()
-        ahead = client.start_calls((cursor.call(client.session, deadline),))
-        try:
-            yield fetched
-        finally:
-            outcomes = client.finish_calls(ahead)
-        fetched = client.run(settle(client.session, cursor, outcomes))
-    if fetched is not None:
-        yield fetched
+    return client.stream(fetch_ahead(client.session, cursor, fetched))
 
 
 class FirstAnswers:
     """The beginnings of ranges that are read in this order, fetched many at a time.
 
-    In memory are those of one common Fetch to each leader. The client must not have another
-    iteration open when they are asked for.
+    In memory are those of one common Fetch to each leader.
     """
 
     def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:

@@ -23,7 +23,7 @@ THROTTLED_FROM: dict[int, int] = {
 """Kafka's `shouldClientThrottle`: the first version of each answer that leaves it to the client."""
 
 THROTTLE_S_MAX = 60.0
-"""Longer waits are cut to this: what a broker says is not believed without a limit."""
+"""Longer waits are limited to this: what a broker says is not believed without a limit."""
 NEVER = 1 << 15
 
 

@@ -2,9 +2,9 @@
 
 How it works: batch by batch, the header and CRC are checked and control and aborted batches are
 dropped; the one Python loop over records walks their lengths. Then all fields of all records of
-the answer are read at once (`varints.read_varints`), and keys and values are cut out of the body
+the answer are read at once (`varints.read_varints`), and keys and values are taken out of the body
 by native code: an Arrow array is laid over it whose odd elements are the values, and a filter
-copies those. Nothing here trusts the peer: whatever the bytes, the result is columns or
+copies those. Nothing here relies on the peer: whatever the bytes, the result is columns or
 CorruptBatch.
 
 Aborted batches are found as Kafka's `CompletedFetch` does: the answer's list of aborted
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.codec.compression import decompress
 from txnlog_spark.codec.varints import Int64Array, read_varints
+from txnlog_spark.wire.compression import decompress
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -33,9 +33,9 @@ from txnlog_spark.wire.records import (
     MarkerType,
     check_crc,
     decode_marker,
-    decode_varint,
     iter_batches,
 )
+from txnlog_spark.wire.varint import MalformedVarint, decode_signed
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 """Decompressed bytes that are turned into columns at once, one batch at least: what stays in a
@@ -225,9 +225,9 @@ def _walk_lengths(body: _Body) -> list[int]:
             if high < 0x80:
                 position += ((low & 0x7F | high << 7) >> 1) + 2
                 continue
-            length, position = decode_varint(data, position)
+            length, position = decode_signed(data, position)
             position += max(length, 0)
-    except IndexError:
+    except (IndexError, MalformedVarint):
         position = len(data) + 1
     if position != body.end:
         raise CorruptBatch(
@@ -404,7 +404,7 @@ def _header_items(body: bytes, rounds: list[tuple[Int64Array, ...]]) -> Any:
 
 
 def _as_text(names: Any) -> Any:
-    """Header keys as strings. Bytes that are no UTF-8 become U+FFFD, as Java's consumer has it."""
+    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as Java's consumer has it."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,12 +1,13 @@
 """Arrow columns to finished record batches, with blank producer fields.
 
-How it works: sizes of all rows are known from the columns' offsets, so the cut into batches is
-arithmetic, for all partitions of a block at once: its rows are sorted by partition, and cut at the
-borders and where a batch is full. Some MiB of batches are made together: everything small (batch
-headers, lengths, deltas) is packed for all rows at once, and Arrow's `binary_join_element_wise`
-concatenates headers, prefix, key, value and record headers of each row. Its data buffer is the
-batches one behind the other, copied once by native code, and each batch is a slice of it, in which
-only the CRC is missing. So the cost goes by rows and bytes, and not by partitions.
+How it works: sizes of all rows are known from the columns' offsets, so the division into batches is
+arithmetic, for all partitions of a block at once: its rows are sorted by partition, and divided at
+the borders and where a batch is full. Some MiB of batches are made together: everything small
+(batch headers, lengths, deltas) is packed for all rows at once, and Arrow's
+`binary_join_element_wise` concatenates headers, prefix, key, value and record headers of each row.
+Its data buffer is the batches one behind the other, copied once by native code, and each batch is a
+slice of it, in which only the CRC is missing. So the cost goes by rows and bytes, and not by
+partitions.
 
 The producer id, epoch and base sequence stay -1 and the base offset 0: the committer stamps them
 (`wire.records.stamp_producer`), which is why a retried or speculative task can do no harm.
@@ -26,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog_spark.codec.compression import COMPRESSIONS, compress
 from txnlog_spark.codec.scatter import RowOrder, sort_rows
 from txnlog_spark.codec.varints import (
     Int64Array,
@@ -35,6 +35,7 @@ from txnlog_spark.codec.varints import (
     varint_sizes,
     zigzag,
 )
+from txnlog_spark.wire.compression import COMPRESSIONS, compress
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -93,7 +94,7 @@ class RecordTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The columns with what the cut needs; sizes are of a record without length and deltas.
+    """The columns with what the division needs; sizes are of a record without length and deltas.
 
     `order` sorts by partition: numbers are in sorted order, while keys, values and headers are as
     they came, to be taken a group at a time.
@@ -108,29 +109,6 @@ class _Rows:
     header_counts: Int64Array | None
     header_bytes: Any
     body_sizes: Int64Array
-
-
-def encode_batches(
-    keys: Any,
-    values: Any,
-    timestamps_ms: Int64Array,
-    headers: Any,
-    *,
-    compression: str = "none",
-    record_batch_bytes_max: int,
-) -> list[memoryview]:
-    """Rows of one partition in order: `encode_partitioned` without partitions."""
-    partitions = np.zeros(len(values), np.int32)
-    encoded = encode_partitioned(
-        keys,
-        values,
-        timestamps_ms,
-        headers,
-        partitions,
-        compression=compression,
-        record_batch_bytes_max=record_batch_bytes_max,
-    )
-    return [batch for _, batch in encoded]
 
 
 def encode_partitioned(
@@ -154,7 +132,7 @@ def encode_partitioned(
     unknown compression; at once, not when the first batch is taken.
     """
     if compression not in COMPRESSIONS:
-        raise ValueError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise ValueError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
     rows = _prepare(keys, values, timestamps_ms, headers, sort_rows(partitions))
     cuts, owners = _plan_cuts(rows, record_batch_bytes_max)
     return _encode_groups(rows, cuts, owners, COMPRESSIONS[compression])
@@ -312,7 +290,7 @@ def _check_fits(rows: _Rows, row: int, record_batch_bytes_max: int) -> None:
 
 
 def _encode_group(rows: _Rows, cuts: Int64Array) -> Iterator[memoryview]:
-    """The batches between these cuts, plain and without CRC."""
+    """The batches between these bounds, plain and without CRC."""
     first, end = int(cuts[0]), int(cuts[-1])
     starts, counts = cuts[:-1] - first, np.diff(cuts)
     stamps = rows.timestamps_ms[first:end]

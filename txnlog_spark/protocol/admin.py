@@ -15,8 +15,8 @@ from txnlog_spark.protocol.calls import (
     call_coordinator,
     refuse_if_final,
 )
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
@@ -28,7 +28,6 @@ __all__ = [
     "TransactionListing",
     "create_topic",
     "delete_group",
-    "delete_topic",
     "describe_transaction",
     "fetch_broker_config",
     "list_groups",
@@ -36,7 +35,6 @@ __all__ = [
 ]
 
 _CREATE = APIS[ApiKey.CREATE_TOPICS].request
-_DELETE = APIS[ApiKey.DELETE_TOPICS].request
 _DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS].request
 _LIST_GROUPS = APIS[ApiKey.LIST_GROUPS].request
 _LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS].request
@@ -110,35 +108,12 @@ def create_topic(
     yield from require_leaders(session, [p for p in expected if p[1] in known], deadline=deadline)
 
 
-def delete_topic(session: Session, topic: str, *, missing_ok: bool = False) -> Operation[None]:
-    """Delete a topic. Raises UnknownTopic unless `missing_ok`."""
-    message = _DELETE(
-        topics=[_DELETE.DeleteTopicState(name=topic)],
-        topic_names=[topic],
-        timeout_ms=session.config.request_timeout_ms,
-    )
-    missing = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
-    yield from _ask_controller(
-        session,
-        message,
-        f"deleting topic {topic!r}",
-        missing if missing_ok else set(),
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        _deleted_codes,
-    )
-    session.cluster = session.cluster.without_topic(topic)
-
-
 _TopicCode = tuple[str, int, str]
 """A topic's name, its error code, and the broker's text."""
 
 
 def _topic_codes(message: Message) -> list[_TopicCode]:
     return [(t.name, t.error_code, t.error_message or "") for t in message.topics]
-
-
-def _deleted_codes(message: Message) -> list[_TopicCode]:
-    return [(t.name or "", t.error_code, t.error_message or "") for t in message.responses]
 
 
 def _ask_controller(

@@ -6,22 +6,16 @@ piece is read only when a batch of it is taken (its size is known before), its C
 into a buffer of its own, stamped with producer id, epoch and base sequence. That buffer is what
 goes out, now and at every retry, byte for byte: it is never built again. Batches that were not
 acknowledged come back to the front, in sequence order.
-
-`Turns` says which queue is next: the queues of one leader form a ring. Who was served goes to its
-end, so that no partition starves though one round has room for a few only; who has something in
-memory, read or to be sent again, comes to its front, so that it leaves memory first. A round looks
-at the queues that it serves and at few others, however many there are.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.protocol.metadata import NO_LEADER, ClusterView
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition
 from txnlog_spark.wire.records import (
@@ -32,8 +26,6 @@ from txnlog_spark.wire.records import (
     iter_batches,
     stamp_producer,
 )
-
-Ring = OrderedDict[Partition, "PartitionQueue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ class PartitionQueue:
             topic, number = self.partition
             raise StagedBatchesInvalid(
                 f"staged batches of {topic}-{number} cannot be read back: {error}. "
-                "Nothing of this batch becomes visible; restart the query, which stages it anew"
+                "Nothing of this batch becomes visible; restart the query, which stages it again"
             ) from error
 
     def _check_size(self, piece: Bytes | None) -> None:
@@ -150,84 +142,6 @@ class PartitionQueue:
         record_count = header.last_offset_delta + 1
         sequences[self.partition] = increment_sequence(base_sequence, record_count)
         return StampedBatch(self.partition, data, base_sequence, header.record_count)
-
-
-class Turns:
-    """Whose turn it is: the queues that have something to send, in two rings for each leader.
-
-    Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be room for nobody.
-    """
-
-    def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
-        self._queues = queues
-        self._again: dict[int, Ring] = {}
-        self._rings: dict[int, Ring] = {NO_LEADER: OrderedDict(queues)}
-        self._view: ClusterView | None = None
-        self._first = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no queue has anything to send."""
-        return not any(self._rings.values()) and not any(self._again.values())
-
-    def arrange(self, view: ClusterView) -> list[Partition]:
-        """Give each queue to its leader's rings; those without a known leader are returned."""
-        if view is not self._view:
-            self._view = view
-            self._again = self._by_leader(self._again)
-            self._rings = self._by_leader(self._rings)
-        return [p for p, _ in self.of(NO_LEADER)]
-
-    def _by_leader(self, rings: dict[int, Ring]) -> dict[int, Ring]:
-        waiting = [p for ring in rings.values() for p in ring]
-        waiting.sort(key=lambda p: self._queues[p].must_read)
-        arranged: dict[int, Ring] = {}
-        for partition in waiting:
-            ring = arranged.setdefault(self._leader(partition), OrderedDict())
-            ring[partition] = self._queues[partition]
-        return arranged
-
-    def leaders(self) -> list[int]:
-        """The nodes that have something to get, each time another one first."""
-        nodes = [n for n in dict.fromkeys([*self._rings, *self._again]) if any(self.of(n))]
-        self._first = (self._first + 1) % max(1, len(nodes))
-        return nodes[self._first :] + nodes[: self._first]
-
-    def of(self, node: int) -> Iterator[tuple[Partition, PartitionQueue]]:
-        """The queues of one leader, the next one first; to be looked through before `served`."""
-        return itertools.chain.from_iterable(
-            rings[node].items() for rings in (self._again, self._rings) if node in rings
-        )
-
-    def served(self, node: int, partition: Partition) -> None:
-        """The queue got its turn, and comes last; first while it holds a piece, never when drained.
-
-        Were those that hold a piece not next, all that there is room for could be held by others.
-        """
-        queue = self._queues[partition]
-        for rings in (self._again, self._rings):
-            if node in rings:
-                rings[node].pop(partition, None)
-        if queue.is_drained:
-            return
-        if queue.is_resending:
-            self._again.setdefault(node, OrderedDict())[partition] = queue
-            return
-        ring = self._rings.setdefault(node, OrderedDict())
-        ring[partition] = queue
-        ring.move_to_end(partition, last=queue.must_read)
-
-    def put_back(self, partition: Partition, batches: Sequence[StampedBatch]) -> None:
-        """Batches that were not acknowledged, in sequence order: their partition is next."""
-        node, queue = self._leader(partition), self._queues[partition]
-        queue.put_back(batches)
-        if node in self._rings:
-            self._rings[node].pop(partition, None)
-        self._again.setdefault(node, OrderedDict())[partition] = queue
-
-    def _leader(self, partition: Partition) -> int:
-        return NO_LEADER if self._view is None else self._view.leader(partition)
 
 
 def queues_of(
@@ -259,4 +173,4 @@ def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:
             raise ValueError(f"the batch at byte {position} has gaps in its offsets")
         yield view[position:end], header
     if end != len(view):
-        raise ValueError(f"{len(view) - end} bytes after byte {end} are no whole record batch")
+        raise ValueError(f"{len(view) - end} bytes after byte {end} are not a whole record batch")

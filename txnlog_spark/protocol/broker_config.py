@@ -5,7 +5,7 @@ It stands below `calls`, whose refusals need it, and so asks for its one call it
 
 from __future__ import annotations
 
-from txnlog_spark.protocol.effects import Call, Calls, Operation, Unanswered
+from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Unanswered
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -33,9 +33,9 @@ def fetch_broker_config(session: Session, name: str) -> Operation[str | None]:
     )
     message = _DESCRIBE(resources=[resource])
     timeout_ms = min(CONFIG_TIMEOUT_MS, session.config.request_timeout_ms)
-    outcomes = yield Calls((Call(node, message, timeout_ms),))
-    outcome = outcomes[0] if outcomes else None
-    if outcome is None or isinstance(outcome, Unanswered):
+    outcomes: tuple[Reply | Unanswered] = yield Calls((Call(node, message, timeout_ms),))
+    (outcome,) = outcomes
+    if isinstance(outcome, Unanswered):
         return None
     for result in outcome.message.results or ():
         for config in result.configs or ():

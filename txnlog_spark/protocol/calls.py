@@ -7,19 +7,20 @@ is read from the request and its answer, so that the error names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnlog_spark.errors import BrokerError, RemoteProtocolError
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
-    Ask,
     Call,
     Calls,
     Operation,
-    Outcome,
+    Receive,
     Reply,
+    Send,
+    Ticket,
     Unanswered,
 )
 from txnlog_spark.protocol.retry import (
@@ -44,11 +45,23 @@ LOOKUP_TIMEOUT_MS = 10_000
 """A question that any broker can answer is soon asked of another."""
 
 
-def call_all(calls: tuple[Call, ...]) -> Generator[Ask, Outcome, tuple[Reply | Unanswered, ...]]:
+def call_all(calls: tuple[Call, ...]) -> Operation[tuple[Reply | Unanswered, ...]]:
     """Several calls at once; their outcomes in the same order."""
-    outcome = yield Calls(calls)
-    check(outcome is not None and len(outcome) == len(calls), "the host answers every call")
-    return outcome or ()
+    outcomes: tuple[Reply | Unanswered, ...] = yield Calls(calls)
+    check(len(outcomes) == len(calls), "the host answers every call")
+    return outcomes
+
+
+def send(request: Call) -> Operation[Ticket]:
+    """Send one request; its outcome is for `receive`."""
+    ticket: Ticket = yield Send(request)
+    return ticket
+
+
+def receive(ticket: Ticket) -> Operation[Reply | Unanswered]:
+    """Wait for the outcome of this request."""
+    received: tuple[Ticket, Reply | Unanswered] = yield Receive(frozenset({ticket}))
+    return received[1]
 
 
 def call(

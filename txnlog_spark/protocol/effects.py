@@ -1,16 +1,17 @@
 """What an operation asks of its host, and what it gets back.
 
-An operation is a generator: it yields one `Ask` (calls to brokers, a sleep, a failpoint) and is
-resumed with the outcome. Blocking code's readability without blocking: `txnlog_spark.client`
-performs asks on sockets, the simulator performs them on virtual time. The code that commits in
-production is the code that is simulated.
+An operation is a generator: it yields one `Ask` (a request to a broker, an answer, a sleep, a
+failpoint, a file of the checkpoint) and is resumed with the outcome. Blocking code's readability
+without blocking: `txnlog_spark.client` performs asks on sockets, `sink.files` on the disk, the
+simulator performs all of them on virtual time. The code that commits in production is the code that
+is simulated. `together.py` carries several operations on side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, NewType, TypeVar
 
 from txnlog_spark.wire.messages import Message
 
@@ -42,7 +43,7 @@ class Unanswered:
 
     `sent` is False only when it is certain that the broker never saw the request; otherwise the
     outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is
-    False when asking again cannot help: no common version, bytes that are no answer.
+    False when asking again cannot help: no common version, bytes that are not an answer.
     """
 
     reason: str
@@ -50,13 +51,41 @@ class Unanswered:
     retriable: bool = True
 
 
+Ticket = NewType("Ticket", int)
+"""A request that was sent, by the operation that sent it; later ones have higher numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send one request without waiting for its answer; resumed at once with its Ticket.
+
+    Requests to one node are sent in their order on one connection, and answered in that order. One
+    that cannot be sent is sent all the same as far as the operation can tell: its outcome says so.
+    """
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Wait for the outcome of any of `tickets`; resumed with (ticket, Reply | Unanswered).
+
+    Each outcome is received once. Of several that are there it is the one that was sent first. When
+    none is there after `within_ms`, resumed with None.
+
+    A request that is not received before its operation ends is abandoned: the host closes the
+    connection that still owes its answer, so that no later request waits behind it, and nobody
+    learns its outcome, which may be that the broker carries it out after later requests. So an
+    operation receives whatever must not happen later, also when it fails.
+    """
+
+    tickets: frozenset[Ticket]
+    within_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Several calls at once; resumed with a tuple of Reply | Unanswered in the same order.
-
-    Calls to one node are sent in their order on one connection without waiting in between (the
-    caller keeps at most 5 Produce in flight), so a broker handles them in order.
-    """
+    """Send several requests and receive all; resumed with their outcomes in the same order."""
 
     calls: tuple[Call, ...]
 
@@ -78,8 +107,60 @@ class Reached:
     batch_id: int
 
 
-Ask = Calls | Sleep | Reached
-Outcome = tuple[Reply | Unanswered, ...] | None
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file of the query's checkpoint; resumed with its bytes, None without it, or FileFailed."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Replace a file of the checkpoint; resumed with None when it is done, or FileFailed.
+
+    After a crash of the process the file holds the old bytes or the new ones. With `durable` that
+    holds after a crash of the machine as well, and the new bytes stay once this is done; without
+    it the file may then hold anything.
+    """
+
+    path: str
+    data: bytes
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """The query run begins its first batch, and all runs before it are fenced.
+
+    The host may remove what they staged; resumed with None.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailed:
+    """A file could not be read or written; whether a write took place is not known."""
+
+    reason: str
+
+
+FileAsk = ReadFile | WriteFile | RunBegan
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Give(Generic[T]):
+    """Hand an item to the consumer; resumed with None when it wants the next one.
+
+    Only a `Stream` does this. Time that passes at the consumer is not taken from any request's.
+    """
+
+    item: T
+
+
+Ask = Send | Receive | Calls | Sleep | Reached | FileAsk
+Outcome = Any
+"""What an operation is resumed with: each ask says it."""
 Operation = Generator[Ask, Outcome, T]
 """`result = yield from some_operation(...)` composes; the host runs the outermost one."""
+Stream = Generator[Ask | Give[T], Outcome, None]
+"""An operation that gives items while it goes on."""

@@ -1,10 +1,10 @@
 """Fetch a partition's record batches, an answer at a time; or the first answers of many at once.
 
-`FetchCursor` is pure: it builds the next request and takes its answer; the blocking host keeps one
-request ahead of its consumer with it, and the operation `fetch_next` runs it anywhere. Batches are
-handed on as bytes: only their headers are read here, to know where to go on. Offsets may have gaps
-(markers, aborted and compacted records): a gap is no data loss, a log start offset beyond the start
-is.
+`FetchCursor` is where a range is read: it builds the next request, takes its answer and moves on.
+The stream `fetch_ahead` reads a range with it and keeps one request ahead of its consumer. Batches
+are handed on as bytes: only their headers are read here, to know where to go on. Offsets may have
+gaps (markers, aborted and compacted records): a gap is no data loss, a log start offset beyond the
+start is.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txnlog_spark.errors import (
-    CorruptData,
-    DeadlineExceeded,
-    OffsetOutOfRange,
-    RemoteProtocolError,
-)
-from txnlog_spark.protocol.calls import call_all, refuse_if_final
-from txnlog_spark.protocol.cluster import refresh_metadata, require_leaders
-from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import NO_LEADER, NO_TOPIC_ID
+from txnlog_spark.errors import CorruptData, DeadlineExceeded, OffsetOutOfRange, RemoteProtocolError
+from txnlog_spark.protocol.calls import call_all, receive, refuse_if_final, send
+from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
+from txnlog_spark.protocol.effects import Call, Give, Operation, Reply, Stream, Unanswered
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session
@@ -125,7 +120,7 @@ class FetchCursor:
     def take_if_whole(self, answer: Message) -> FetchedBatches | None:
         """What an answer for several partitions brought for this one; None for no whole batch.
 
-        The byte limit of such an answer may cut a partition's first batch, or leave it out.
+        The byte limit of such an answer may truncate a partition's first batch, or leave it out.
         """
         data = answer.records if answer.records is not None else b""
         return self._accept(answer) if self._next_offset(data) > self.next_offset else None
@@ -179,7 +174,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
     """One Fetch for the next offsets of cursors; their partitions have one leader.
 
     Each of several gets an equal part of the bytes: the range of one may end long before its log,
-    and would leave no room for the others. A leader gives the first of them a whole batch, however
+    and would leave no space for the others. A leader gives the first of them a whole batch, however
     large.
     """
     max_bytes = max(cursor.max_bytes for cursor in cursors)
@@ -291,13 +286,13 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
     nothing can be read for the operation timeout. A log that ends inside the range is waited for as
     long, since a new leader may not know its high watermark yet, and is then out of range: it was
-    made anew or truncated after the range was planned.
+    recreated or truncated after the range was planned.
     """
     deadline = session.deadline()
     while True:
         yield from require_leaders(session, [cursor.partition], deadline=deadline)
-        outcomes = yield from call_all((cursor.call(session, deadline),))
-        fetched = yield from settle(session, cursor, outcomes)
+        (outcome,) = yield from call_all((cursor.call(session, deadline),))
+        fetched = yield from _settle(session, cursor, outcome)
         if fetched is not None:
             return fetched
         try:
@@ -310,12 +305,32 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
             raise
 
 
-def settle(
-    session: Session, cursor: FetchCursor, outcomes: Sequence[Reply | Unanswered]
+def fetch_ahead(
+    session: Session, cursor: FetchCursor, fetched: FetchedBatches | None = None
+) -> Stream[FetchedBatches]:
+    """Give `fetched`, the cursor's last answer if it had one, and what follows up to its end.
+
+    The next request is on its way while the consumer has an answer: its offset is known as soon as
+    the headers have been read. So at most two answers are in memory. Raises what `fetch_next` does.
+    """
+    while not cursor.is_done:
+        if fetched is None:
+            fetched = yield from fetch_next(session, cursor)
+            continue
+        ticket = yield from send(cursor.call(session, session.deadline()))
+        yield Give(fetched)
+        outcome = yield from receive(ticket)
+        fetched = yield from _settle(session, cursor, outcome)
+    if fetched is not None:
+        yield Give(fetched)
+
+
+def _settle(
+    session: Session, cursor: FetchCursor, outcome: Reply | Unanswered
 ) -> Operation[FetchedBatches | None]:
     """Take one answer; turns an offset out of range into its explanation."""
     try:
-        return cursor.take(session, outcomes[0])
+        return cursor.take(session, outcome)
     except OffsetRefused as refused:
         explained = yield from explain_out_of_range(session, cursor)
         if explained.log_start_offset <= cursor.next_offset <= explained.log_end_offset:

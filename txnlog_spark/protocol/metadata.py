@@ -1,105 +1,211 @@
-"""What is known of the cluster, as a value: nodes, topics, leaders. Built from Metadata answers."""
+"""Operations that keep the view of the cluster: metadata, leaders, finalized features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
 
+from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.protocol.calls import call, call_any, refuse_if_final
+from txnlog_spark.protocol.cluster_view import NO_LEADER
+from txnlog_spark.protocol.effects import Operation, Unanswered
+from txnlog_spark.protocol.retry import Subject, decide, error_of
+from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Partition
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import Message
+from txnlog_spark.version import __version__
+from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
-NO_LEADER = -1
-NO_TOPIC_ID = bytes(16)
+CLIENT_SOFTWARE_NAME = "txnlog-spark"
+KAFKA_INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+TRANSACTION_VERSION = "transaction.version"
+"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 
+UNKNOWN_TOPIC_PATIENCE_MS = 3_000
 
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """One topic: its id (16 zero bytes when unknown) and each partition's leader node or -1."""
-
-    topic_id: bytes
-    leaders: Mapping[int, int]
-    error_code: int = 0
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions; they are numbered from 0 without gaps."""
-        return len(self.leaders)
+_METADATA = APIS[ApiKey.METADATA].request
+_API_VERSIONS = APIS[ApiKey.API_VERSIONS].request
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """Nodes by id as (host, port), and the topics asked for so far."""
+def refresh_metadata(
+    session: Session,
+    topics: Iterable[str] | None,
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[dict[str, int]]:
+    """Ask for nodes and `topics` (None for all); the error code of each topic that has one.
 
-    nodes: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    topics: Mapping[str, TopicView] = field(default_factory=dict)
-    cluster_id: str | None = None
-    controller_id: int = -1
+    Updates `session.cluster`. A cluster never reached before has `bootstrap_timeout_ms` to answer,
+    so that a wrong address is an error soon.
+    """
+    if not session.cluster.nodes:
+        deadline = session.deadline(session.config.bootstrap_timeout_ms)
+    deadline = deadline or session.deadline()
+    names = None if topics is None else sorted(set(topics))
+    message = _METADATA(
+        topics=None if names is None else [_METADATA.MetadataRequestTopic(name=n) for n in names],
+        allow_auto_topic_creation=allow_auto_create,
+    )
+    doing = "reading the cluster's metadata"
+    reply = yield from call_any(message, doing=doing, deadline=deadline)
+    session.cluster = session.cluster.merged(reply.message, all_topics=names is None)
+    return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
 
-    def leader(self, partition: Partition) -> int:
-        """The node that leads `partition`, or -1 when that is not known."""
-        topic = self.topics.get(partition[0])
-        return NO_LEADER if topic is None else topic.leaders.get(partition[1], NO_LEADER)
 
-    def topic_id(self, topic: str) -> bytes:
-        """The topic's id, 16 zero bytes when not known."""
-        view = self.topics.get(topic)
-        return NO_TOPIC_ID if view is None else view.topic_id
+def require_topics(
+    session: Session,
+    topics: Iterable[str],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
 
-    def partitions(self, topic: str) -> tuple[int, ...]:
-        """The partition numbers of a topic, ascending; () when it is not known."""
-        view = self.topics.get(topic)
-        return () if view is None else tuple(sorted(view.leaders))
-
-    def forget_leader(self, partition: Partition) -> ClusterView:
-        """The same view without this partition's leader, so that it is asked for again."""
-        view = self.topics.get(partition[0])
-        if view is None or partition[1] not in view.leaders:
-            return self
-        leaders = {**view.leaders, partition[1]: NO_LEADER}
-        return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
-
-    def without_topic(self, topic: str) -> ClusterView:
-        """The same view, not knowing this topic."""
-        return replace(self, topics={n: t for n, t in self.topics.items() if n != topic})
-
-    def with_topics(self, topics: Iterable[str]) -> ClusterView:
-        """The same view, knowing no other topics than these."""
-        return replace(self, topics={name: self.topics[name] for name in topics})
-
-    def without_controller(self) -> ClusterView:
-        """The same view, not knowing the controller."""
-        return replace(self, controller_id=-1)
-
-    def merged(self, answer: Message, *, all_topics: bool) -> ClusterView:
-        """This view after a MetadataResponse; with `all_topics` it replaces what was known.
-
-        A topic that the answer reports as missing is dropped from the view, but nothing else is: a
-        restarting broker may report topics as unknown for a while (librdkafka 1.9).
-        """
-        nodes = {b.node_id: (b.host, b.port) for b in answer.brokers}
-        topics = {} if all_topics else dict(self.topics)
-        for topic in answer.topics:
-            topics[topic.name] = _topic_view(topic)
-        topics = {name: t for name, t in topics.items() if t.error_code == 0 or t.leaders}
-        return ClusterView(
-            nodes=nodes or self.nodes,
-            topics=topics,
-            cluster_id=answer.cluster_id or self.cluster_id,
-            controller_id=answer.controller_id,
+    "Unknown" is believed only when it is said again and again for a while: a restarting broker
+    may not know its topics at once (librdkafka 1.9), and creating one takes time.
+    """
+    wanted = sorted(set(topics))
+    deadline = deadline or session.deadline()
+    doing = f"waiting for the topics {', '.join(wanted)}"
+    patience_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    unknown_since_ms: int | None = None
+    while True:
+        errors = yield from refresh_metadata(
+            session, wanted, allow_auto_create=allow_auto_create, deadline=deadline
         )
+        missing = tuple(t for t in wanted if not session.cluster.partitions(t))
+        if not missing:
+            return
+        _check_topic_errors(errors)
+        now_ms = session.monotonic_ms()
+        if any(errors.get(t) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing):
+            unknown_since_ms = None
+        elif unknown_since_ms is None:
+            unknown_since_ms = now_ms
+        elif now_ms - unknown_since_ms >= patience_ms:
+            raise UnknownTopic(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the topics {', '.join(missing)} do not exist: create them, or correct the names",
+                topics=missing,
+            )
+        yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
 
 
-def _topic_view(topic: Message) -> TopicView:
-    leaders = {}
-    for partition in topic.partitions or ():
-        usable = partition.error_code in (0, ErrorCode.REPLICA_NOT_AVAILABLE)
-        leaders[partition.partition_index] = partition.leader_id if usable else NO_LEADER
-    return TopicView(_topic_id_bytes(topic), leaders, topic.error_code)
+def confirm_missing(
+    session: Session, partitions: Iterable[Partition], *, deadline: Deadline | None = None
+) -> Operation[frozenset[Partition]]:
+    """Those of `partitions` that the metadata does not have, again and again for a while.
+
+    One answer that has a partition, or that says anything but UNKNOWN_TOPIC_OR_PARTITION of its
+    topic, is enough to take it for existing. Creates nothing. Raises DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    missing = frozenset(partitions)
+    since_ms = session.monotonic_ms()
+    while missing:
+        errors = yield from refresh_metadata(session, {t for t, _ in missing}, deadline=deadline)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = frozenset(
+            (topic, number)
+            for topic, number in missing
+            if errors.get(topic, unknown) == unknown
+            and number not in session.cluster.partitions(topic)
+        )
+        if session.monotonic_ms() - since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            break
+        if missing:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
+            yield from deadline.backoff(
+                f"making sure that {len(missing)} partitions ({names}) are gone",
+                error_name(unknown),
+            )
+    return missing
 
 
-def _topic_id_bytes(topic: Message) -> bytes:
-    topic_id = getattr(topic, "topic_id", None)
-    if topic_id is None:
-        return NO_TOPIC_ID
-    return bytes(getattr(topic_id, "bytes", topic_id))
+def _check_topic_errors(errors: dict[str, int]) -> None:
+    for topic, code in sorted(errors.items()):
+        if code in RETRIABLE:
+            continue
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise UnknownTopic(code, f"the topic name {topic!r} is not allowed", topics=(topic,))
+        subject = Subject(ApiKey.METADATA, (topic,))
+        doing = f"reading the metadata of topic {topic!r}"
+        raise error_of(decide(ApiKey.METADATA, code), code, doing, subject)
+
+
+def require_leaders(
+    session: Session,
+    partitions: Iterable[Partition],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """Wait until each partition has a known leader.
+
+    Raises UnknownTopic for a topic or a partition number that is not there, again and again for a
+    while: a broker may not have heard of added partitions yet. Raises DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    wanted = list(partitions)
+    absent_since_ms: int | None = None
+    while True:
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if not lost:
+            return
+        yield from require_topics(
+            session,
+            {topic for topic, _ in lost},
+            allow_auto_create=allow_auto_create,
+            deadline=deadline,
+        )
+        absent = [(t, n) for t, n in lost if n not in session.cluster.partitions(t)]
+        now_ms = session.monotonic_ms()
+        if not absent:
+            absent_since_ms = None
+        elif absent_since_ms is None:
+            absent_since_ms = now_ms
+        elif now_ms - absent_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            raise _no_partition(session, *absent[0])
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if lost:
+            names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])
+            yield from deadline.backoff(
+                f"waiting for the leaders of {len(lost)} partitions ({names})",
+                error_name(ErrorCode.LEADER_NOT_AVAILABLE),
+            )
+
+
+def _no_partition(session: Session, topic: str, number: int) -> UnknownTopic:
+    count = len(session.cluster.partitions(topic))
+    return UnknownTopic(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic!r} has no partition {number}, only {count}",
+        topics=(topic,),
+    )
+
+
+def api_versions_request() -> Message:
+    """What is asked of each broker first, with this software's name."""
+    return _API_VERSIONS(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
+    )
+
+
+def transaction_version(session: Session, node: int, *, deadline: Deadline) -> Operation[int]:
+    """2 when the cluster has finalized transaction.version 2 (KIP-890), else 1."""
+    message = api_versions_request()
+    doing = "reading the cluster's finalized features"
+    while True:
+        outcome = yield from call(session, node, message, deadline=deadline)
+        if not isinstance(outcome, Unanswered):
+            break
+        refuse_if_final(outcome, doing)
+        yield from deadline.backoff(doing, outcome.reason)
+    if outcome.version < 3:
+        return 1
+    for feature in outcome.message.finalized_features:
+        if feature.name == TRANSACTION_VERSION:
+            return 2 if feature.max_version_level >= 2 else 1
+    return 1

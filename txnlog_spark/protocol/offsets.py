@@ -15,8 +15,8 @@ from txnlog_spark.protocol.calls import (
     partition_codes,
     refuse_if_final,
 )
-from txnlog_spark.protocol.cluster import require_leaders
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
@@ -183,9 +183,8 @@ def _fetch_offsets(
     if require_stable and answer.reply.version < REQUIRE_STABLE_VERSION:
         raise FatalError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{request.doing}: the broker speaks OffsetFetch v{answer.reply.version} at most and "
-            "cannot tell decided offsets from undecided ones (KIP-447). Exactly-once needs Kafka "
-            "2.5 or newer",
+            f"{request.doing}: the broker supports OffsetFetch up to v{answer.reply.version} and "
+            "cannot wait for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
         )
     return {
         (topic.name, p.partition_index): CommittedOffset(p.committed_offset, p.metadata or "")

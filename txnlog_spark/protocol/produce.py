@@ -1,21 +1,28 @@
 """Produce the staged batches of a transaction: pipelined, in order, each exactly once.
 
-Theory of operation. Work goes in rounds. A round fills up to five Produce requests for every leader
-(Kafka's max.in.flight with idempotence), each with at most one batch per partition (the protocol's
-rule) and about `produce_request_bytes`, and sends them all at once; a leader handles its requests
-in order. Partitions take turns (`Turns`), and a batch is read and stamped when there is room for it
-in its request and within `in_flight_bytes_max`, not before: memory does not grow with the number of
-partitions. What was not acknowledged goes back to the front of its queue, the same bytes with the
-same sequence, so that a leader recognises a batch that it has already appended: at most five per
-partition are in flight, and it remembers the last five.
+Theory of operation. Every leader has a window of its own: up to five Produce requests (Kafka's
+max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
+about `produce_request_bytes`. An answer makes room for the next request to that leader, whatever
+the others do. Partitions take turns (`turns.py`), and a batch is read and stamped when there is
+room for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
+the number of partitions. A leader with requests in flight waits until there is room for a whole
+request, since small acknowledgements would make small requests.
+
+A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
+leader recognises one that it has already appended: at most five per partition are in flight, and it
+remembers the last five. A partition with such a batch rests until all of its requests are answered,
+and for a while after that (`_Recovery`), in which its leader is looked up where it may have moved;
+then they go first, in their order. A leader that did not answer, or that cannot add partitions to
+the transaction yet (CONCURRENT_TRANSACTIONS while the last one's markers are being written), rests
+as a whole, so that little is sent in vain. All others go on.
 
 A partition's first batch goes alone. A leader that does not know the producer takes any sequence
-for the start, so that a second batch could be appended before a first one that was put off; and
-while the last transaction's markers are still being written (CONCURRENT_TRANSACTIONS) little is
-sent in vain.
+for the start, so that it might accept the second batch before a first one that is sent again.
+While a partition has batches in flight it sends no more to any other leader, for the same reason.
 
-OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that failed in the same round is a consequence, and
-retried; in front it means that the leader's state and ours differ, and the transaction is lost.
+OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that was not acknowledged is a consequence, and the
+batch is sent again; in front it means that the leader's state and ours differ, and the transaction
+is lost.
 """
 
 from __future__ import annotations
@@ -24,11 +31,12 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
-from txnlog_spark.errors import RemoteProtocolError
-from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, Turns, queues_of
-from txnlog_spark.protocol.calls import call_all, refuse_if_final
-from txnlog_spark.protocol.cluster import require_leaders
+from txnlog_spark.errors import RemoteProtocolError, TxnLogError
+from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, queues_of
+from txnlog_spark.protocol.calls import receive, refuse_if_final, send
 from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
+from txnlog_spark.protocol.metadata import require_leaders
+from txnlog_spark.protocol.pace import Pace
 from txnlog_spark.protocol.retry import (
     RECORD_REFUSALS,
     Action,
@@ -38,10 +46,12 @@ from txnlog_spark.protocol.retry import (
     error_of,
 )
 from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.together import Together
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_spark.protocol.values import CommitPlan, Partition, StagedPartition
+from txnlog_spark.protocol.turns import Memory, Turns
+from txnlog_spark.protocol.values import Partition, ProducePlan, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
 
@@ -51,15 +61,18 @@ IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
 MISSES_MAX = 16
 """After so many partitions in a row that find no room, a leader's requests count as full."""
+COORDINATOR_NOT_READY = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""The transaction cannot take any partition at the moment."""
 TOPIC_NAME_VERSION_MAX = 12
 """Later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1
-
-PACE_AFTER_MS = 5_000
-"""Producing for so long shows how long all will take; less when the transaction times out soon."""
-PACE_SPARE = 0.1
-"""Of the transaction timeout, for what comes after the last batch."""
-TIMEOUT_ROUND_MS = 60_000
 
 _PRODUCE = APIS[ApiKey.PRODUCE].request
 
@@ -77,27 +90,55 @@ class Produced:
     partitions: set[Partition] = field(default_factory=set)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Request:
-    """One Produce request being filled: at most one batch per partition."""
+    """One Produce request: at most one batch per partition."""
 
+    node: int
     batches: list[StampedBatch] = field(default_factory=list)
     bytes: int = 0
 
-    def add(self, batch: StampedBatch) -> None:
-        self.batches.append(batch)
-        self.bytes += len(batch.data)
+
+@dataclass(slots=True, eq=False)
+class _Recovery:
+    """A wait before partitions send again; `node` rests with them where it is given."""
+
+    partitions: list[Partition]
+    node: int | None
 
 
 @dataclass(slots=True)
-class _Round:
-    """What one round brought: batches to send again by partition, and why."""
+class _Failures:
+    """Why batches of one answer have to be sent again."""
 
-    failed: dict[Partition, list[StampedBatch]] = field(default_factory=lambda: defaultdict(list))
-    refresh: set[Partition] = field(default_factory=set)
-    errors: list[str] = field(default_factory=list)
-    acknowledged: int = 0
-    acknowledged_bytes: int = 0
+    reason: str = ""
+    moved: set[Partition] = field(default_factory=set)
+    """Those whose leader has to be looked up."""
+    stops_leader: bool = False
+
+
+@dataclass(slots=True)
+class _Leader:
+    """What is in flight to one node, and how often it failed since its last acknowledgement."""
+
+    requests: int = 0
+    bytes: int = 0
+    failures: int = 0
+    recoveries: int = 0
+    """Those that it rests for."""
+
+
+@dataclass(slots=True)
+class _Flow:
+    """One partition's batches that were sent and not acknowledged, in their order."""
+
+    node: int = -1
+    batches: list[StampedBatch] = field(default_factory=list)
+    unanswered: int = 0
+    failures: int = 0
+    """Since its last acknowledgement."""
+    is_failed: bool = False
+    """Some of the batches have to be sent again."""
 
 
 def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
@@ -111,7 +152,7 @@ def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
 
 
 def produce_staged(
-    session: Session, transaction: Transaction, plan: CommitPlan, produced: Produced
+    session: Session, transaction: Transaction, plan: ProducePlan, produced: Produced
 ) -> Operation[None]:
     """Append all of the plan's staged batches to their partitions' leaders.
 
@@ -120,34 +161,20 @@ def produce_staged(
     StagedBatchesInvalid, UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the
     operation timeout.
     """
-    turns = Turns(queues_of(plan.staged, transaction))
-    memory = _Memory(plan.in_flight_bytes_max)
-    deadline = session.deadline()
+    window = _Window(session, transaction, plan, produced)
     staged_bytes = staged_totals(plan.staged).bytes
     marks = _Marks(plan.batch_id, staged_bytes)
-    pace = _Pace(session, staged_bytes, plan.transaction_timeout_ms)
-    while not turns.is_over:
-        while leaderless := turns.arrange(session.cluster):
-            yield from require_leaders(session, leaderless, deadline=deadline)
-        requests = _fill_round(turns, memory, plan, produced)
-        check(bool(requests) or turns.is_over, "a round sends something while there is something")
-        if not requests:
-            break
-        transaction.begun = True
-        outcomes = yield from call_all(
-            tuple(_call_of(node, r, transaction, deadline) for node, r in requests)
-        )
-        result = _Round()
-        for (_, request), outcome in zip(requests, outcomes, strict=True):
-            _take_answer(request, outcome, result, transaction, produced)
-        memory.stamped_bytes -= result.acknowledged_bytes
-        _put_back(session, turns, result)
-        if result.acknowledged:
-            deadline = session.deadline()
-            yield from marks.reached(produced)
-            pace.look(transaction, produced)
-        if result.errors:
-            yield from deadline.backoff("producing the staged batches", result.errors[0])
+    pace = Pace(session, staged_bytes, plan.transaction_timeout_ms)
+    try:
+        yield from window.fill()
+        while not window.is_over:
+            if (yield from window.take_answer()):
+                yield from marks.reached(produced)
+                pace.look(transaction, produced.bytes)
+            yield from window.fill()
+    except TxnLogError:
+        yield from window.drain()
+        raise
     yield Reached("S5.last", "after", plan.batch_id)
 
 
@@ -169,146 +196,257 @@ class _Marks:
             yield Reached("S5.middle", "after", self.batch_id)
 
 
-@dataclass(slots=True)
-class _Memory:
-    """Bytes that are held until they are acknowledged, and those that wait for their stamp."""
+class _Window:
+    """What is in flight to each leader, and what becomes of it."""
 
-    bytes_max: int
-    stamped_bytes: int = 0
-    unstamped_bytes: int = 0
+    def __init__(
+        self, session: Session, transaction: Transaction, plan: ProducePlan, produced: Produced
+    ) -> None:
+        self._session = session
+        self._transaction = transaction
+        self._plan = plan
+        self._produced = produced
+        self._turns = Turns(queues_of(plan.staged, transaction))
+        self._memory = Memory(plan.in_flight_bytes_max)
+        self._leaders: dict[int, _Leader] = defaultdict(_Leader)
+        self._flows: dict[Partition, _Flow] = defaultdict(_Flow)
+        self._parts: Together[_Request | _Recovery, Reply | Unanswered | None] = Together(
+            session.monotonic_ms
+        )
+        self._recoveries: set[_Recovery] = set()
+        self._deadline = session.deadline()
 
-    def has_room(self, queue: PartitionQueue, size_bytes: int) -> bool:
-        """Whether the queue's next batch may be taken; one alone always may."""
-        if queue.is_resending:
-            return True
-        if queue.must_read and not _fits(self.unstamped_bytes, size_bytes, self.bytes_max):
-            return False
-        return _fits(self.stamped_bytes, size_bytes, self.bytes_max)
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is in flight, or waited for."""
+        return self._parts.is_empty
 
-    def take(self, queue: PartitionQueue) -> StampedBatch:
-        """The queue's next batch, accounted for."""
-        is_resent = queue.is_resending
-        batch = queue.pop()
-        if not is_resent:
-            self.stamped_bytes += len(batch.data)
-        return batch
+    def fill(self) -> Operation[None]:
+        """Send what there is room for."""
+        leaderless = self._turns.arrange(self._session.cluster)
+        if leaderless:
+            for partition in leaderless:
+                self._turns.rest(partition)
+            yield from self._recover(leaderless, _Failures())
+        nodes = self._turns.leaders()
+        busy = {n for n, leader in self._leaders.items() if leader.requests}
+        share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
+        leader_bytes = max(self._plan.produce_request_bytes, share_bytes)
+        for node in nodes:
+            while (request := self._next_request(node, leader_bytes)) is not None:
+                self._transaction.begun = True
+                yield from self._parts.start(request, self._exchange(request))
+        is_left = self._parts.is_empty and not self._turns.is_over
+        check(not is_left, "something is sent while there is something to send")
 
+    def _next_request(self, node: int, leader_bytes: int) -> _Request | None:
+        """The next request to a leader, None while there is nothing to send or no room for it."""
+        leader = self._leaders[node]
+        if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
+            return None
+        request_bytes = min(self._plan.produce_request_bytes, (leader_bytes + 1) // 2)
+        room_bytes = min(leader_bytes - leader.bytes, self._memory.room_bytes)
+        if leader.requests and room_bytes < request_bytes:
+            return None
+        request = _Request(node)
+        turned: list[Partition] = []
+        misses = 0
+        for partition, queue in self._turns.of(node):
+            if misses == MISSES_MAX or request.bytes >= request_bytes:
+                break
+            if self._may_send(partition, node) and not self._add(request, queue, request_bytes):
+                misses += 1
+            else:
+                turned.append(partition)
+                misses = 0
+        for partition in turned:
+            turn = self._turns.served if self._may_send(partition, node) else self._turns.rest
+            turn(partition)
+        return request if request.batches else None
 
-def _fits(held_bytes: int, size_bytes: int, bytes_max: int) -> bool:
-    return not held_bytes or held_bytes + size_bytes <= bytes_max
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """How much may go out at once: of a partition, in a request, to a leader."""
-
-    batches: int
-    request_bytes: int
-    leader_bytes: int
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Says once, while there is time, that at this pace the transaction times out.
-
-    The broker will abort it, and so it will every replay of the same batch: better to hear it from
-    us, with the option to change, than from a refused request.
-    """
-
-    session: Session
-    staged_bytes: int
-    timeout_ms: int
-    started_ms: int = -1
-    is_told: bool = False
-
-    def __post_init__(self) -> None:
-        self.started_ms = self.session.monotonic_ms()
-
-    def look(self, transaction: Transaction, produced: Produced) -> None:
-        """Estimate the whole from what is done."""
-        elapsed_ms = self.session.monotonic_ms() - self.started_ms
-        if self.is_told or elapsed_ms < min(PACE_AFTER_MS, self.timeout_ms // 4):
-            return
-        done, total = produced.bytes, self.staged_bytes
-        if not 0 < done < total or not elapsed_ms:
-            return
-        needed_ms = elapsed_ms * total // done
-        if needed_ms <= self.timeout_ms * (1 - PACE_SPARE):
-            return
-        self.is_told = True
-        rounded_ms = -(-int(needed_ms * (1 + 2 * PACE_SPARE)) // TIMEOUT_ROUND_MS)
-        self.session.notice(
-            f"this batch will not be done within its transaction timeout: after "
-            f"{elapsed_ms / 1000:.1f} s {done / 1e6:.1f} of {total / 1e6:.1f} MB are produced "
-            f"({done / 1e3 / elapsed_ms:.1f} MB/s), which makes {needed_ms / 1000:.0f} s in all, "
-            f"and the broker aborts the transaction ({transaction.who}) after "
-            f"{self.timeout_ms / 1000:.0f} s. Set kafka.transaction.timeout.ms to "
-            f"{rounded_ms * TIMEOUT_ROUND_MS} or more (the broker's transaction.max.timeout.ms is "
-            "its limit), or make batches smaller"
+    def _may_send(self, partition: Partition, node: int) -> bool:
+        """Whether the partition may send another batch before an answer, and to this leader."""
+        flow = self._flows[partition]
+        is_known = partition in self._produced.partitions
+        return not flow.unanswered or (
+            flow.node == node and flow.unanswered < (IN_FLIGHT_MAX if is_known else 1)
         )
 
+    def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> bool:
+        """Move the queue's next batch to the request; False when there is no room for it."""
+        size_bytes = self._memory.next_bytes(queue)
+        if size_bytes is None:
+            return True
+        if request.batches and request.bytes + size_bytes > request_bytes:
+            return False
+        if not self._memory.has_room(queue, size_bytes):
+            return False
+        batch = self._memory.take(queue)
+        request.batches.append(batch)
+        request.bytes += len(batch.data)
+        flow = self._flows[batch.partition]
+        flow.node = request.node
+        flow.unanswered += 1
+        flow.batches.append(batch)
+        return True
 
-def _fill_round(
-    turns: Turns, memory: _Memory, plan: CommitPlan, produced: Produced
-) -> list[tuple[int, _Request]]:
-    """Up to five requests per leader."""
-    leaders = turns.leaders()
-    leader_bytes = max(plan.produce_request_bytes, plan.in_flight_bytes_max // len(leaders))
-    first = _Limits(1, plan.produce_request_bytes, leader_bytes)
-    later = _Limits(IN_FLIGHT_MAX, plan.produce_request_bytes, leader_bytes)
-    requests: list[tuple[int, _Request]] = []
-    for node in leaders:
-        slots = [_Request() for _ in range(IN_FLIGHT_MAX)]
-        served: list[Partition] = []
-        misses = 0
-        for partition, queue in turns.of(node):
-            if misses == MISSES_MAX or _is_full(slots, later):
-                break
-            limits = later if partition in produced.partitions else first
-            if _fill(slots, queue, memory, limits) or queue.is_drained:
-                served.append(partition)
-                misses = 0
-            else:
-                misses += 1
-        for partition in served:
-            turns.served(node, partition)
-        requests += [(node, slot) for slot in slots if slot.batches]
-    return requests
+    def _exchange(self, request: _Request) -> Operation[Reply | Unanswered]:
+        leader = self._leaders[request.node]
+        leader.requests += 1
+        leader.bytes += request.bytes
+        ticket = yield from send(_call_of(request, self._transaction, self._deadline))
+        outcome = yield from receive(ticket)
+        leader.requests -= 1
+        leader.bytes -= request.bytes
+        return outcome
+
+    # ------------------------------------------------------------------ answers
+
+    def take_answer(self) -> Operation[bool]:
+        """Wait for the next answer or recovery; whether batches were acknowledged.
+
+        Raises a final refusal.
+        """
+        part, outcome = yield from self._parts.next_done()
+        if isinstance(part, _Recovery):
+            self._end_recovery(part)
+            return False
+        bytes_before = self._produced.bytes
+        if isinstance(outcome, Reply):
+            failures = self._sort(part, outcome)
+        elif isinstance(outcome, Unanswered):
+            failures = self._lose(part, outcome)
+        else:
+            raise InvariantViolation("a request without an outcome is done")
+        is_acknowledged = self._produced.bytes > bytes_before
+        if is_acknowledged:
+            self._leaders[part.node].failures = 0
+            self._deadline = self._session.deadline()
+        recovering = self._settle(part)
+        for partition in failures.moved:
+            self._session.cluster = self._session.cluster.forget_leader(partition)
+        if recovering or failures.stops_leader:
+            node = part.node if failures.stops_leader else None
+            yield from self._recover(recovering, failures, node)
+        return is_acknowledged
+
+    def _lose(self, request: _Request, outcome: Unanswered) -> _Failures:
+        """Nothing is known of what was asked: its leader may have moved, or be gone."""
+        refuse_if_final(outcome, f"producing ({self._transaction.who})")
+        self._transaction.indefinite = self._transaction.indefinite or outcome.sent
+        moved = {batch.partition for batch in request.batches}
+        for partition in moved:
+            self._flows[partition].is_failed = True
+        return _Failures(outcome.reason, moved, stops_leader=True)
+
+    def _sort(self, request: _Request, reply: Reply) -> _Failures:
+        """Sort a request's batches into acknowledged and failed; raise for a final refusal."""
+        if self._transaction.version >= 2 and reply.version < IMPLICIT_ADD_VERSION:
+            raise RemoteProtocolError(
+                f"the cluster has finalized transaction.version 2, but a broker speaks Produce "
+                f"v{reply.version} at most, which does not add partitions to the transaction"
+            )
+        answers = {
+            (topic.name, part.index): part
+            for topic in reply.message.responses
+            for part in topic.partition_responses
+        }
+        failures = _Failures()
+        for batch in request.batches:
+            answer = answers.get(batch.partition)
+            if answer is None:
+                topic, number = batch.partition
+                raise RemoteProtocolError(f"a Produce answer leaves out {topic}-{number}")
+            self._take_partition(batch, answer, failures)
+        return failures
+
+    def _take_partition(self, batch: StampedBatch, answer: Message, failures: _Failures) -> None:
+        code, flow = answer.error_code, self._flows[batch.partition]
+        action = decide(ApiKey.PRODUCE, code)
+        if action is Action.DONE:
+            self._produced.records += batch.record_count
+            self._produced.bytes += len(batch.data)
+            self._produced.partitions.add(batch.partition)
+            self._memory.stamped_bytes -= len(batch.data)
+            flow.batches.remove(batch)
+            flow.failures = 0
+            return
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and flow.is_failed:
+            action = Action.RETRY
+        if action not in (Action.RETRY, Action.REFRESH):
+            who = self._transaction.transactional_id
+            subject = Subject(ApiKey.PRODUCE, batch.partition[:1], "", who)
+            raise error_of(action, code, _refused_text(batch, answer, self._transaction), subject)
+        flow.is_failed = True
+        if not failures.reason:
+            topic, number = batch.partition
+            failures.reason = f"{topic}-{number}: {describe_code(code)}"
+        if action is Action.REFRESH:
+            failures.moved.add(batch.partition)
+        failures.stops_leader = failures.stops_leader or code in COORDINATOR_NOT_READY
+
+    def _settle(self, request: _Request) -> list[Partition]:
+        """Let the partitions of an answered request send on; those that have to recover first."""
+        recovering = []
+        for batch in request.batches:
+            flow = self._flows[batch.partition]
+            flow.unanswered -= 1
+            if not flow.is_failed:
+                self._turns.ready(batch.partition)
+                continue
+            self._turns.rest(batch.partition)
+            if not flow.unanswered:
+                recovering.append(batch.partition)
+        return recovering
+
+    # ------------------------------------------------------------------ recoveries
+
+    def _recover(
+        self, partitions: list[Partition], failures: _Failures, node: int | None = None
+    ) -> Operation[None]:
+        """Begin to wait, and to look leaders up; longer after each failure in a row."""
+        attempt = max((self._flows[p].failures for p in partitions), default=0)
+        for partition in partitions:
+            self._flows[partition].failures += bool(failures.reason)
+        if node is not None:
+            leader = self._leaders[node]
+            leader.failures += not leader.recoveries
+            leader.recoveries += 1
+            attempt = max(0, leader.failures - 1)
+        recovery = _Recovery(partitions, node)
+        self._recoveries.add(recovery)
+        operation = self._wait_and_look_up(partitions, failures.reason, attempt)
+        yield from self._parts.start(recovery, operation)
+
+    def _wait_and_look_up(
+        self, partitions: list[Partition], reason: str, attempt: int
+    ) -> Operation[None]:
+        deadline = self._deadline
+        if reason:
+            yield from deadline.wait(attempt, "producing the staged batches", reason)
+        yield from require_leaders(self._session, partitions, deadline=deadline)
+
+    def _end_recovery(self, recovery: _Recovery) -> None:
+        """What was not acknowledged goes first now, in its order."""
+        self._recoveries.remove(recovery)
+        if recovery.node is not None:
+            self._leaders[recovery.node].recoveries -= 1
+        for partition in recovery.partitions:
+            flow = self._flows[partition]
+            self._turns.put_back(partition, flow.batches)
+            flow.batches, flow.is_failed = [], False
+
+    def drain(self) -> Operation[None]:
+        """Wait for the answers to all requests, so that none is carried out after what follows."""
+        for recovery in self._recoveries:
+            self._parts.cancel(recovery)
+        while not self._parts.is_empty:
+            _, outcome = yield from self._parts.next_done()
+            if isinstance(outcome, Unanswered) and outcome.sent:
+                self._transaction.indefinite = True
 
 
-def _is_full(slots: list[_Request], limits: _Limits) -> bool:
-    return sum(slot.bytes for slot in slots) >= limits.leader_bytes or all(
-        slot.bytes >= limits.request_bytes for slot in slots
-    )
-
-
-def _fill(slots: list[_Request], queue: PartitionQueue, memory: _Memory, limits: _Limits) -> int:
-    """Move batches from the queue to the leader's requests; how many.
-
-    A partition's batches go to requests of rising index, so that they arrive in order.
-    """
-    filled = 0
-    leader_bytes = sum(slot.bytes for slot in slots)
-    unstamped_bytes = queue.unstamped_bytes
-    for slot in slots:
-        if filled >= limits.batches or leader_bytes >= limits.leader_bytes:
-            break
-        if slot.bytes >= limits.request_bytes:
-            continue
-        size_bytes = queue.next_bytes()
-        if size_bytes is None or not memory.has_room(queue, size_bytes):
-            break
-        if slot.batches and slot.bytes + size_bytes > limits.request_bytes:
-            continue
-        batch = memory.take(queue)
-        slot.add(batch)
-        filled += 1
-        leader_bytes += len(batch.data)
-    memory.unstamped_bytes += queue.unstamped_bytes - unstamped_bytes
-    return filled
-
-
-def _call_of(node: int, request: _Request, transaction: Transaction, deadline: Deadline) -> Call:
+def _call_of(request: _Request, transaction: Transaction, deadline: Deadline) -> Call:
     topic_type = _PRODUCE.TopicProduceData
     topics: dict[str, list[Message]] = defaultdict(list)
     for batch in request.batches:
@@ -321,69 +459,7 @@ def _call_of(node: int, request: _Request, transaction: Transaction, deadline: D
         topic_data=[topic_type(name=n, partition_data=parts) for n, parts in topics.items()],
     )
     version_max = PRODUCE_VERSION_MAX_V1 if transaction.version < 2 else TOPIC_NAME_VERSION_MAX
-    return Call(node, message, deadline.call_ms, version_max)
-
-
-def _take_answer(
-    request: _Request,
-    outcome: Reply | Unanswered,
-    result: _Round,
-    transaction: Transaction,
-    produced: Produced,
-) -> None:
-    """Sort one request's batches into acknowledged and failed; raise for a final refusal."""
-    if isinstance(outcome, Unanswered):
-        refuse_if_final(outcome, f"producing ({transaction.who})")
-        transaction.indefinite = transaction.indefinite or outcome.sent
-        result.errors.append(outcome.reason)
-        for batch in request.batches:
-            result.failed[batch.partition].append(batch)
-            result.refresh.add(batch.partition)
-        return
-    if transaction.version >= 2 and outcome.version < IMPLICIT_ADD_VERSION:
-        raise RemoteProtocolError(
-            f"the cluster has finalized transaction.version 2, but a broker speaks Produce "
-            f"v{outcome.version} at most, which does not add partitions to the transaction"
-        )
-    answers = {
-        (topic.name, part.index): part
-        for topic in outcome.message.responses
-        for part in topic.partition_responses
-    }
-    for batch in request.batches:
-        answer = answers.get(batch.partition)
-        if answer is None:
-            topic, number = batch.partition
-            raise RemoteProtocolError(f"a Produce answer leaves out {topic}-{number}")
-        _take_partition(batch, answer, result, transaction, produced)
-
-
-def _take_partition(
-    batch: StampedBatch,
-    answer: Message,
-    result: _Round,
-    transaction: Transaction,
-    produced: Produced,
-) -> None:
-    code = answer.error_code
-    action = decide(ApiKey.PRODUCE, code)
-    if action is Action.DONE:
-        produced.records += batch.record_count
-        produced.bytes += len(batch.data)
-        produced.partitions.add(batch.partition)
-        result.acknowledged += 1
-        result.acknowledged_bytes += len(batch.data)
-        return
-    follows_failure = batch.partition in result.failed
-    if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_failure:
-        action = Action.RETRY
-    if action not in (Action.RETRY, Action.REFRESH):
-        subject = Subject(ApiKey.PRODUCE, batch.partition[:1], "", transaction.transactional_id)
-        raise error_of(action, code, _refused_text(batch, answer, transaction), subject)
-    result.failed[batch.partition].append(batch)
-    result.errors.append(f"{batch.partition[0]}-{batch.partition[1]}: {describe_code(code)}")
-    if action is Action.REFRESH:
-        result.refresh.add(batch.partition)
+    return Call(request.node, message, deadline.call_ms, version_max)
 
 
 def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
@@ -396,10 +472,3 @@ def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction
     if answer.error_code in RECORD_REFUSALS and answer.error_message:
         text += f" [{answer.error_message}]"
     return text
-
-
-def _put_back(session: Session, turns: Turns, result: _Round) -> None:
-    for partition, batches in result.failed.items():
-        turns.put_back(partition, batches)
-    for partition in result.refresh:
-        session.cluster = session.cluster.forget_leader(partition)

@@ -3,8 +3,8 @@
 Rules for this file: nothing is sent and nothing is waited for here. Sources: the handlers of
 Kafka's `TransactionManager` and `Sender` (Java client 4.x) and KIP-1050's classes of errors. Two
 deliberate differences: INVALID_PRODUCER_ID_MAPPING is abortable, because an id that expired while a
-query was idle is given anew by the next InitProducerId, which also tells a real takeover apart; and
-EndTxn(commit) has a decision of its own, because its error codes may hide an outcome.
+query was idle is given again by the next InitProducerId, which also tells a real takeover apart;
+and EndTxn(commit) has a decision of its own, because its error codes may hide an outcome.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnlog_spark.errors import DeadlineExceeded
+from txnlog_spark.protocol.cluster_view import ClusterView
 from txnlog_spark.protocol.effects import Operation, Sleep
-from txnlog_spark.protocol.metadata import ClusterView
 
 BACKOFF_DOUBLINGS_MAX = 10
 
@@ -64,7 +64,6 @@ class Deadline:
     started_ms: int
     timeout_ms: int
     attempts: int = 0
-    last_error: str = "none"
 
     @property
     def left_ms(self) -> int:
@@ -78,15 +77,14 @@ class Deadline:
 
     def backoff(self, doing: str, error: str) -> Operation[None]:
         """Wait before the next attempt. Raises DeadlineExceeded when there is no time for it."""
-        self.last_error = error
-        config = self.session.config
-        doublings = min(self.attempts, BACKOFF_DOUBLINGS_MAX)
-        wait_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
         self.attempts += 1
+        yield from self.wait(self.attempts - 1, doing, error)
+
+    def wait(self, failures: int, doing: str, error: str) -> Operation[None]:
+        """Wait as after so many failures in a row before this one. Raises DeadlineExceeded."""
+        config = self.session.config
+        doublings = min(failures, BACKOFF_DOUBLINGS_MAX)
+        wait_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         yield Sleep(wait_ms)
-
-    def progressed(self) -> None:
-        """Something was achieved: later waits start small again."""
-        self.attempts = 0

@@ -33,8 +33,8 @@ from txnlog_spark.protocol.calls import (
     refuse_if_final,
     top_level_code,
 )
-from txnlog_spark.protocol.cluster import confirm_missing
 from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
+from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
 from txnlog_spark.protocol.retry import (
     EndTxnVerdict,

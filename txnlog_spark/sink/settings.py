@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.client_cache import ConnectionSettings
+from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
 from txnlog_spark.wire.invariants import InvariantViolation
@@ -50,26 +51,20 @@ class SinkSettings:
         return self.checkpoint
 
     @property
-    def journal_folder(self) -> Path:
-        """Where this sink keeps its files."""
-        return self.checkpoint_path / "txnlog" / self.sink_name
+    def commit_options(self) -> CommitOptions:
+        """What the commit has to know."""
+        return CommitOptions(
+            group_id=self.group_id,
+            transactional_id=self.transactional_id,
+            topic=self.topic,
+            sink_name=self.sink_name,
+            overwrite_group=self.overwrite_group_offsets,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+        )
 
     def staging_name(self, query_id: str) -> str:
         """The folder of this sink's staged batches."""
         return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
-
-    def transactional_id_of(self, query_id: str) -> str:
-        """The option, else one made from the group id, else from the query id."""
-        if self.transactional_id is not None:
-            return self.transactional_id
-        named = f"txnlog-{self.group_id if self.checkpoint and self.group_id else query_id}"
-        return f"{named}-{self.sink_name}" if self.sink_name else named
-
-    def progress_group_of(self, query_id: str) -> str:
-        """The group that holds this query's progress and nothing else."""
-        owner = self.group_id or self.transactional_id_of(query_id)
-        name = f".{self.sink_name}" if self.sink_name else ""
-        return f"{owner}.progress.{query_id}{name}"
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:
@@ -81,7 +76,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
             "checkpointLocation",
             None,
             'set it with writeStream.option("checkpointLocation", ...): '
-            "spark.sql.streaming.checkpointLocation of the session is not told to a sink, "
+            "spark.sql.streaming.checkpointLocation of the session is not passed to a sink, "
             "and the exactly-once commit reads Spark's offset log there",
         )
     transactional_id = values["kafka.transactional.id"]

@@ -104,18 +104,18 @@ def _disk_errors(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StagingFailed(
-            f"staging under {directory} failed ({error.strerror}): nothing was committed; make "
-            "room or grant access there, or set stagingLocation to another shared directory"
+            f"staging under {directory} failed ({error.strerror}): nothing was committed; free "
+            "space or grant access there, or set stagingLocation to another shared directory"
         ) from error
 
 
 def inline_limit(task_index: int, result_size: str | None = None) -> int:
     """How much a task's commit message may hold, so that a batch's messages stay bounded in all.
 
-    A task is not told how many there are, only its own index. So the first tasks may take the whole
-    limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms are
-    hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on what
-    is always granted counts, less than Spark's own account of a task. `result_size` is
+    A task does not know how many there are, only its own index. So the first tasks may take the
+    whole limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms
+    are hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on
+    what is always granted counts, less than Spark's own account of a task. `result_size` is
     spark.driver.maxResultSize as it was set: all limits shrink with it.
     """
     total = INLINE_TOTAL_BYTES_MAX
@@ -376,7 +376,7 @@ def _remove(path: Path) -> None:
     if reason is not None and path not in _not_removed:
         _not_removed.add(path)
         logger.warning(
-            "staged files in %s cannot be removed and take up room: %s. Driver and executors must "
+            "staged files in %s cannot be removed and take up space: %s. Driver and executors must "
             "be allowed to remove each other's files there (one user, or a shared group)",
             path,
             reason,

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from txnlog_spark.client import admin
-from txnlog_spark.connection import ConnectionSettings, client_for, resolve_bootstrap
+from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
 from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import abort_staged, commit_batch_write, commit_streaming
@@ -36,7 +36,7 @@ from txnlog_spark.sink.staging import (
     remove_all,
 )
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
-from txnlog_spark.surface import readable_errors
+from txnlog_spark.spark_errors import readable_errors
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"

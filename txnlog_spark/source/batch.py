@@ -7,12 +7,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from txnlog_spark.connection import resolve_bootstrap
+from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.source.brokers import discover, fetch_positions
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import plan_ranges, plan_tasks
 from txnlog_spark.source.settings import SourceSettings
-from txnlog_spark.surface import readable_errors
+from txnlog_spark.spark_errors import readable_errors
 
 
 class TxnLogBatchReader(DataSourceReader):

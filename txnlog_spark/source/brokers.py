@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import client_for
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.source.positions import (
@@ -60,7 +60,7 @@ def discover(
     `matching` are the topics that the pattern is known to match: only these are then asked for, as
     long as they are all there.
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
-    that its topic does not have. A pattern that matches nothing yet is no error.
+    that its topic does not have. A pattern that matches nothing yet is not an error.
     """
     selection = settings.selection
     client = client_for(settings.connection)
@@ -147,7 +147,7 @@ def fetch_decided(
     try:
         return fetch_committed(settings, partitions, stable_within_ms=DECIDED_WAIT_MS)
     except DeadlineExceeded as error:
-        logger.warning("going by what is decided, the sink compares it: %s", error)
+        logger.warning("using the last stable offsets, which the sink compares again: %s", error)
     committed = admin.committed_offsets(
         client_for(settings.connection), settings.group_id or "", require_stable=False
     )

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import FetchCursor, FetchedBatches, FirstAnswers, fetch_rest
+from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import iter_decoded
-from txnlog_spark.connection import client_for
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
 from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log

@@ -1,4 +1,4 @@
-"""Which offsets a micro-batch takes and how they are cut into tasks: pure decisions.
+"""Which offsets a micro-batch takes and how they are divided into tasks: pure decisions.
 
 Everything here is a function of offsets. The facades (`stream.py`, `batch.py`) ask the brokers and
 hand the answers in, so that each rule can be tested without one.
@@ -83,9 +83,9 @@ def plan_tasks(
     """The ranges of each task: few tasks for few records, as many as needed for many.
 
     Ranges of whole partitions share tasks of about OFFSETS_PER_TASK offsets; one that is larger is
-    not cut, so its order is kept. What the options cut (`split_ranges`) has tasks of its own, in
-    the order of the offsets. No task takes more than `max_records_per_partition` in all, and there
-    are at least `min_partitions` tasks, if there are so many offsets.
+    not split, so its order is kept. What the options split (`split_ranges`) has tasks of its own,
+    in the order of the offsets. No task takes more than `max_records_per_partition` in all, and
+    there are at least `min_partitions` tasks, if there are so many offsets.
     """
     whole = sorted((r for r in ranges if r.offset_count > 0), key=lambda r: r.topic_partition)
     pieces = split_ranges(
@@ -134,11 +134,11 @@ def split_ranges(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut ranges so that none is over the maximum and, if offsets suffice, the minimum is met.
+    """Split ranges so that none is over the maximum and, if offsets suffice, the minimum is met.
 
-    First the maximum cuts; if that gives fewer than `min_partitions`, large ranges are cut further,
-    in proportion to their size (Spark's `KafkaOffsetRangeCalculator`). The pieces of one partition
-    are in order and cover exactly its range.
+    First the maximum splits; if that gives fewer than `min_partitions`, large ranges are split
+    further, in proportion to their size (Spark's `KafkaOffsetRangeCalculator`). The pieces of one
+    partition are in order and cover exactly its range.
     """
     pieces = [r for r in ranges if r.offset_count > 0]
     if max_records_per_partition is not None:
@@ -194,8 +194,8 @@ def cap_at_committed(
     The sink commits a batch's end offsets to the consumer group in the batch's own transaction. If
     the group is ahead of where Spark starts, `offsets/N` and `commits/N` were lost after batch N
     was committed: planned again with exactly that end, it is recognised and skipped. So the end is
-    whole: no limit may cut it. A partition that the group does not know stays where it starts. One
-    that the group knows and the start does not was discovered by the lost batch, and read up to
+    whole: no limit may split it. A partition that the group does not know stays where it starts.
+    One that the group knows and the start does not was discovered by the lost batch, and read up to
     there.
     """
     known = {p: committed[p] for p in available if p in committed}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_spark.connection import ConnectionSettings
+from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.options import Use, parse_options

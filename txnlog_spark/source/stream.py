@@ -39,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from txnlog_spark.connection import resolve_bootstrap
+from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import (
@@ -76,7 +76,7 @@ from txnlog_spark.source.planning import (
 )
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
-from txnlog_spark.surface import readable_errors
+from txnlog_spark.spark_errors import readable_errors
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
-from txnlog_spark.connection import ConnectionSettings, client_for
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import ConnectionSettings, client_for
+from txnlog_spark.commit.checkpoint import read_batch_offsets
+from txnlog_spark.commit.journal import check_cluster, write_attempt
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
-from txnlog_spark.protocol.values import CommitPlan, Partition
-from txnlog_spark.sink.checkpoint import read_batch_offsets
-from txnlog_spark.sink.journal import check_cluster, write_attempt
-from txnlog_spark.tools.rebaseline import check_forward, set_progress
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.sink.files import Disk
 from txnlog_spark.tools.state import (
     BrokerState,
     CheckpointState,
@@ -75,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     which.add_argument("--group", help="its kafka.group.id, with --query-id")
     showing.add_argument("--query-id", help="with --group: the id that Spark gave it")
     showing.add_argument("--transactional-id", help="with --group, if the option was set")
-    text = "tell the brokers which batches are in the output; the query has to be stopped"
+    text = "record on the brokers which batches are in the output; stop the query first"
     setting = actions.add_parser("set", help=text, description=text)
     _add_where(setting)
     setting.add_argument(
@@ -189,31 +190,29 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
 def _plan(client: Client, checkpoint: Path, target: Target, next_batch_id: int) -> CommitPlan:
     """The last batch that is in the output, as the sink would have committed it."""
     last = next_batch_id - 1
-    plan = CommitPlan(
+    sources = None
+    if (checkpoint / "offsets" / str(last)).exists():
+        sources = Disk().run(read_batch_offsets(str(checkpoint), last))
+    ends = {} if sources is None else by_plain_names(sources.source_offsets)
+    return CommitPlan(
         query_id=target.query_id,
         run_id="",
         batch_id=last,
         transactional_id=target.transactional_id,
         progress_group_id=target.progress_group_id,
-        progress_partition=("", -1),
+        progress_partition=_place(client, target, ends),
+        group_id=None if sources is None else target.group_id,
+        source_offsets=ends,
+        source_digest="" if sources is None else sources.digest,
+        batch_hash="" if sources is None else sources.batch_hash,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
     )
-    if (checkpoint / "offsets" / str(last)).exists():
-        sources = read_batch_offsets(checkpoint, last)
-        plan = replace(
-            plan,
-            group_id=target.group_id,
-            source_offsets=by_plain_names(sources.source_offsets),
-            source_digest=sources.digest,
-            batch_hash=sources.batch_hash,
-        )
-    return replace(plan, progress_partition=_place(client, target, plan))
 
 
-def _place(client: Client, target: Target, plan: CommitPlan) -> Partition:
+def _place(client: Client, target: Target, sources: Iterable[Partition]) -> Partition:
     """Where the progress was, else on a partition of a source; its topic may have been deleted."""
     wanted = [] if target.progress_partition is None else [target.progress_partition]
-    wanted += sorted(plan.source_offsets)
+    wanted += sorted(sources)
     missing = admin.confirm_missing(client, wanted) if wanted else frozenset()
     for partition in wanted:
         if partition not in missing:
@@ -238,10 +237,9 @@ def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
 def _record(checkpoint: CheckpointState, next_batch_id: int, partition: Partition) -> None:
     """Make the sink's own files agree: the attempt, and no producer that would go on."""
     if checkpoint.attempt is not None:
-        write_attempt(
-            checkpoint.folder, after_setting(checkpoint.attempt, next_batch_id, partition)
-        )
-    (checkpoint.folder / "identity.json").unlink(missing_ok=True)
+        changed = after_setting(checkpoint.attempt, next_batch_id, partition)
+        Disk().run(write_attempt(checkpoint.folder, changed))
+    (Path(checkpoint.folder) / "identity.json").unlink(missing_ok=True)
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

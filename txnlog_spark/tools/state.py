@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
-from txnlog_spark.client.driver import Client
+from txnlog_spark.client.client import Client
+from txnlog_spark.commit.checkpoint import read_query_id
+from txnlog_spark.commit.journal import Attempt, read_attempt
+from txnlog_spark.commit.plan import Progress
+from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
+from txnlog_spark.commit.query import journal_folder
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
-from txnlog_spark.protocol.progress import group_digest, locate_progress, newest_progress
-from txnlog_spark.protocol.values import Partition, Progress
-from txnlog_spark.sink.checkpoint import read_query_id
-from txnlog_spark.sink.journal import Attempt, read_attempt
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.sink.files import Disk
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -37,7 +40,7 @@ class CheckpointState:
     """What a checkpoint says: the newest batch that was planned, that Spark noted as done, and
     that this sink began; -1 for none. `attempt` is None before the sink's first batch."""
 
-    folder: Path
+    folder: str
     query_id: str
     last_planned: int
     last_noted: int
@@ -63,12 +66,13 @@ class BrokerState:
 
 def read_checkpoint(checkpoint: Path, sink: str = "") -> CheckpointState:
     """The state of a checkpoint directory. Raises ProgressError for one that is none."""
+    folder, disk = journal_folder(str(checkpoint), sink), Disk()
     return CheckpointState(
-        folder=checkpoint / "txnlog" / sink,
-        query_id=read_query_id(checkpoint),
+        folder=folder,
+        query_id=disk.run(read_query_id(str(checkpoint))),
         last_planned=_last_of(checkpoint / "offsets"),
         last_noted=_last_of(checkpoint / "commits"),
-        attempt=read_attempt(checkpoint / "txnlog" / sink),
+        attempt=disk.run(read_attempt(folder)),
     )
 
 

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, decode_at
+from txnlog_spark.wire.kafka_python import decode_at
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
     check_shape,
 )
+from txnlog_spark.wire.varint import MalformedVarint, decode_unsigned
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
@@ -33,7 +35,7 @@ class MalformedFrame(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """A well-formed header names a version of a known API that we do not speak."""
+    """A well-formed header names a version of a known API that is not supported."""
 
     def __init__(self, header: RequestHeader) -> None:
         super().__init__(f"{header.api_key.name} version {header.api_version} is not supported")
@@ -106,8 +108,8 @@ def _request_header_flexible(api: Api, version: int) -> bool:
 def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
     """A frame's header and message.
 
-    Raises MalformedFrame for bytes that are no request of a known API, and UnsupportedVersion for
-    a version outside our range: its header is enough to answer ApiVersions (KIP-511).
+    Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
+    for a version outside our range: its header is enough to answer ApiVersions (KIP-511).
     """
     if len(frame) < _REQUEST_HEAD.size:
         raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
@@ -145,29 +147,19 @@ def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
 
 
 def _skip_tagged_fields(frame: bytes, position: int) -> int:
-    count, position = _decode_unsigned_varint(frame, position)
-    if count > REQUEST_ELEMENTS_MAX:
-        raise MalformedFrame(f"a header of {count} tagged fields")
-    for _ in range(count):
-        _, position = _decode_unsigned_varint(frame, position)
-        size, position = _decode_unsigned_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise MalformedFrame("a tagged field of the header is out of the frame")
+    try:
+        count, position = decode_unsigned(frame, position)
+        if count > REQUEST_ELEMENTS_MAX:
+            raise MalformedFrame(f"a header of {count} tagged fields")
+        for _ in range(count):
+            _, position = decode_unsigned(frame, position)
+            size, position = decode_unsigned(frame, position)
+            position += size
+    except MalformedVarint as error:
+        raise MalformedFrame(f"the tagged fields of the header: {error}") from error
+    if position > len(frame):
+        raise MalformedFrame("a tagged field of the header is out of the frame")
     return position
-
-
-def _decode_unsigned_varint(frame: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if position >= len(frame):
-            raise MalformedFrame("a varint of the header is out of the frame")
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedFrame("a varint of the header is over five bytes")
 
 
 def encode_request(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 
 class InvariantViolation(AssertionError):
@@ -15,3 +17,9 @@ def check(condition: bool, message: str, /, **context: Any) -> None:
     if not condition:
         details = ", ".join(f"{name}={value!r}" for name, value in context.items())
         raise InvariantViolation(f"{message} ({details})" if details else message)
+
+
+def present(value: T | None, message: str, /, **context: Any) -> T:
+    """`value`, which is not None. Raises InvariantViolation otherwise, as `check` does."""
+    check(value is not None, message, **context)
+    return cast(T, value)

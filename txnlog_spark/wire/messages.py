@@ -1,9 +1,9 @@
-"""Kafka's requests and responses, and the versions that `broker_sim` speaks: one table.
+"""Kafka's requests and responses, and the versions that `broker_sim` supports: one table.
 
 The message classes are kafka-python's `kafka.protocol`, compiled from Kafka's own definitions; they
-are reached through this module alone. A message is built without a version and encoded at the
-version that was negotiated: fields outside that version are left out, absent fields get the
-schema's default.
+are reached through this module and `wire.kafka_python` alone. A message is built without a version
+and encoded at the version that was negotiated: fields outside that version are left out, absent
+fields get the schema's default.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
-from kafka.protocol.api_message import ApiMessage
 
 Message = Any
 """A `kafka.protocol` message. The package ships no types for its generated classes."""
@@ -133,22 +132,3 @@ API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
 def api_of(message: Message) -> Api:
     """The `Api` a request message belongs to. Raises KeyError for one that is not declared."""
     return API_OF_REQUEST[type(message)]
-
-
-def build(struct_class: Any, **fields: Any) -> Any:
-    """A nested struct with these fields, as its class would make it in three times the time.
-
-    So kafka-python's own decoder makes them. The names are not checked: for answers of which there
-    are many, and which tests encode and decode.
-    """
-    made = object.__new__(struct_class)
-    made._version = made.tags = made.unknown_tags = None
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-
-
-def decode_at(message_class: Any, version: int, body: memoryview) -> Message:
-    """The message of these bytes, at just this version: kafka-python's own `decode` takes every
-    ApiVersions answer with an error for one of version 0."""
-    return ApiMessage.decode.__func__(message_class, body, version=version)

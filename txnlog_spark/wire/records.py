@@ -31,6 +31,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from txnlog_spark.wire.varint import decode_signed, encode_signed
+
 HEADER_BYTES = 61
 LENGTH_AT = 8
 LENGTH_END = 12
@@ -39,11 +41,8 @@ LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
-LAST_OFFSET_DELTA_AT = 23
-BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
-BASE_SEQUENCE_AT = 53
 RECORD_COUNT_AT = 57
 
 MAGIC = 2
@@ -90,7 +89,7 @@ class MarkerType(enum.IntEnum):
 
 
 class CorruptBatch(ValueError):
-    """Bytes that are no whole, valid record batch; the text says which check failed."""
+    """Bytes that are not a whole, valid record batch; the text says which check failed."""
 
 
 class BatchHeader(NamedTuple):
@@ -366,53 +365,30 @@ def decode_records(
         raise CorruptBatch(f"{len(data) - at} bytes after the last record")
 
 
-def encode_varint(value: int) -> bytes:
-    """Zig-zag varint of a signed 64-bit value."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint and the position after it. Raises ValueError past ten bytes."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-    raise ValueError("a varint is over ten bytes")
-
-
 def _encode_nullable(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        out += encode_varint(-1)
+        out += encode_signed(-1)
     else:
-        out += encode_varint(len(data))
+        out += encode_signed(len(data))
         out += data
 
 
 def _encode_record(out: bytearray, record: Record, delta: int, base_timestamp: int) -> None:
     body = bytearray(b"\x00")
-    body += encode_varint(record.timestamp - base_timestamp)
-    body += encode_varint(delta)
+    body += encode_signed(record.timestamp - base_timestamp)
+    body += encode_signed(delta)
     _encode_nullable(body, record.key)
     _encode_nullable(body, record.value)
-    body += encode_varint(len(record.headers))
+    body += encode_signed(len(record.headers))
     for name, value in record.headers:
         _encode_nullable(body, name.encode())
         _encode_nullable(body, value)
-    out += encode_varint(len(body))
+    out += encode_signed(len(body))
     out += body
 
 
 def _decode_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = decode_varint(data, position)
+    length, position = decode_signed(data, position)
     if length < 0:
         return None, position
     if position + length > len(data):
@@ -421,15 +397,15 @@ def _decode_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _decode_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
-    length, position = decode_varint(data, position)
+    length, position = decode_signed(data, position)
     end = position + length
     if length < 0 or end > len(data):
         raise ValueError(f"a record of {length} bytes is out of the batch")
-    timestamp_delta, position = decode_varint(data, position + 1)
-    offset_delta, position = decode_varint(data, position)
+    timestamp_delta, position = decode_signed(data, position + 1)
+    offset_delta, position = decode_signed(data, position)
     key, position = _decode_nullable(data, position)
     value, position = _decode_nullable(data, position)
-    header_count, position = decode_varint(data, position)
+    header_count, position = decode_signed(data, position)
     headers = []
     for _ in range(header_count):
         name, position = _decode_nullable(data, position)

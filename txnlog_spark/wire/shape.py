@@ -1,11 +1,11 @@
 """The shape of a message's bytes, checked against its schema before an object is made of them.
 
-kafka-python's decoders trust their input: they slice past the end, take any negative count for an
-empty array, follow a varint for as long as it goes on, copy the rest of the frame for each struct
-with tagged fields, and make an object of every element before anybody can say stop. So the bytes
-are walked first, without making anything: every length lies in the frame, varints end, what may not
-be null is not, and elements and copies are bounded. The rules are those of Kafka's generated
-readers; bytes after the message are ignored, as there.
+kafka-python's decoders do not check their input: they slice past the end, take any negative count
+for an empty array, follow a varint for as long as it goes on, copy the rest of the frame for each
+struct with tagged fields, and make an object of every element before anybody can say stop. So the
+bytes are walked first, without making anything: every length lies in the frame, varints end, what
+may not be null is not, and elements and copies are bounded. The rules are those of Kafka's
+generated readers; bytes after the message are ignored, as there.
 
 A walker is compiled once for each message class and version: a tuple of functions from a position
 to the next. Whatever the bytes are, it returns or raises `MalformedShape`.
@@ -18,13 +18,15 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from txnlog_spark.wire.kafka_python import schema_of, tagged_fields_of
+from txnlog_spark.wire.varint import MalformedVarint, decode_unsigned
+
 REQUEST_ELEMENTS_MAX = 200_000
 """Array elements and tagged fields in one request. Kafka bounds them by the frame's size only."""
 RESPONSE_ELEMENTS_MAX = 20_000_000
 """The whole metadata of 20,000 topics with 50 partitions of three replicas is 7 million."""
 TAG_COPY_BYTES_MAX = 1 << 30
 """Structs with tagged fields times the message's size: what the decoder copies."""
-VARINT_BYTES_MAX = 5
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -43,7 +45,7 @@ _FIXED_BYTES = {
 
 
 class MalformedShape(ValueError):
-    """The bytes are no message of this API and version."""
+    """The bytes are not a message of this API and version."""
 
 
 class _Frame:
@@ -59,16 +61,10 @@ class _Frame:
 
     def varint(self, position: int) -> tuple[int, int]:
         """An unsigned varint and the position after it."""
-        value = 0
-        for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
-            if position >= self.size:
-                raise MalformedShape("a varint is out of the frame")
-            byte = self.data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, position
-        raise MalformedShape(f"a varint is over {VARINT_BYTES_MAX} bytes")
+        try:
+            return decode_unsigned(self.data, position)
+        except MalformedVarint as error:
+            raise MalformedShape(str(error)) from error
 
     def take_elements(self, count: int, position: int) -> None:
         """Each is at least a byte long, and there is a limit to all of them."""
@@ -97,7 +93,7 @@ def check_shape(message_class: Any, version: int, data: memoryview, *, elements_
 @functools.cache
 def _message_walk(message_class: Any, version: int) -> _Walk:
     flexible = bool(message_class.flexible_version_q(version))
-    return _struct_walk(message_class._struct, version, flexible)
+    return _struct_walk(schema_of(message_class), version, flexible)
 
 
 def _struct_walk(container: Any, version: int, flexible: bool) -> _Walk:
@@ -116,7 +112,7 @@ def _struct_walk(container: Any, version: int, flexible: bool) -> _Walk:
     if fixed_bytes:
         steps.append(_fixed_walk(fixed_bytes))
     if flexible:
-        known = container.tagged_fields(version)._tags
+        known = tagged_fields_of(container, version)
         steps.append(_tags_walk({t: _field_walk(f, version, flexible) for t, f in known.items()}))
     if len(steps) == 1:
         return steps[0]

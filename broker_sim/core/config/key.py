@@ -97,7 +97,7 @@ class ConfigKey:
         trimmed = format_value(text).strip()
         if _INTEGER.fullmatch(trimmed) is None:
             raise ConfigError(f"{self.name} must be a whole number, not {text!r}")
-        # Text of many digits is no number of 64 bits, and slow to turn into one.
+        # Text of many digits is not a number of 64 bits, and slow to turn into one.
         value = int(trimmed) if len(trimmed) <= 20 else INT64_MAX + 1
         limit = INT32_MAX if self.kind is ConfigKind.INT else INT64_MAX
         low = -limit - 1 if self.minimum is None else int(self.minimum)

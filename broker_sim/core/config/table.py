@@ -63,13 +63,13 @@ _NETWORK = (
     _text(
         "advertised.listeners",
         "",
-        "What clients are told to connect to, PLAINTEXT://host:port; empty means the listener.",
+        "The address that clients connect to, PLAINTEXT://host:port; empty: the listener.",
     ),
-    _int("socket.request.max.bytes", 104_857_600, "The largest request frame.", 1),
+    _int("socket.request.max.bytes", 104_857_600, "Maximum size of a request.", 1),
     _long(
         "queued.max.request.bytes",
         536_870_912,
-        "Bytes of large requests being received, over all connections; -1 is no limit.",
+        "Bytes of large requests being received, over all connections; -1: unlimited.",
         -1,
     ),
     _int("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
@@ -86,14 +86,14 @@ _NETWORK = (
             ("num.replica.fetchers", 1),
         )
     ),
-    _int("fetch.max.bytes", 57_671_680, "The most bytes of records in one Fetch answer.", 1024),
+    _int("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
 )
 
 _TOPICS = (
-    _bool("auto.create.topics.enable", True, "Create a topic when a client asks about it."),
+    _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
     _bool("delete.topic.enable", True, "Whether DeleteTopics is allowed."),
-    _int("num.partitions", 1, "Partitions of a topic that does not say.", 1),
-    _int("default.replication.factor", 1, "Replicas of a topic that does not say.", 1),
+    _int("num.partitions", 1, "Default number of partitions of a topic.", 1),
+    _int("default.replication.factor", 1, "Default replication factor of a topic.", 1),
     _int("min.insync.replicas", 1, "Topic default of min.insync.replicas.", 1),
     _int("message.max.bytes", 1_048_588, "Topic default of max.message.bytes.", 0),
     _text(
@@ -237,7 +237,7 @@ _TRANSACTIONS = (
         minimum=0,
         maximum=2,
     ),
-    _int("transaction.max.timeout.ms", 900_000, "The longest transaction.timeout.ms allowed.", 1),
+    _int("transaction.max.timeout.ms", 900_000, "Maximum of transaction.timeout.ms.", 1),
     _int("transactional.id.expiration.ms", 604_800_000, "Idle transactional ids expire.", 1),
     _int("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1),
     _int("transaction.state.log.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
@@ -265,11 +265,11 @@ _GROUPS = (
     _int("offsets.topic.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
     _int("offsets.retention.minutes", 10_080, "Offsets of empty groups expire after this.", 1),
     _long("offsets.retention.check.interval.ms", 600_000, "How often they are looked for.", 1),
-    _int("offset.metadata.max.bytes", 4096, "The longest metadata of an offset commit.", 0),
+    _int("offset.metadata.max.bytes", 4096, "Maximum size of the metadata of an offset commit.", 0),
     _int("group.initial.rebalance.delay.ms", 3000, "Wait for more members of an empty group.", 0),
-    _int("group.min.session.timeout.ms", 6000, "The shortest session timeout allowed.", 1),
-    _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout allowed.", 1),
-    _int("group.max.size", INT32_MAX, "Members a group may have.", 1),
+    _int("group.min.session.timeout.ms", 6000, "Minimum of session.timeout.ms.", 1),
+    _int("group.max.session.timeout.ms", 1_800_000, "Maximum of session.timeout.ms.", 1),
+    _int("group.max.size", INT32_MAX, "Maximum number of members of a group.", 1),
 )
 
 BROKER_CONFIG: dict[str, ConfigKey] = {
@@ -349,7 +349,7 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
             "log.cleaner.max.compaction.lag.ms",
             "The longest time that a record stays uncompacted.",
         ),
-        _topic("max.message.bytes", "message.max.bytes", "The largest record batch."),
+        _topic("max.message.bytes", "message.max.bytes", "Maximum size of a record batch."),
         _topic(
             "message.timestamp.after.max.ms",
             "log.message.timestamp.after.max.ms",

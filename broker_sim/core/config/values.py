@@ -12,6 +12,8 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
+import javaproperties
+
 from broker_sim.core.config.key import (
     ConfigError,
     ConfigKey,
@@ -96,28 +98,28 @@ class BrokerConfig:
         """The value of an INT or LONG option."""
         value = self._values[name]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is no integer option")
+            raise TypeError(f"{name} is not an integer option")
         return value
 
     def number(self, name: str) -> float:
         """The value of a DOUBLE option."""
         value = self._values[name]
         if not isinstance(value, float):
-            raise TypeError(f"{name} is no option of a double")
+            raise TypeError(f"{name} is not a double option")
         return value
 
     def boolean(self, name: str) -> bool:
         """The value of a BOOLEAN option."""
         value = self._values[name]
         if not isinstance(value, bool):
-            raise TypeError(f"{name} is no boolean option")
+            raise TypeError(f"{name} is not a boolean option")
         return value
 
     def text(self, name: str) -> str:
         """The value of a STRING or LIST option."""
         value = self._values[name]
         if not isinstance(value, str):
-            raise TypeError(f"{name} is no string option")
+            raise TypeError(f"{name} is not a string option")
         return value
 
 
@@ -186,22 +188,11 @@ def check_topic_configs(topic_configs: Mapping[str, ConfigValue], config: Broker
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines; `#` or `!` starts a comment, a trailing backslash continues a line.
+    """What Java reads from a properties file, without blanks around the values.
 
-    Raises ConfigError, with the line number, for a line without a separator.
+    Raises ConfigError for a broken \\u escape.
     """
-    values: dict[str, str] = {}
-    pending = ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = pending + raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\"):
-            pending = line[:-1]
-            continue
-        name, separator, value = line.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(f"line {number} is not key=value: {raw!r}")
-        values[name.strip()] = value.strip()
-    return values
+    try:
+        return {name: value.strip() for name, value in javaproperties.loads(text).items()}
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"not a properties file: {error}") from error

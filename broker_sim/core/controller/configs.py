@@ -182,7 +182,7 @@ def _check_lengths(texts: Mapping[str, str]) -> None:
 
 
 def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:
-    """Change `texts` as told. Raises TopicRefused."""
+    """Change `texts` by these operations. Raises TopicRefused."""
     option, value = change.option, change.value or ""
     match change.operation:
         case Operation.SET:
@@ -191,7 +191,7 @@ def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -
             texts.pop(option, None)
         case Operation.APPEND | Operation.SUBTRACT:
             if key is None or key.kind is not ConfigKind.LIST:
-                raise TopicRefused(ErrorCode.INVALID_CONFIG, f"{option[:300]!r} is no list")
+                raise TopicRefused(ErrorCode.INVALID_CONFIG, f"{option[:300]!r} is not a list")
             present = [p for p in texts.get(option, format_value(key.default)).split(",") if p]
             named = value.split(",")
             if change.operation == Operation.APPEND:

@@ -32,7 +32,7 @@ class MetadataLog:
     def __init__(self, log: PartitionLog) -> None:
         self.image = ClusterImage()
         self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
-        """Told of each change after it is durable; the publisher's, once the broker is wired."""
+        """Called with each change once it is durable; the publisher's, when the broker has one."""
         self._log = log
 
     def load(self) -> None:
@@ -44,7 +44,7 @@ class MetadataLog:
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
         """Make the records durable, then part of the image, then have them carried out."""
         batch = encode_batch([Record(None, _encode(r), effects.now_ms) for r in records])
-        result = self._log.append(batch, origin=AppendOrigin.COORDINATOR, effects=effects)
+        result = self._log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR, effects=effects)
         check(result.error is ErrorCode.NONE, "the metadata log refused a record", result=result)
         self._log.flush(effects)
         deltas = []

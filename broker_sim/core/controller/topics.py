@@ -96,7 +96,7 @@ class TopicAdmin:
             self._metadata.commit([topic_record(topic) for topic in topics], effects)
 
     def ensure_internal(self, name: str, effects: Effects) -> bool:
-        """Create an internal topic when it is first needed; False when there is no room for it."""
+        """Create an internal topic when it is first needed; False without free space for it."""
         if name in self._metadata.image.topics:
             return True
         if self._space.is_low:

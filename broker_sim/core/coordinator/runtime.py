@@ -68,7 +68,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """What the client is told when the append to the coordinator's log gave `error`.
+    """What the client is answered when the append to the coordinator's log gave `error`.
 
     Source: Kafka's `TransactionStateManager.appendTransactionToLog`, `CoordinatorOperation-
     ExceptionHelper` for groups; both use one mapping.
@@ -137,7 +137,8 @@ class CoordinatorResult(Generic[R]):
     `reply` gets NONE once the records are committed and replayed, else the coordinator's error.
     `flush`: the answer promises that they outlive a power loss. Transactional ones (with a
     producer) need it not: the decision of the transaction flushes them. `covered` are partitions
-    that the records speak of: they are made durable before.
+    whose offsets these are: an offset that outlived the records before it would have its group
+    skip new records that get the same offsets, so those records are made durable first.
     """
 
     records: Sequence[R]

@@ -1,8 +1,8 @@
-"""One group of the classic protocol: members, generation, leader, and who is parked.
+"""One group of the classic protocol: members, generation, leader, and who waits.
 
 Rules for this file: no record, no timer, no request; it answers questions about the group and
 keeps its own parts consistent. What happens on a request is in `joining` and `rebalance`.
-A member's parked answers are its `join_reply` and `sync_reply`. Source: Kafka's `ClassicGroup`
+A member's delayed answers are its `join_reply` and `sync_reply`. Source: Kafka's `ClassicGroup`
 and `ClassicGroupMember`. Members keep the order in which they joined, so that a run can be
 repeated; Kafka's order is that of a hash map.
 """
@@ -21,7 +21,7 @@ from broker_sim.core.group.requests import (
     SyncGroupResult,
     SyncReply,
 )
-from broker_sim.core.group.states import VALID_PREVIOUS, GroupState
+from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
@@ -45,7 +45,7 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """Its first JoinGroup is still parked: it knows no member id, so it cannot heartbeat."""
+    """Its first JoinGroup is still delayed: it knows no member id, so it cannot heartbeat."""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
 
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """A parked member need not heartbeat; a new one is timed out all the same."""
+        """A waiting member need not heartbeat; a new one is timed out all the same."""
         is_parked = self.join_reply is not None or self.sync_reply is not None
         return is_parked and not self.is_new
 
@@ -108,7 +108,7 @@ class ClassicGroup:
     @property
     def can_rebalance(self) -> bool:
         """Whether a rebalance may begin now."""
-        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+        return self.state in VALID_PREVIOUS_GROUP_STATES[GroupState.PREPARING_REBALANCE]
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -117,12 +117,12 @@ class ClassicGroup:
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many members are parked in JoinGroup."""
+        """How many members wait in JoinGroup."""
         return sum(member.join_reply is not None for member in self.members.values())
 
     @property
     def have_all_joined(self) -> bool:
-        """All members are parked, and nobody with a fresh member id is still to come."""
+        """All members wait, and nobody with a fresh member id is still to come."""
         return self.awaiting_join_count == len(self.members) and not self.pending_join
 
     @property
@@ -182,7 +182,7 @@ class ClassicGroup:
         return set.intersection(*sets) if sets else set()
 
     def joined_members(self) -> tuple[JoinGroupMember, ...]:
-        """What the leader is told."""
+        """What the leader is answered."""
         return tuple(
             JoinGroupMember(
                 member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
@@ -195,7 +195,7 @@ class ClassicGroup:
     def transition_to(self, state: GroupState, now_ms: int) -> None:
         """Change the state; the table is checked."""
         check(
-            self.state in VALID_PREVIOUS[state],
+            self.state in VALID_PREVIOUS_GROUP_STATES[state],
             "illegal group transition",
             group_id=self.group_id,
             current=self.state,
@@ -232,7 +232,7 @@ class ClassicGroup:
     def replace_static_member(
         self, group_instance_id: str, new_member_id: str, effects: Effects
     ) -> Member:
-        """The instance came back under a new member id: fence what the old one has parked."""
+        """The instance came back under a new member id: fence what the old one waits for."""
         old = self.members.pop(self.static_members[group_instance_id])
         self.complete_join(
             old, JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id), effects
@@ -255,7 +255,7 @@ class ClassicGroup:
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is parked in JoinGroup; False when nobody is."""
+        """Make sure that the leader waits in JoinGroup; False when nobody is."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:
@@ -291,7 +291,7 @@ class ClassicGroup:
                 member.metadata(self.protocol_name) for member in self.members.values()
             )
 
-    # ---------------------------------------------------------------- parked answers
+    # ---------------------------------------------------------------- delayed answers
 
     def park_join(self, member: Member, reply: JoinReply, effects: Effects) -> None:
         """Answer later. A JoinGroup that the member sent before is answered now."""
@@ -306,14 +306,14 @@ class ClassicGroup:
         member.sync_reply = reply
 
     def complete_join(self, member: Member, result: JoinGroupResult, effects: Effects) -> bool:
-        """Answer a parked JoinGroup, if there is one."""
+        """Answer a delayed JoinGroup, if there is one."""
         reply, member.join_reply = member.join_reply, None
         if reply is not None:
             reply(result, effects)
         return reply is not None
 
     def complete_sync(self, member: Member, result: SyncGroupResult, effects: Effects) -> bool:
-        """Answer a parked SyncGroup, if there is one."""
+        """Answer a delayed SyncGroup, if there is one."""
         reply, member.sync_reply = member.sync_reply, None
         if reply is not None:
             reply(result, effects)

@@ -26,6 +26,6 @@ class GroupConfig:
     group_size_max: int = 2**31 - 1
     """group.max.size"""
     new_member_join_timeout_ms: int = 300_000
-    """how long a new member's JoinGroup may be parked; a constant in Kafka"""
+    """how long a new member's JoinGroup may be delayed; a constant in Kafka"""
     flush_on_commit: bool = True
     """flush committed offsets and deletions before they are answered"""

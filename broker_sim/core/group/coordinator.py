@@ -101,7 +101,7 @@ class GroupCoordinator:
                 self._rebalancer.prepare(shard, group, effects)
 
     def unload(self, partition: int, effects: Effects) -> None:
-        """Another broker leads the partition now: send parked members there, forget it."""
+        """Another broker leads the partition now: send waiting members there, forget it."""
         shard = self._runtime.unload(partition, effects)
         if shard is None:
             return

@@ -1,6 +1,6 @@
 """JoinGroup: who may join, under which member id, and what it sets off.
 
-Rules for this file: JoinGroup only. Every path answers or parks exactly once. Source: Kafka's
+Rules for this file: JoinGroup only. Every path answers or delays exactly once. Source: Kafka's
 `GroupMetadataManager.classicGroupJoinToClassicGroup` and what it calls.
 """
 
@@ -32,7 +32,7 @@ _E = ErrorCode
 
 
 class JoinHandler:
-    """Answers or parks JoinGroup."""
+    """Answers or delays JoinGroup."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class JoinHandler:
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
                 # A member id that waits to join was given to a dynamic member. Kafka fails over
-                # it (an IllegalStateException), and this is what clients are told of it.
+                # it (an IllegalStateException), and this is what clients are answered.
                 reply(JoinGroupResult(_E.UNKNOWN_SERVER_ERROR), effects)
             else:
                 self._add(shard, group, request, (member_id, reply), effects)

@@ -27,7 +27,7 @@ _E = ErrorCode
 
 
 class MembershipHandler:
-    """Answers SyncGroup (or parks it), Heartbeat and LeaveGroup."""
+    """Answers SyncGroup (or delays it), Heartbeat and LeaveGroup."""
 
     def __init__(self, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
         self._runtime = runtime

@@ -16,7 +16,7 @@ from broker_sim.core.coordinator.runtime import CoordinatorResult
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
-from broker_sim.core.group.log_records import NO_TOPIC_ID, GroupKey, OffsetKey, OffsetValue
+from broker_sim.core.group.log_records import ZERO_ID, GroupKey, OffsetKey, OffsetValue
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
@@ -152,7 +152,7 @@ class OffsetHandler:
 
         As in Kafka, "all" means committed ones: a partition that has a pending offset and no
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
-        than the one in `topic_ids` is none: the topic was deleted and made again.
+        than the one in `topic_ids` is none: the topic was deleted and recreated.
         """
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
@@ -171,7 +171,7 @@ class OffsetHandler:
             tuple(
                 _fetched(
                     partition,
-                    _of_topic(committed.get(partition), topic_ids.get(partition[0], NO_TOPIC_ID)),
+                    _of_topic(committed.get(partition), topic_ids.get(partition[0], ZERO_ID)),
                     is_pending=partition in pending,
                 )
                 for partition in asked
@@ -319,7 +319,7 @@ def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCod
         if error is not _E.NONE:
             return error
     elif not group.is_in(_S.EMPTY):
-        # A committer that is no member must not write over a living group's offsets.
+        # A committer that is not a member must not write over a living group's offsets.
         return _E.UNKNOWN_MEMBER_ID
     if group.is_in(_S.COMPLETING_REBALANCE):
         return _E.REBALANCE_IN_PROGRESS
@@ -356,7 +356,7 @@ def tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[Grou
 
 
 def _of_topic(stored: StoredOffset | None, topic_id: uuid.UUID) -> StoredOffset | None:
-    if stored is None or NO_TOPIC_ID in (stored.value.topic_id, topic_id):
+    if stored is None or ZERO_ID in (stored.value.topic_id, topic_id):
         return stored
     return stored if stored.value.topic_id == topic_id else None
 

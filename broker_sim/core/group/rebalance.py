@@ -1,7 +1,7 @@
 """The course of a rebalance: prepare, wait for the members, begin the generation, wait for syncs.
 
 Rules for this file: it knows groups and timers, not requests. Timers of a group, by key:
-`group-heartbeat` (a member's session, or its parked first JoinGroup), `group-join` (the initial
+`group-heartbeat` (a member's session, or its delayed first JoinGroup), `group-join` (the initial
 delay, or the rebalance timeout), `group-sync` (members that got the generation and never asked
 for their assignment). Source: Kafka's `GroupMetadataManager`, the classic part.
 """
@@ -95,7 +95,7 @@ class Rebalancer:
         self.after_removal(shard, group, effects, is_expiry=True)
 
     def remove_member(self, group: ClassicGroup, member: Member, effects: Effects) -> None:
-        """Take it out; a parked JoinGroup is answered, so that a live client joins again."""
+        """Take it out; a delayed JoinGroup is answered, so that a live client joins again."""
         self.cancel_session(group.group_id, member.member_id, effects)
         group.complete_join(member, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID), effects)
         group.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID), effects)
@@ -260,7 +260,7 @@ class Rebalancer:
     def propagate_error(
         self, shard: GroupShard, group: ClassicGroup, error: ErrorCode, effects: Effects
     ) -> None:
-        """There is no assignment for this generation: whoever waits for one is told why."""
+        """There is no assignment for this generation: whoever waits for one gets the reason."""
         for member in group.members.values():
             member.assignment = b""
             if group.complete_sync(member, SyncGroupResult(error), effects):

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker_sim.core.group.log_records import NO_TOPIC_ID
+from broker_sim.core.group.log_records import ZERO_ID
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_LEADER_EPOCH
@@ -116,7 +116,7 @@ class OffsetToCommit:
     committed_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str | None = ""
-    topic_id: uuid.UUID = NO_TOPIC_ID
+    topic_id: uuid.UUID = ZERO_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

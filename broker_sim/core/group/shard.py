@@ -101,7 +101,7 @@ class GroupShard:
             return
         group_id = record.key.group_id
         if group_id not in self.groups:
-            # A committer that is no member: the group is one of offsets only.
+            # A committer that is not a member: the group is one of offsets only.
             self.groups[group_id] = ClassicGroup(group_id, effects.now_ms)
         stored = StoredOffset(record.value, offset)
         if producer_id == NO_PRODUCER_ID:

@@ -11,12 +11,12 @@ class GroupState(enum.Enum):
     EMPTY: no member; there may be committed offsets.
       a JoinGroup -> PREPARING_REBALANCE (with the initial delay); its last offset expires or it
       is deleted -> gone.
-    PREPARING_REBALANCE: JoinGroup is parked until all members are back or the rebalance timeout;
+    PREPARING_REBALANCE: JoinGroup is delayed until all members are back or the rebalance timeout;
       heartbeats are answered REBALANCE_IN_PROGRESS, commits of the old generation are accepted.
       all joined -> COMPLETING_REBALANCE; nobody left -> EMPTY.
     COMPLETING_REBALANCE: a generation exists and waits for the leader's assignment; SyncGroup is
-      parked, commits are answered REBALANCE_IN_PROGRESS.
-      the assignment is stored -> STABLE; a member joins anew, leaves or fails ->
+      delayed, commits are answered REBALANCE_IN_PROGRESS.
+      the assignment is stored -> STABLE; a member joins again, leaves or fails ->
       PREPARING_REBALANCE.
     STABLE: every member has its assignment.
       a member joins with a change, leaves or fails -> PREPARING_REBALANCE.
@@ -32,7 +32,7 @@ class GroupState(enum.Enum):
 
 _S = GroupState
 
-VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
+VALID_PREVIOUS_GROUP_STATES: dict[GroupState, frozenset[GroupState]] = {
     _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
     _S.PREPARING_REBALANCE: frozenset({_S.STABLE, _S.COMPLETING_REBALANCE, _S.EMPTY}),
     _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),

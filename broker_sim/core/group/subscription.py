@@ -1,14 +1,15 @@
 """What a consumer's subscription says about topics: the one opaque blob the coordinator looks at.
 
-Layout of version 0, which every later version begins with (source: Kafka's
-ConsumerProtocolSubscription.json): int16 version, array of string topics.
+Every version begins with the fields of version 0, so that is how all of them are read (as Kafka's
+coordinator does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_sim.core.coordinator.codec import CorruptRecord, RecordReader
+from broker_sim.core.coordinator.codec import CorruptRecord, decode_fields, version_of
+from broker_sim.schemas import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -18,8 +19,9 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     topics: set[str] = set()
     try:
         for subscription in subscriptions:
-            reader = RecordReader(subscription)
-            topics.update(reader.string() for _ in range(reader.array_length() or 0))
+            version_of(subscription)
+            fields = decode_fields(ConsumerProtocolSubscription, subscription, version=0)
+            topics.update(fields.topics)
     except CorruptRecord:
         return None
     return frozenset(topics)

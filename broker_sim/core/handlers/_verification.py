@@ -38,7 +38,7 @@ def join_transaction(
     *,
     adds: bool,
 ) -> None:
-    """The coordinator's word on partitions where no transaction of the producer is open.
+    """The coordinator's answer for partitions where no transaction of the producer is open.
 
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1), unless verification is switched off.

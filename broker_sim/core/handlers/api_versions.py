@@ -37,7 +37,7 @@ def _api_keys(apis: Iterable[ApiKey] = APIS) -> list[Any]:
 
 
 def unsupported_version_response() -> Message:
-    """The answer to an ApiVersions request newer than we speak; encoded as version 0 (KIP-511).
+    """The answer to an ApiVersions request newer than is supported; encoded as version 0 (KIP-511).
 
     It names the versions of ApiVersions only, for the client's next try.
     """

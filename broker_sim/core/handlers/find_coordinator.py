@@ -37,7 +37,7 @@ def _locate(parts: BrokerParts, key_type: int, effects: Effects) -> dict[str, An
     if topic is None:
         return {
             "error_code": int(ErrorCode.INVALID_REQUEST),
-            "error_message": f"key type {key_type} is not there; 0 is a group, 1 a transaction",
+            "error_message": f"key type {key_type} is not supported; 0 is a group, 1 a transaction",
             "node_id": NO_NODE,
             "host": "",
             "port": -1,
@@ -45,7 +45,7 @@ def _locate(parts: BrokerParts, key_type: int, effects: Effects) -> dict[str, An
     if not parts.topics.ensure_internal(topic, effects):
         return {
             "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            "error_message": f"there is no room to create {topic}",
+            "error_message": f"there is no free space to create {topic}",
             "node_id": NO_NODE,
             "host": "",
             "port": -1,

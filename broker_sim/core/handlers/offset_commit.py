@@ -31,7 +31,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     if not known:
         return answer({}, effects)
     # The id is stored also when the request has names only: it guards against reading the offset
-    # of a topic that was deleted and made again.
+    # of a topic that was deleted and recreated.
     topics = parts.image.topics
     commit = OffsetCommit(
         group_id=message.group_id,

@@ -22,7 +22,8 @@ from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.replica_manager import NO_ROOM
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, build
+from txnlog_spark.wire.kafka_python import build
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import (
     HEADER_BYTES,
     MAGIC,
@@ -46,7 +47,7 @@ ADD_PARTITIONS_VERSION = 12
 TOPIC_ID_VERSION = 13
 """From here on topics are named by id (KIP-516)."""
 ZSTD_VERSION = 7
-"""Clients that speak less may not use zstd (KIP-110)."""
+"""Clients with older versions may not use zstd (KIP-110)."""
 ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
@@ -281,7 +282,7 @@ def _batch_refused(
 
 
 def _no_whole_batch(records: bytes) -> AppendResult:
-    """What is cut off does not count, as in Kafka: then there is no batch."""
+    """What is dropped does not count, as in Kafka: then there is no batch."""
     if len(records) <= MAGIC_AT:
         return AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
     magic = records[MAGIC_AT]

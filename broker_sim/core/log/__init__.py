@@ -2,7 +2,7 @@
 
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.files import DELETED_SUFFIX, InconsistentTopicId
-from broker_sim.core.log.loading import Trust
+from broker_sim.core.log.loading import Folder, KnownAtStart
 from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.log.recovery import DamagedLog
 from broker_sim.core.log.values import (
@@ -19,10 +19,11 @@ __all__ = [
     "AppendOrigin",
     "AppendResult",
     "DamagedLog",
+    "Folder",
     "InconsistentTopicId",
+    "KnownAtStart",
     "LogConfig",
     "LogRead",
     "PartitionLog",
     "ProducerStateView",
-    "Trust",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from broker_sim.core.log.producer_state import (
     BatchMetadata,
@@ -15,7 +14,7 @@ from broker_sim.core.log.producer_state import (
     check_producer_epoch,
 )
 from broker_sim.core.log.validation import IncomingBatch
-from broker_sim.core.log.values import AppendOrigin, Rejection
+from broker_sim.core.log.values import AppendOrigin, AppendResult, Rejection
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,
@@ -31,29 +30,15 @@ _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicateBatch:
-    """The append repeats a batch that is in the log."""
-
-    batch: BatchMetadata
-
-
-@dataclass(frozen=True, slots=True)
-class AppendContext:
-    """Who appends, and what the caller knows of the transaction (KIP-890)."""
-
-    origin: AppendOrigin
-    verified: bool
-
-
 def check_producers(
     states: ProducerStates,
     verification: VerificationStates,
     batches: Sequence[IncomingBatch],
-    context: AppendContext,
-) -> Rejection | DuplicateBatch | None:
+    origin: AppendOrigin,
+) -> Rejection | BatchMetadata | None:
     """The first batch that is a duplicate or may not be appended decides for the whole append.
 
+    BatchMetadata: of the batch in the log that an incoming one repeats. None: append all of them.
     Each batch is checked against the state after those before it; the drafts are thrown away.
     Control batches pass: a marker was checked by whoever made it.
     """
@@ -65,16 +50,16 @@ def check_producers(
             continue
         entry = drafts.get(header.producer_id) or states.entry(header.producer_id)
         drafts[header.producer_id] = entry
-        if context.origin is AppendOrigin.CLIENT:
+        rejection = None
+        if origin is AppendOrigin.CLIENT:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
-                return DuplicateBatch(duplicate)
-        rejection = _check_verified(entry, header, context)
-        if rejection is None and context.origin is AppendOrigin.CLIENT:
+                return duplicate
+            # The epoch first: a producer that was fenced by a timeout must learn just that, for it
+            # can recover from it (KAFKA-19690).
             rejection = check_producer_epoch(entry, header.producer_epoch)
             rejection = rejection or verification.check_sequence(entry, header)
-        if rejection is None:
-            rejection = check_data_batch(entry, header, context.origin)
+        rejection = rejection or check_data_batch(entry, header, origin)
         if rejection is not None:
             return rejection
         if incoming is not last:
@@ -82,25 +67,24 @@ def check_producers(
     return None
 
 
-def _check_verified(
-    entry: ProducerStateEntry, header: BatchHeader, context: AppendContext
-) -> Rejection | None:
-    """The first batch of a transaction needs the coordinator's word that it is part of one.
-
-    The epoch is checked before: a producer that was fenced by a timeout must learn just that, for
-    it can recover from it (KAFKA-19690).
-    """
-    is_open = (
-        entry.current_txn_first_offset is not None and entry.producer_epoch == header.producer_epoch
-    )
-    if context.origin is AppendOrigin.REPLICATION or not header.is_transactional or is_open:
-        return None
-    rejection = check_producer_epoch(entry, header.producer_epoch)
-    if rejection is not None or context.verified:
-        return rejection
-    return Rejection(
-        ErrorCode.INVALID_TXN_STATE,
-        f"the batch of producer {header.producer_id} was not part of an ongoing transaction",
+def not_appended(
+    reason: Rejection | BatchMetadata, directory: str, log_start_offset: int
+) -> AppendResult:
+    """The result of an append that was refused, or that repeats a batch in the log."""
+    if isinstance(reason, BatchMetadata):
+        return AppendResult(
+            ErrorCode.NONE,
+            base_offset=reason.first_offset,
+            last_offset=reason.last_offset,
+            log_append_time_ms=reason.timestamp,
+            log_start_offset=log_start_offset,
+            duplicate=True,
+        )
+    return AppendResult(
+        reason.error,
+        f"{reason.message} (partition {directory})",
+        log_start_offset=log_start_offset,
+        record_indexes=reason.record_indexes,
     )
 
 

@@ -3,7 +3,7 @@
 What is left keeps its place: base offset, last offset delta, base sequence, producer and leader
 epoch stay, so no offset moves and no sequence is lost. Kept records are copied as bytes, for their
 offset deltas count from the same base. Only when a delete horizon is set are timestamps written
-anew: the horizon stands in the base timestamp, from which their deltas count (KIP-534).
+again: the horizon stands in the base timestamp, from which their deltas count (KIP-534).
 
 Sources: Kafka's `MemoryRecords.filterTo`, `DefaultRecordBatch.writeEmptyHeader`. Unlike there the
 base timestamp of a filtered batch stays what it was, not that of its first record.
@@ -27,10 +27,10 @@ from txnlog_spark.wire.records import (
     Compression,
     CorruptBatch,
     encode_header,
-    encode_varint,
     refresh_crc,
     to_int64,
 )
+from txnlog_spark.wire.varint import encode_signed
 
 _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
@@ -154,9 +154,9 @@ def filtered_batch(
 
 
 def _restamped(plain: bytes, record: RawRecord, shift_ms: int) -> bytes:
-    delta = encode_varint(to_int64(record.timestamp_delta + shift_ms))
+    delta = encode_signed(to_int64(record.timestamp_delta + shift_ms))
     rest = plain[record.after_timestamp : record.end]
-    return encode_varint(1 + len(delta) + len(rest)) + b"\x00" + delta + rest
+    return encode_signed(1 + len(delta) + len(rest)) + b"\x00" + delta + rest
 
 
 def _encode(header: BatchHeader, records: bytes) -> bytes:

@@ -79,7 +79,7 @@ def find_cleanable(
 
 
 def group_segments(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
-    """Neighbours that together are no larger than one segment may be."""
+    """Neighbours that together are not larger than one segment may be."""
     groups: list[list[Segment]] = []
     log_bytes = index_bytes = time_index_bytes = 0
     for segment in segments:

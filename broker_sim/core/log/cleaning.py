@@ -10,8 +10,9 @@ Rules for this file
   of each new segment stays too, so that a segment always ends where the next begins.
 - No offset changes. The read_committed latest value of every key is the same before and after.
 
-The work is cut into steps of a bounded number of bytes, so that the broker serves in between. What
-is not yet swapped in is in files of its own, and a crash or an end of the work loses only work.
+The work is divided into steps of a bounded number of bytes, so that the broker serves in between.
+What is not yet swapped in is in files of its own, and a crash or an end of the work loses only
+work.
 
 Sources: Kafka's `Cleaner`, `MemoryRecords.filterTo`.
 """
@@ -112,8 +113,8 @@ class Cleaning:
 
     def _run(self) -> Iterator[bool]:
         storage = self._local.storage
-        if storage is None or any(segment.damaged for segment in self._sources):
-            raise CannotClean("the files are damaged or cannot be read")
+        if any(segment.damaged for segment in self._sources):
+            raise CannotClean("the files are damaged")
         yield from self._learn_keys(storage)
         self.end_offset = self._map.latest_offset + 1
         if self.end_offset <= self._plan.first_dirty_offset:

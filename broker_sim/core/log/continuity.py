@@ -82,7 +82,7 @@ def _judged(
 def _fault(header: BatchHeader, wanted: int, leader_epoch: int, rules: BatchRules) -> str | None:
     """What of it cannot be, None when all can.
 
-    A batch that lies outside was left by an earlier life of the file: it is no part of this log.
+    A batch that lies outside was left by an earlier life of the file: it is not a part of this log.
     """
     base_offset, epoch = header.base_offset, header.leader_epoch
     if base_offset < wanted or (base_offset > wanted and not rules.may_skip_offsets):

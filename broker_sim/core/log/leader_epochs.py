@@ -82,7 +82,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs | None:
-        """The epochs; None for text that is no checkpoint."""
+        """The epochs; None for text that is not a checkpoint."""
         try:
             version, count, *lines = data.decode().splitlines()
             entries = [(int(a), int(b)) for a, b in (line.split() for line in lines)]

@@ -1,7 +1,7 @@
-"""What recovery works with: the folder, what may be trusted of it, the segments opened so far.
+"""What recovery works with: the folder, what of it is known flushed, the segments opened so far.
 
-How much of a segment is trusted is decided here (`open_segments`); reading the rest, and bringing
-the files in order, is `recovery`.
+How much of a segment is known flushed is decided here (`open_segments`); reading the rest, and
+bringing the files in order, is `recovery`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ _OFFSET_NAME = re.compile(r"^(\d{20})(\.\w+)$")
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a partition's files are and what they should be."""
+    """A partition's directory, and what its files should be."""
 
-    directory: str
+    topic: str
+    partition: int
     topic_id: bytes
     config: LogConfig
-    storage: Storage | None
+    storage: Storage
     codecs: Codecs = NO_CODECS
+
+    @property
+    def directory(self) -> str:
+        """Such as `orders-0`."""
+        return files.directory_name(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
-    """What the start knows of the last life of the broker."""
+class KnownAtStart:
+    """What the broker knows of a log before it looks at the log's files."""
 
     recovery_point: int = 0
     """Below it everything was flushed (Kafka's checkpoint); 0 when nothing is known."""
@@ -54,8 +60,8 @@ class Trust:
     """Where DeleteRecords has moved the log's start, as the files do not tell it."""
     was_cleaned: bool = False
     """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
-    may_cut_damage: bool = True
-    """False: only a write cut short may be cut off, anything else raises DamagedLog."""
+    may_truncate: bool = True
+    """False: only a write cut short may be truncated, other damage raises DamagedLog."""
 
     @property
     def end_offset(self) -> int:
@@ -79,7 +85,7 @@ class LoadedLog:
     has_states: bool = False
     """The stored segment states are good up to the recovery point."""
     recovered: tuple[Segment, ...] = ()
-    """Closed segments whose indexes may have been made again."""
+    """Closed segments whose indexes may have been rebuilt."""
     log_start_offset: int = 0
     """The first offset that may be read; it lies in the first segment, or at its base."""
 
@@ -89,9 +95,8 @@ class Loading:
     """One log while it is loaded: what is known of it so far, and what is to be done."""
 
     folder: Folder
-    storage: Storage
     effects: Effects
-    trust: Trust = field(default_factory=Trust)
+    known: KnownAtStart = field(default_factory=KnownAtStart)
     segments: list[Segment] = field(default_factory=list)
     states: dict[int, SegmentState] = field(default_factory=dict)
     producers: ProducerStates = field(default_factory=ProducerStates)
@@ -101,9 +106,14 @@ class Loading:
     has_states: bool = False
 
     @property
+    def storage(self) -> Storage:
+        """The files."""
+        return self.folder.storage
+
+    @property
     def may_skip_offsets(self) -> bool:
         """Compaction may have left gaps."""
-        return self.folder.config.compacts or self.trust.was_cleaned
+        return self.folder.config.compacts or self.known.was_cleaned
 
     def path(self, name: str) -> str:
         """A file of the folder."""
@@ -121,7 +131,7 @@ def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
 
 
 def open_segments(loading: Loading, bases: list[int]) -> None:
-    """Each segment as far as it is trusted, which may be nothing of it."""
+    """Each segment as far as it is known flushed, which may be nothing of it."""
     path = loading.path(segment_states.FILE_NAME)
     data = files.read_whole(loading.storage, path)
     decoded = None if data is None else decode_states(data)
@@ -138,12 +148,12 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
         if state is None:
             continue
         if _is_usable(loading, segment, state, next_base):
-            segment.trust(state, loading.storage)
+            segment.restore(state, loading.storage)
         else:
             is_good = False
     loading.has_states = is_good
     if data is not None and not is_good:
-        # Before anything is cut or written again: it would be taken for true at the next start.
+        # Before anything is truncated or written: it would be taken for true at the next start.
         loading.effects.trace("segment-states-dropped", path=path)
         loading.effects.storage.append(Delete(path))
 
@@ -156,7 +166,7 @@ def _is_usable(
     A recovery point above the segment's base is enough: states are written after the flush, and
     the recovery point after all states.
     """
-    end_offset = loading.trust.end_offset
+    end_offset = loading.known.end_offset
     if state.next_offset > end_offset and end_offset <= segment.base_offset:
         return False
     if next_base is not None and state.next_offset > next_base:

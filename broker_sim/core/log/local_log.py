@@ -26,7 +26,7 @@ from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from broker_sim.core.log.swap import swap_in
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader, CorruptBatch
+from txnlog_spark.wire.records import BatchHeader
 
 CHECKPOINT_BYTES = 1 << 20
 """A checkpoint flushes a log when more bytes than this would have to be read after a crash."""
@@ -54,7 +54,7 @@ class LocalLog:
         self._has_states = loaded.has_states
         """The file of segment states is good up to the recovery point."""
         self._recovered = list(loaded.recovered)
-        """Closed segments whose indexes were made again and are not flushed."""
+        """Closed segments whose indexes were rebuilt and are not flushed."""
 
     @property
     def active(self) -> Segment:
@@ -179,9 +179,8 @@ class LocalLog:
         Segment states go first, and snapshots below its end: one of them may say that a transaction
         is open whose marker is no longer in the log. Later snapshots stay.
 
-        The active segment is made durable before: the last segment may have no gaps, so the one
-        after them has to be there, and what was removed because of it must not come to be the
-        last that is known of a producer.
+        The active segment is flushed first: only closed segments may have gaps, and a cleaned
+        segment must never become the last one, or the only trace of a producer, after a crash.
         """
         cleaned.seal(effects)
         effects.storage.append(Flush(cleaned.paths()))
@@ -280,6 +279,4 @@ class LocalLog:
 
     def rebuild_aborted(self, segment: Segment) -> TransactionIndex:
         """The transaction index of a segment whose file is damaged. Raises CorruptBatch."""
-        if self.storage is None:
-            raise CorruptBatch(f"{segment.path()} cannot be read here")
-        return recovery.rebuild_aborted(self._folder, self.storage, self.segments, segment)
+        return recovery.rebuild_aborted(self._folder, self.segments, segment)

@@ -1,7 +1,7 @@
 """The latest offset of each key in the part of a log that is being compacted.
 
 Keys are kept as a hash of 16 bytes (Kafka's `SkimpyOffsetMap` does so, with MD5; here a hash for
-which nobody can make two keys that collide). A full map is no fault: the pass then covers less.
+which nobody can make two keys that collide). A full map is not a fault: the pass then covers less.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OffsetMap:
         self._offsets: dict[bytes, int] = {}
 
     def put(self, key: bytes, record_offset: int) -> bool:
-        """Remember a later offset of the key; False when there is no room for another key."""
+        """Remember a later offset of the key; False when there is no space for another key."""
         digest = blake2b(key, digest_size=16).digest()
         if len(self._offsets) >= self._keys_max and digest not in self._offsets:
             return False

@@ -1,7 +1,7 @@
 """One partition on this broker: append, read, high watermark, last stable offset, retention.
 
-Its segments and files are in `local_log`, what it knows of producers in `producer_state`, the
-questions to it in `log_view`; here all changes are decided.
+It decides; its segments and files are in `local_log`, reading them in `log_reader`, what it knows
+of producers in `producer_state`.
 
 Sources: Kafka's `UnifiedLog`. What it does not do: tiered storage, decoding of records on
 the hot path (but for the keys of a topic that is compacted).
@@ -9,132 +9,255 @@ the hot path (but for the keys of a topic that is compacted).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
-from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage
+from broker_sim.core.effects import Delete, Effects, FileSlice, Flush, Rename
 from broker_sim.core.log import files, loading, recovery, retention
-from broker_sim.core.log.appends import AppendContext, DuplicateBatch, check_producers, stamp
+from broker_sim.core.log.appends import check_producers, not_appended, stamp
 from broker_sim.core.log.cleanable import Cleanable, find_cleanable
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
-from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.config import LogConfig
-from broker_sim.core.log.log_view import LogView
+from broker_sim.core.log.local_log import LocalLog
+from broker_sim.core.log.log_reader import LogReader
 from broker_sim.core.log.producer_state import (
+    BatchMetadata,
+    VerificationStates,
     check_marker,
     check_producer_epoch,
 )
+from broker_sim.core.log.reads import ReadRange
 from broker_sim.core.log.swap import finish_swaps
+from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
     AbortedTransaction,
     AppendOrigin,
     AppendResult,
+    LogRead,
+    ProducerStateView,
     Rejection,
 )
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import (
     BatchHeader,
+    CorruptBatch,
     TransactionMarker,
     encode_marker,
     parse_header,
 )
 
+_INITIAL_LEADER_EPOCH = 0
 
-class PartitionLog(LogView):
+
+class PartitionLog:
     """The log of one partition. All offsets are as in the glossary: ends are exclusive."""
 
-    @classmethod
-    def create(
-        cls,
-        *,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
-        config: LogConfig,
-        effects: Effects,
-        storage: Storage | None = None,
-        codecs: Codecs = NO_CODECS,
-    ) -> PartitionLog:
-        """A new, empty log. What may lie in its folder belongs to nobody and is removed.
+    def __init__(self, folder: loading.Folder, loaded: loading.LoadedLog, now_ms: int) -> None:
+        self.topic = folder.topic
+        self.partition = folder.partition
+        self.topic_id = folder.topic_id
+        self.directory = folder.directory
+        self.single_replica = True
+        """The high watermark follows the log end; a cluster sets False and moves it itself."""
+        self._codecs = folder.codecs
+        self._local = LocalLog(folder, loaded)
+        self._reader = LogReader(self._local)
+        self._producers = loaded.producers
+        self._log_start_offset = loaded.log_start_offset
+        self._verification = VerificationStates()
+        self._last_flush_ms = now_ms
+        self.leader_epoch = max(self._local.epochs.latest or 0, _INITIAL_LEADER_EPOCH)
+        self.high_watermark = self.log_end_offset
+        self._producers.on_high_watermark(self.high_watermark)
 
-        Without `storage` only what stands in memory can be read: `read` works, lookups by
-        timestamp are as coarse as a batch, and `batches` cannot be used.
-        """
-        directory = files.directory_name(topic, partition)
-        effects.storage.append(Delete(directory))
-        folder = loading.Folder(directory, topic_id, config, storage, codecs)
-        loaded = recovery.create_log(folder, effects)
-        return cls(topic, partition, folder, loaded, effects.now_ms)
+    @classmethod
+    def create(cls, folder: loading.Folder, effects: Effects) -> PartitionLog:
+        """A new, empty log. Removes any leftover files in its directory."""
+        effects.storage.append(Delete(folder.directory))
+        return cls(folder, recovery.create_log(folder, effects), effects.now_ms)
 
     @classmethod
     def load(
-        cls,
-        *,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
-        config: LogConfig,
-        storage: Storage,
-        trust: loading.Trust,
-        effects: Effects,
-        codecs: Codecs = NO_CODECS,
+        cls, folder: loading.Folder, known: loading.KnownAtStart, effects: Effects
     ) -> PartitionLog:
         """The log as its files say, repaired where a crash left them torn.
 
         An absent folder is created. Raises InconsistentTopicId for the folder of another topic,
-        DamagedLog where `trust` says that damage may not be cut off.
+        DamagedLog where `known` says that damage may not be truncated.
         """
-        directory = files.directory_name(topic, partition)
-        storage = finish_swaps(directory, storage, effects)
-        folder = loading.Folder(directory, topic_id, config, storage, codecs)
-        loaded = recovery.load_log(folder, storage, trust, effects)
-        return cls(topic, partition, folder, loaded, effects.now_ms)
+        storage = finish_swaps(folder.directory, folder.storage, effects)
+        folder = dataclasses.replace(folder, storage=storage)
+        return cls(folder, recovery.load_log(folder, known, effects), effects.now_ms)
+
+    @property
+    def config(self) -> LogConfig:
+        """Its settings; appends obey a new value at once."""
+        return self._local.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._local.config = config
+
+    # ----------------------------------------------------------------------- offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read. It may lie inside the first segment."""
+        return self._log_start_offset
+
+    @property
+    def first_segment_offset(self) -> int:
+        """Where the files begin; the log start is there or, after DeleteRecords, above it."""
+        return self._local.segments[0].base_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be assigned."""
+        return self._local.end_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is undecided or not yet replicated."""
+        first = self._producers.first_unstable_offset()
+        return None if first is None else max(first, self.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All below it is decided and replicated."""
+        first = self.first_unstable_offset
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all log files."""
+        return self._local.size_bytes
+
+    # ----------------------------------------------------------------------- reading
+
+    def read(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        read_committed: bool,
+        at_least_one_batch: bool,
+    ) -> LogRead:
+        """Whole batches from `start_offset` on, below the LSO or else the high watermark.
+
+        OFFSET_OUT_OF_RANGE outside [log start, log end]; CORRUPT_MESSAGE when the file is damaged
+        there. With `at_least_one_batch` the first batch is given though it is over `max_bytes`
+        (KIP-74).
+        """
+        error, report = ErrorCode.OFFSET_OUT_OF_RANGE, ""
+        slices: tuple[FileSlice, ...] = ()
+        aborted: tuple[AbortedTransaction, ...] | None = None
+        if self.log_start_offset <= start_offset <= self.log_end_offset:
+            end_offset = self.last_stable_offset if read_committed else self.high_watermark
+            wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
+            try:
+                slices, aborted = self._reader.read(wanted, read_committed=read_committed)
+                error = ErrorCode.NONE
+            except CorruptBatch as corrupt:
+                error, report = ErrorCode.CORRUPT_MESSAGE, self._reader.report(corrupt)
+        return LogRead(
+            error=error,
+            slices=slices,
+            aborted=aborted,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_start_offset=self.log_start_offset,
+            size_bytes=sum(part.length for part in slices),
+            report=report,
+        )
+
+    def offset_for_timestamp(
+        self,
+        timestamp_ms: int,
+        decompress: Decompress | None = None,
+        budget: ReadBudget | None = None,
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older; None when all are.
+
+        Looks up to the log end: the caller compares with the high watermark or the LSO. In a
+        compressed batch the answer is as coarse as the batch unless `decompress` is given, and
+        everywhere when the `budget`, which several lookups may share, is used up.
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
+        start = self.log_start_offset
+        return self._reader.offset_for_timestamp(timestamp_ms, start, decompress, budget)
+
+    def max_timestamp_offset(
+        self, decompress: Decompress | None = None, budget: ReadBudget | None = None
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the highest timestamp (KIP-734)."""
+        newest = self._reader.max_timestamp()
+        return None if newest < 0 else self.offset_for_timestamp(newest, decompress, budget)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when it is not known (KIP-101)."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log_end_offset
+        return self._local.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Whole batches from `start_offset` to the log end, read from the files, CRC checked.
+
+        For loading a coordinator: valid while the files hold all appends, so at start, before
+        anything is appended in the same step. Raises CorruptBatch at damaged bytes.
+        """
+        return self._reader.batches(start_offset)
 
     # ----------------------------------------------------------------------- appending
 
-    def append(
-        self,
-        data: bytes | bytearray,
-        *,
-        origin: AppendOrigin,
-        effects: Effects,
-        verified: bool = True,
+    def append_as_leader(
+        self, data: bytes | bytearray, *, origin: AppendOrigin, effects: Effects
     ) -> AppendResult:
-        """Append one or more record batches, all or none.
+        """Append one or more record batches, all or none: they get offsets and the leader epoch.
 
-        CLIENT and COORDINATOR batches get offsets and the leader epoch; REPLICATION keeps both.
-        `verified` says that the transaction coordinator has confirmed the partition (or that no
-        verification is asked for). A refused append changes nothing.
+        `origin` is CLIENT or COORDINATOR. A refused append changes nothing.
         """
         batches = parse_append(
             bytes(data), origin=origin, config=self.config, effects=effects, codecs=self._codecs
         )
         if isinstance(batches, Rejection):
-            return self._refused(batches)
-        context = AppendContext(origin, verified)
-        verdict = check_producers(self._producers, self._verification, batches, context)
-        if isinstance(verdict, Rejection):
-            return self._refused(verdict)
-        if isinstance(verdict, DuplicateBatch):
-            return self._duplicate(verdict)
-        return self._write(batches, bytearray(data), origin, effects)
+            return self._not_appended(batches)
+        found = check_producers(self._producers, self._verification, batches, origin)
+        if found is not None:
+            return self._not_appended(found)
+        return self._append_stamped(batches, bytearray(data), effects)
+
+    def append_as_follower(self, data: bytes, effects: Effects) -> AppendResult:
+        """Append what the leader has in its log, with its offsets and leader epochs.
+
+        Refused only when the bytes are not whole, valid batches: the leader has checked the rest.
+        """
+        origin = AppendOrigin.REPLICATION
+        batches = parse_append(data, origin=origin, config=self.config, effects=effects)
+        if isinstance(batches, Rejection):
+            return self._not_appended(batches)
+        first, end = batches[0].header.base_offset, self.log_end_offset
+        check(first >= end, "replicated batch below the log end", first=first, end=end)
+        return self._append(batches, [incoming.header for incoming in batches], data, effects)
 
     def append_marker(
         self, marker: TransactionMarker, *, effects: Effects, transaction_version: int = 1
     ) -> AppendResult:
         """Append a COMMIT or ABORT marker; it decides the producer's open transaction, if any.
 
-        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED (KAFKA_RULES 4.6). A
-        marker that was written before is written again: it changes nothing for readers.
+        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by
+        `check_marker`. A marker that was written before is written again: it changes nothing for
+        readers.
         """
         entry = self._producers.entry(marker.producer_id)
         rejection = check_marker(entry, marker, transaction_version)
         if rejection is not None:
-            return self._refused(rejection)
+            return self._not_appended(rejection)
         data = bytearray(encode_marker(marker, timestamp=effects.now_ms))
         batch = IncomingBatch(parse_header(data), 0, marker)
-        return self._write([batch], data, AppendOrigin.COORDINATOR, effects)
+        return self._append_stamped([batch], data, effects)
 
     def begin_verification(
         self,
@@ -166,36 +289,39 @@ class PartitionLog(LogView):
         """
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
-    def _write(
+    def _append_stamped(
+        self, batches: Sequence[IncomingBatch], buffer: bytearray, effects: Effects
+    ) -> AppendResult:
+        """Append with the next offsets, this leader's epoch and, if so configured, its time."""
+        append_time_ms = effects.now_ms if self.config.is_log_append_time else None
+        headers = stamp(
+            buffer,
+            batches,
+            next_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+            log_append_time_ms=append_time_ms,
+        )
+        return self._append(batches, headers, bytes(buffer), effects, append_time_ms)
+
+    def _append(
         self,
         batches: Sequence[IncomingBatch],
-        buffer: bytearray,
-        origin: AppendOrigin,
+        headers: Sequence[BatchHeader],
+        data: bytes,
         effects: Effects,
+        append_time_ms: int | None = None,
     ) -> AppendResult:
-        local, config = self._local, self._local.config
-        append_time_ms = effects.now_ms if config.is_log_append_time else None
-        if origin is AppendOrigin.REPLICATION:
-            headers = [incoming.header for incoming in batches]
-            first, end = headers[0].base_offset, local.end_offset
-            check(first >= end, "replicated batch below the log end", first=first, end=end)
-        else:
-            headers = stamp(
-                buffer,
-                batches,
-                next_offset=local.end_offset,
-                leader_epoch=self.leader_epoch,
-                log_append_time_ms=append_time_ms,
-            )
-        if local.must_roll(headers, len(buffer)):
+        """`headers` are those of `batches` as `data` has them, to be stored as they are."""
+        local = self._local
+        if local.must_roll(headers, len(data)):
             self.roll(effects)
-        local.append(headers, bytes(buffer), effects)
+        local.append(headers, data, effects)
         for incoming, header in zip(batches, headers, strict=True):
             if header.has_producer_id:
                 self._replay(header, incoming.marker, effects)
         if self.single_replica:
             self.advance_high_watermark(local.end_offset, effects)
-        if local.unflushed_count >= config.flush_messages:
+        if local.unflushed_count >= self.config.flush_messages:
             self.flush(effects)
         return AppendResult(
             ErrorCode.NONE,
@@ -222,25 +348,8 @@ class PartitionLog(LogView):
             self._local.append_aborted(entry, effects)
         self._producers.complete(completed)
 
-    def _refused(self, rejection: Rejection) -> AppendResult:
-        text = f"{rejection.message} (partition {self.directory})"
-        return AppendResult(
-            rejection.error,
-            text,
-            log_start_offset=self.log_start_offset,
-            record_indexes=rejection.record_indexes,
-        )
-
-    def _duplicate(self, duplicate: DuplicateBatch) -> AppendResult:
-        batch = duplicate.batch
-        return AppendResult(
-            ErrorCode.NONE,
-            base_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            log_append_time_ms=batch.timestamp,
-            log_start_offset=self.log_start_offset,
-            duplicate=True,
-        )
+    def _not_appended(self, reason: Rejection | BatchMetadata) -> AppendResult:
+        return not_appended(reason, self.directory, self.log_start_offset)
 
     # ----------------------------------------------------------------------- segments
 
@@ -316,6 +425,14 @@ class PartitionLog(LogView):
         )
 
     # ----------------------------------------------------------------------- producers
+
+    def producers(self) -> tuple[ProducerStateView, ...]:
+        """What is known of each producer, by id."""
+        return self._producers.views()
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
+        """Whether the producer (in this epoch) has undecided data here."""
+        return self._producers.has_open_transaction(producer_id, producer_epoch)
 
     def expire_producers(self, effects: Effects) -> None:
         """Forget producers idle for producer.id.expiration.ms without an open transaction."""

@@ -139,9 +139,7 @@ class CompletedTransaction(NamedTuple):
 def check_data_batch(
     entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
 ) -> Rejection | None:
-    """May this batch follow what the producer wrote before? REPLICATION is never refused."""
-    if origin is AppendOrigin.REPLICATION:
-        return None
+    """May this batch follow what the producer wrote before?"""
     rejection = check_producer_epoch(entry, header.producer_epoch)
     if rejection is None and origin is AppendOrigin.CLIENT:
         rejection = _check_sequence(entry, header)

@@ -31,7 +31,7 @@ def segments_from(segments: Sequence[Segment], start_offset: int) -> Sequence[Se
 
 
 def collect_slices(
-    segments: Sequence[Segment], wanted: ReadRange, storage: Storage | None
+    segments: Sequence[Segment], wanted: ReadRange, storage: Storage
 ) -> tuple[tuple[FileSlice, ...], int]:
     """Whole batches from the first that holds the start, and the next offset after them.
 
@@ -69,8 +69,8 @@ def collect_aborted(
     """The aborted transactions that overlap [start, end), in the order of their markers.
 
     The marker may lie segments behind the data, so the search goes on until an entry says that all
-    below the end was decided (KAFKA_RULES 4.8). An index whose file is damaged is made again by
-    `rebuild`, which may raise CorruptBatch.
+    below the end was decided. An index whose file is damaged is rebuilt by `rebuild`, which may
+    raise CorruptBatch.
     """
     found: list[AbortedTransaction] = []
     for segment in segments_from(segments, start_offset):
@@ -99,9 +99,7 @@ class _Part:
     end: int
 
 
-def _parts(
-    segments: Sequence[Segment], wanted: ReadRange, storage: Storage | None
-) -> Iterator[_Part]:
+def _parts(segments: Sequence[Segment], wanted: ReadRange, storage: Storage) -> Iterator[_Part]:
     """The readable positions of each segment, in order."""
     for segment in segments_from(segments, wanted.start_offset):
         if segment.base_offset >= wanted.end_offset:

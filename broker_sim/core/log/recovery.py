@@ -1,12 +1,12 @@
-"""Making a log from its files, after a clean stop or after a crash at any byte.
+"""Loading a log from its files, after a clean stop or after a crash at any byte.
 
-What is trusted: after a clean stop everything that the segment states say (`segment_states`); after
-a crash the same below the recovery point, for it was flushed before they were written. There no
-byte of the log is read. What comes after is read batch by batch, every CRC checked, offsets without
-a gap, and cut at the first batch that is not whole; indexes get their rest from that, and producer
-states begin with the snapshot at the recovery point. A segment without a state, or whose files are
-shorter than it says, is read from its first byte. So a lost index is noticed by its length, and a
-changed one by its CRC when it is first used (`Segment`).
+What is known flushed: after a clean stop everything that the segment states say
+(`segment_states`); after a crash the same below the recovery point, for it was flushed before they
+were written. There no byte of the log is read. What comes after is read batch by batch, every CRC
+checked, offsets without a gap, and truncated at the first batch that is not whole; indexes get
+their rest from that, and producer states begin with the snapshot at the recovery point. A segment
+without a state, or whose files are shorter than it says, is read from its first byte. So a lost
+index is noticed by its length, and a changed one by its CRC when it is first used (`Segment`).
 
 Base offset and leader epoch of a batch lie outside its CRC. A base offset must follow the batch
 before; only a compacted segment that is not the last may have gaps. A leader epoch may not fall
@@ -22,16 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker_sim.core.effects import Append, Delete, Effects, Storage, Truncate, WriteFile
+from broker_sim.core.effects import Append, Delete, Effects, Truncate, WriteFile
 from broker_sim.core.log import files, leader_epochs
 from broker_sim.core.log.continuity import BatchRules, whole_batches
 from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
 from broker_sim.core.log.loading import (
     Folder,
+    KnownAtStart,
     LoadedLog,
     Loading,
-    Trust,
     offsets_of,
     open_segments,
 )
@@ -50,7 +50,7 @@ from txnlog_spark.wire.records import (
 
 
 class DamagedLog(ValueError):
-    """A log that may not be cut where it is damaged; the text names the file and the position."""
+    """A damaged log that may not be truncated; the text names the file and the position."""
 
 
 def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> LoadedLog:
@@ -69,20 +69,21 @@ def create_log(folder: Folder, effects: Effects, *, base_offset: int = 0) -> Loa
     )
 
 
-def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -> LoadedLog:
+def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog:
     """The log of the folder, its files repaired through `effects`.
 
-    Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `Trust`), also
-    where the log ends below its start: DeleteRecords flushes before it moves the start.
+    Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `KnownAtStart`)
+    also where the log ends below its start: DeleteRecords flushes before it moves the start.
     """
+    storage = folder.storage
     names = storage.list(folder.directory)
     bases = offsets_of(names, LOG_SUFFIX)
-    is_named = _check_topic_id(folder, storage)
-    log_start_offset = trust.log_start_offset
+    is_named = _check_topic_id(folder)
+    log_start_offset = known.log_start_offset
     if not bases:
         effects.storage.append(Delete(folder.directory))
         return create_log(folder, effects, base_offset=log_start_offset)
-    loading = Loading(folder, storage, effects, trust)
+    loading = Loading(folder, effects, known)
     if not is_named:
         path = loading.path(files.PARTITION_METADATA)
         effects.storage.append(WriteFile(path, files.encode_partition_metadata(folder.topic_id)))
@@ -103,7 +104,7 @@ def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -
         loading.producers,
         loading.epochs,
         snapshots,
-        dirty=(active.path(),) if active.size_bytes > active.trusted_bytes else (),
+        dirty=(active.path(),) if active.size_bytes > active.known_flushed_bytes else (),
         recovery_point=recovery_point,
         scanned_bytes=loading.scanned_bytes,
         has_states=loading.has_states,
@@ -113,7 +114,7 @@ def load_log(folder: Folder, storage: Storage, trust: Trust, effects: Effects) -
 
 
 def _recovery_point(loading: Loading) -> int:
-    """The end of what is trusted without a gap."""
+    """The end of what is known flushed, without a gap."""
     recovery_point = 0
     bases = [segment.base_offset for segment in loading.segments[1:]]
     for segment, next_base in zip(loading.segments, [*bases, None], strict=True):
@@ -124,10 +125,10 @@ def _recovery_point(loading: Loading) -> int:
     return recovery_point
 
 
-def _check_topic_id(folder: Folder, storage: Storage) -> bool:
+def _check_topic_id(folder: Folder) -> bool:
     """Whether the folder says whose it is. Raises InconsistentTopicId for another topic."""
     path = f"{folder.directory}/{files.PARTITION_METADATA}"
-    data = files.read_small(storage, path)
+    data = files.read_small(folder.storage, path)
     stored = files.decode_partition_metadata(data)
     if stored is not None and stored != folder.topic_id:
         raise files.InconsistentTopicId(
@@ -157,7 +158,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
         if segment.next_offset > replay_from:
-            _replay_stored(loading, segment, replay_from, segment.trusted_bytes)
+            _replay_stored(loading, segment, replay_from, segment.known_flushed_bytes)
         is_whole = segment.base_offset in loading.states and (
             segment.size_bytes == loading.stored_bytes(segment)
         )
@@ -178,7 +179,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
 
 
 def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
-    """What compaction and retention have taken is told by no batch, only by a snapshot (as Kafka).
+    """What compaction and retention have taken is known from a snapshot only (as in Kafka).
 
     Above the recovery point there may be one: what it tells of was flushed before it was written.
     A transaction that the batches leave open stays so: its marker may be among what is damaged.
@@ -283,16 +284,16 @@ def _replay(
 
 
 def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
-    """Read the segment from where trust ends, keep what is whole, give the indexes their rest."""
+    """Read what is not known flushed, keep what is whole of it, give the indexes their rest."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
     rules = BatchRules(
         next_offset=segment.next_offset,
         end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
         may_skip_offsets=loading.may_skip_offsets and next_base is not None,
         leader_epoch_min=loading.epochs.latest_below(segment.next_offset),
-        leader_epoch_max=loading.trust.leader_epoch_max,
+        leader_epoch_max=loading.known.leader_epoch_max,
     )
-    trusted = [index.size_bytes for _, index in segment.indexes()]
+    known = [index.size_bytes for _, index in segment.indexes()]
     batches = whole_batches(loading.storage, segment.path(), start, stored_bytes, rules)
     try:
         for header, batch in batches:
@@ -313,30 +314,30 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
         )
         if segment.damaged:
             _end_transactions(loading, segment, next_base)
-    if next_base is not None or loading.trust.clean_shutdown:
+    if next_base is not None or loading.known.clean_shutdown:
         segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
-    _store_indexes(loading, segment, trusted)
+    _store_indexes(loading, segment, known)
 
 
-def _store_indexes(loading: Loading, segment: Segment, trusted: Sequence[int]) -> None:
-    """Make the files of the indexes hold what they should, from the `trusted` bytes of each on."""
+def _store_indexes(loading: Loading, segment: Segment, known: Sequence[int]) -> None:
+    """Make the files of the indexes hold what they should, from the `known` bytes of each on."""
     unsaved = segment.unsaved
     segment.save_indexes(loading.effects)
-    for (suffix, index), trusted_bytes in zip(segment.indexes(), trusted, strict=True):
+    for (suffix, index), known_bytes in zip(segment.indexes(), known, strict=True):
         if suffix in unsaved:
             continue
         if index.count == 0 and suffix == TRANSACTION_INDEX_SUFFIX:
             if loading.storage.size_bytes(segment.path(suffix)) is not None:
                 loading.effects.storage.append(Delete(segment.path(suffix)))
         else:
-            _store(loading, segment.path(suffix), trusted_bytes, index.tail())
+            _store(loading, segment.path(suffix), known_bytes, index.tail())
 
 
 def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
-    """What comes after the segment's present end is no part of the log."""
+    """What comes after the segment's present end is not a part of the log."""
     kept, stored_bytes = segment.size_bytes, loading.stored_bytes(segment)
     torn = is_torn(loading.storage, segment.path(), kept, stored_bytes)
-    if next_base is None and not torn and not loading.trust.may_cut_damage:
+    if next_base is None and not torn and not loading.known.may_truncate:
         raise DamagedLog(reason)
     kind = "log-recovered" if torn and next_base is None else "damaged-file"
     loading.effects.trace(kind, path=segment.path(), position=kept, reason=reason)
@@ -345,15 +346,15 @@ def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: 
 
 
 def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
-    """Of a segment that is trusted as a whole: are those that followed it still there?"""
+    """Of a segment that is known flushed as a whole: are those that followed it still there?"""
     segment.damaged = _ends_early(loading, segment, next_base)
     if segment.damaged:
         index = segment.transaction_index
-        trusted_bytes = index.size_bytes
+        known_bytes = index.size_bytes
         _end_transactions(loading, segment, next_base)
-        if index.size_bytes > trusted_bytes:
+        if index.size_bytes > known_bytes:
             loading.recovered.append(segment)
-            _store(loading, segment.path(TRANSACTION_INDEX_SUFFIX), trusted_bytes, index.tail())
+            _store(loading, segment.path(TRANSACTION_INDEX_SUFFIX), known_bytes, index.tail())
 
 
 def _end_transactions(loading: Loading, segment: Segment, next_base: int) -> None:
@@ -400,14 +401,14 @@ def _store_epochs(loading: Loading, log_start_offset: int) -> None:
 
 
 def rebuild_aborted(
-    folder: Folder, storage: Storage, segments: Sequence[Segment], damaged: Segment
+    folder: Folder, segments: Sequence[Segment], damaged: Segment
 ) -> TransactionIndex:
-    """The transaction index of the trusted part of `damaged`, as the log has it.
+    """The transaction index of the known-flushed part of `damaged`, as the log has it.
 
     Raises CorruptBatch where the log cannot be read either.
     """
-    loading = Loading(folder, storage, Effects(0, 0), segments=list(segments))
-    snapshots = offsets_of(storage.list(folder.directory), SNAPSHOT_SUFFIX)
+    loading = Loading(folder, Effects(0, 0), segments=list(segments))
+    snapshots = offsets_of(folder.storage.list(folder.directory), SNAPSHOT_SUFFIX)
     start_offset = segments[0].base_offset
     found = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
     replay_from = start_offset if found is None else found
@@ -416,7 +417,7 @@ def rebuild_aborted(
     for segment, next_base in zip(segments, [*next_bases, None], strict=True):
         is_wanted = segment is damaged
         if is_wanted or (next_base is not None and next_base > replay_from):
-            end = segment.trusted_bytes if is_wanted else segment.size_bytes
+            end = segment.known_flushed_bytes if is_wanted else segment.size_bytes
             found_here = list(_replay_file(loading, segment, replay_from, end))
             if segment.damaged and next_base is not None:
                 found_here += loading.producers.end_open(next_base - 1)

@@ -2,7 +2,7 @@
 
 Two walks: headers only (finding a position in a part of the log that is not held in memory) and
 whole batches with their CRC checked (recovery). Both stop at `end`, read the file in chunks, and
-raise CorruptBatch at bytes that are no batch; what was yielded before is good.
+raise CorruptBatch at bytes that are not a batch; what was yielded before is good.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def _damaged(path: str, position: int, reason: str) -> CorruptBatch:
 
 
 def is_torn(storage: Storage, path: str, position: int, end: int) -> bool:
-    """Whether the bytes from `position` on, where no valid batch is, look like a write cut short.
+    """Whether the bytes from `position` on, where no valid batch is, look like an incomplete write.
 
-    A write that was cut by a crash leaves the first part of its last batch, or zeros, and nothing
+    A write that a crash cut short leaves the first part of its last batch, or zeros, and nothing
     after it. A whole batch that is not valid, or a valid one somewhere behind, has changed later:
     that is damage, and more than an unfinished write would be lost by cutting it off.
     """

@@ -2,10 +2,10 @@
 
 How a position is found. For what was appended or scanned since start, a dense index in memory holds
 every batch (end position, last offset, max timestamp); so bytes that were just appended need no
-file access. Before that part (`dense_start`), which was trusted at start without reading it, the
-sparse offset index gives a batch to walk from. Its file is read at the first such lookup; where it
-is not what was written, both sparse indexes are made again from the log, and written again by the
-next operation that may write.
+file access. Before that part (`dense_start`) lies what was known flushed at start and was not read:
+there the sparse offset index gives a batch to walk from. Its file is read at the first such lookup;
+where it is not what was written, both sparse indexes are rebuilt from the log, and written again by
+the next operation that may write.
 
 A segment emits its own storage operations and never reads what is not yet on disk.
 """
@@ -56,11 +56,11 @@ class Segment:
         self.max_timestamp_offset = base_offset
         """The last offset of the first batch with the highest timestamp."""
         self.damaged = False
-        """The file holds bytes after `size_bytes` that are no batch, and later segments exist."""
+        """The file holds more after `size_bytes` that is not a batch, and later segments exist."""
         self.name_suffix = ""
         """Ends the names of its files while it is not in place yet (see `swap`)."""
         self._unsaved: dict[str, IndexBytes] = {}
-        """Indexes that were made again in memory, while the file is still the damaged one."""
+        """Indexes that were rebuilt in memory, while the file is still the damaged one."""
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
         self._dense_start = 0
@@ -166,7 +166,7 @@ class Segment:
             (TRANSACTION_INDEX_SUFFIX, self.transaction_index),
         )
 
-    def trust(self, state: SegmentState, storage: Storage) -> None:
+    def restore(self, state: SegmentState, storage: Storage) -> None:
         """What `state` says is so; none of it is read now, and it stays out of the dense index."""
         self.size_bytes = self._dense_start = state.log_bytes
         self.next_offset = self._dense_start_offset = state.next_offset
@@ -187,7 +187,7 @@ class Segment:
         aborted.restore(state.aborted_count, state.aborted_crc, reader(TRANSACTION_INDEX_SUFFIX))
 
     def state(self) -> SegmentState:
-        """All that `trust` needs, as of now."""
+        """All that `restore` needs, as of now."""
         index, times, aborted = self.offset_index, self.time_index, self.transaction_index
         time_last_timestamp, time_last_offset = times.last or (NO_TIMESTAMP, self.base_offset)
         return SegmentState(
@@ -210,8 +210,8 @@ class Segment:
         )
 
     @property
-    def trusted_bytes(self) -> int:
-        """So much of the log file was not read at start."""
+    def known_flushed_bytes(self) -> int:
+        """So much of the log file was known flushed at start, and not read."""
         return self._dense_start
 
     def load_aborted(self, rebuild: Callable[[Segment], TransactionIndex]) -> TransactionIndex:
@@ -224,8 +224,8 @@ class Segment:
             self._unsaved[TRANSACTION_INDEX_SUFFIX] = index
         return index
 
-    def _load_hints(self, storage: Storage | None) -> None:
-        """Read the sparse indexes, or make them again. Raises CorruptBatch where that fails."""
+    def _load_hints(self, storage: Storage) -> None:
+        """Read the sparse indexes, or rebuild them. Raises CorruptBatch where that fails."""
         try:
             self.offset_index.load()
             self.time_index.load()
@@ -243,7 +243,7 @@ class Segment:
 
     # ----------------------------------------------------------------------- reading
 
-    def find(self, wanted_offset: int, storage: Storage | None) -> int:
+    def find(self, wanted_offset: int, storage: Storage) -> int:
         """Where the first batch with a last offset at or above `wanted_offset` begins.
 
         `size_bytes` when there is none. Raises CorruptBatch when the file is damaged.
@@ -255,7 +255,7 @@ class Segment:
             return self.size_bytes
         return self._ends[at - 1] if at else self._dense_start
 
-    def slice_end(self, start: int, limit: int, storage: Storage | None) -> tuple[int, int]:
+    def slice_end(self, start: int, limit: int, storage: Storage) -> tuple[int, int]:
         """The last batch end in (start, limit] and the next offset there; `start` if none.
 
         `start` is a batch's position. The next offset is meaningless when there is none.
@@ -267,7 +267,7 @@ class Segment:
             return start, self.base_offset
         return self._slice_end_sparse(start, min(limit, self._dense_start), storage)
 
-    def batch_end(self, start: int, storage: Storage | None) -> int:
+    def batch_end(self, start: int, storage: Storage) -> int:
         """Where the batch at position `start` ends."""
         if start >= self._dense_start:
             return self._ends[bisect_right(self._ends, start)]
@@ -282,7 +282,7 @@ class Segment:
         return self._timestamps[at], base_offset
 
     def first_with_timestamp(
-        self, timestamp: int, start_offset: int, storage: Storage | None
+        self, timestamp: int, start_offset: int, storage: Storage
     ) -> int | None:
         """The position of the first batch from `start_offset` on whose max timestamp is not lower.
 
@@ -301,7 +301,7 @@ class Segment:
                 return self._ends[at - 1] if at else self._dense_start
         return None
 
-    def _find_sparse(self, wanted_offset: int, storage: Storage | None) -> int:
+    def _find_sparse(self, wanted_offset: int, storage: Storage) -> int:
         self._load_hints(storage)
         position = self._checked(self.offset_index.floor(wanted_offset), storage)
         before: tuple[BatchHeader, int] | None = None
@@ -314,16 +314,14 @@ class Segment:
         self._check_gap_after(before, storage)
         return self._dense_start
 
-    def _check_gap_after(
-        self, before: tuple[BatchHeader, int] | None, storage: Storage | None
-    ) -> None:
+    def _check_gap_after(self, before: tuple[BatchHeader, int] | None, storage: Storage) -> None:
         """The offset looked for lies in no batch: compaction took it, or the one before lies."""
-        if before is not None and storage is not None:
+        if before is not None:
             header, position = before
             for _ in scan_batches(storage, self.path(), position, position + header.size_bytes):
                 pass
 
-    def _slice_end_sparse(self, start: int, limit: int, storage: Storage | None) -> tuple[int, int]:
+    def _slice_end_sparse(self, start: int, limit: int, storage: Storage) -> tuple[int, int]:
         """As `slice_end`. Every batch that a read gets was walked over once in this life."""
         self._load_hints(storage)
         begin = walked = start
@@ -348,7 +346,7 @@ class Segment:
         self._in_order = (first, max(last, walked)) if first <= begin <= last else (begin, walked)
         return end, next_offset
 
-    def _checked(self, entry: tuple[int, int] | None, storage: Storage | None) -> int:
+    def _checked(self, entry: tuple[int, int] | None, storage: Storage) -> int:
         """The position of an index entry if the batch there is what it says, else 0."""
         if entry is None:
             return 0
@@ -359,20 +357,20 @@ class Segment:
             return 0
         return position if header.last_offset == last_offset else 0
 
-    def _walk(self, start: int, storage: Storage | None) -> Iterator[tuple[BatchHeader, int]]:
+    def _walk(self, start: int, storage: Storage) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the sparse part from `start` on, whose offsets rise. Raises CorruptBatch.
 
         Base offsets lie outside the CRC: one that was changed on disk shows by the batch behind it
         or before it.
         """
-        if storage is None:
-            raise CorruptBatch(f"{self.path()} cannot be read here")
         return followed(self._judged(start, storage))
 
     def _judged(
         self, start: int, storage: Storage
     ) -> Iterator[tuple[tuple[BatchHeader, int], str | None, bool]]:
-        """As `followed` wants it. What led to `start` has looked at the batch there."""
+        """Yields (batch, fault, is_doubtful) for `followed`; the caller has validated the batch at
+        `start`.
+        """
         path, wanted, end = self.path(), self.base_offset, self._dense_start_offset
         for header, position in scan_headers(storage, path, start, self._dense_start):
             fault = None

@@ -3,8 +3,8 @@
 `segment-state-checkpoint` is ours, not Kafka's: Kafka reads the last index entries at a clean start
 and a whole segment after an unclean one. It is written when the log was just flushed, and says for
 each segment how far it was written, and what its indexes held then. So a start reads no log byte
-below the recovery point; and an index that was lost, cut or changed is noticed by its length and
-its CRC, the transaction index above all: without it aborted data would be taken for committed,
+below the recovery point; and an index that was lost, truncated or changed is noticed by its length
+and its CRC, the transaction index above all: without it aborted data would be taken for committed,
 and nothing in Kafka's files tells that it should be there.
 
 Text: a version line `0`, a line with the CRC-32C of all that follows, the count of leader epochs,

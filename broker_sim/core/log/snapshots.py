@@ -27,7 +27,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):
-    """Bytes that are no valid snapshot; recovery goes on with an older one."""
+    """Bytes that are not a valid snapshot; recovery goes on with an older one."""
 
 
 def snapshot_name(next_offset: int) -> str:
@@ -61,7 +61,7 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
     """The entries. Raises CorruptSnapshot for a wrong CRC, version or length."""
     head_bytes = _HEAD.size + _COUNT.size
     if len(data) < head_bytes:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+        raise CorruptSnapshot(f"{len(data)} bytes are not a snapshot")
     version, crc = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise CorruptSnapshot(f"version {version} is not known")

@@ -48,7 +48,7 @@ def find_timestamp(
     timestamp_ms: int,
     *,
     start_offset: int,
-    storage: Storage | None,
+    storage: Storage,
     decompress: Decompress | None,
     budget: ReadBudget,
 ) -> tuple[int, int] | None:
@@ -59,10 +59,8 @@ def find_timestamp(
             position = segment.first_with_timestamp(timestamp_ms, wanted_offset, storage)
             if position is None:
                 break
-            batch = b""
-            if storage is not None:
-                end = segment.batch_end(position, storage)
-                batch = storage.read(segment.path(), position, end - position)
+            end = segment.batch_end(position, storage)
+            batch = storage.read(segment.path(), position, end - position)
             if len(batch) < HEADER_BYTES:
                 return segment.batch_at(position)
             wanted = (timestamp_ms, start_offset)

@@ -86,7 +86,7 @@ class LogRead:
     size_bytes: int
     """The sum of the slices."""
     report: str = ""
-    """Damage that was found and is not told yet, with file and position."""
+    """Damage that was found and is not reported yet, with file and position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Long-polling fetches that wait for bytes: Kafka's fetch purgatory.
 
 A delayed fetch is looked at again when one of its partitions changed, and answered at its deadline
-whatever there is. It keeps the request, not a half-made answer: everything is read anew on
+whatever there is. It keeps the request, not a half-made answer: everything is read again on
 completion, so that a marker that arrived meanwhile is in the aborted list (KAFKA-5376).
 """
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
 from txnlog_spark.wire.topics import TopicPartition
 
-TIMER = "fetch"
+FETCH_TIMER = "fetch"
 _Key = TypeVar("_Key", TopicPartition, ConnectionId)
 
 
@@ -29,7 +29,7 @@ class DelayedFetch:
     @property
     def timer_key(self) -> TimerKey:
         """The key of its deadline."""
-        return (TIMER, str(self.number))
+        return (FETCH_TIMER, str(self.number))
 
 
 class DelayedFetches:

@@ -20,7 +20,7 @@ from broker_sim.core.log.offset_map import ENTRY_BYTES
 from broker_sim.core.replica.log_manager import LogManager
 from txnlog_spark.wire.records import CorruptBatch
 
-TIMER = ("log-cleaner",)
+CLEANER_TIMER = ("log-cleaner",)
 STEP_BYTES_MAX = 64 << 10
 """Read in one step at most: a few milliseconds of work."""
 PAUSE_MS = 3
@@ -42,7 +42,9 @@ class LogCleaner:
     def start(self, effects: Effects) -> None:
         """The broker is up."""
         if self._config.boolean("log.cleaner.enable"):
-            effects.set_timer(*TIMER, after_ms=self._config.integer("log.cleaner.backoff.ms"))
+            effects.set_timer(
+                *CLEANER_TIMER, after_ms=self._config.integer("log.cleaner.backoff.ms")
+            )
 
     def on_timer(self, effects: Effects) -> None:
         """Do a step, or look for a log that is due."""
@@ -56,7 +58,7 @@ class LogCleaner:
         elif not self._begin(effects):
             self._remove_old_segments(effects)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
-        effects.set_timer(*TIMER, after_ms=after_ms)
+        effects.set_timer(*CLEANER_TIMER, after_ms=after_ms)
 
     # ----------------------------------------------------------------------- one round
 

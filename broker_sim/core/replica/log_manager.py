@@ -22,15 +22,22 @@ from broker_sim.core.effects import Delete, Effects, Flush, Storage, Volume, Wri
 from broker_sim.core.log import (
     DELETED_SUFFIX,
     DamagedLog,
+    Folder,
     InconsistentTopicId,
+    KnownAtStart,
     LogConfig,
     PartitionLog,
-    Trust,
 )
-from broker_sim.core.log.checkpoints import RECOVERY_POINT_FILE, decode_offsets, encode_offsets
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.files import directory_name
-from broker_sim.core.offset_file import CLEANER_FILE, LOG_START_FILE, OffsetFile
+from broker_sim.core.log.offset_checkpoint import (
+    CLEANER_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    OffsetCheckpointFile,
+    decode_offsets,
+    encode_offsets,
+)
 from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -94,11 +101,11 @@ class LogManager:
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._codecs = codecs
-        self._log_starts = OffsetFile(LOG_START_FILE, storage)
+        self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._recovery_points: dict[tuple[str, int], int] = {}
         """As the file has them."""
-        self.cleaned = OffsetFile(CLEANER_FILE, storage)
+        self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
 
     # ------------------------------------------------------------------ life
@@ -107,15 +114,15 @@ class LogManager:
         """The log of the metadata itself, which is in no image. The first to be opened."""
         self._load_recovery_points(effects)
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_CONFIGS, 0)
-        trust = self._trust(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
-        self._metadata_log = self._open(topic, 0, trust, effects)
+        known = self._known(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
+        self._metadata_log = self._open(topic, 0, known, effects)
         return self._metadata_log
 
     def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
         """At start: load what is there, create what is missing, remove what is in no topic."""
         self._remove_strays(image, effects)
-        self._log_starts.load(image, effects)
-        self.cleaned.load(image, effects)
+        self._log_starts.load(image.partition_count, effects)
+        self.cleaned.load(image.partition_count, effects)
         if self.cleaned.is_damaged:
             self._take_all_for_cleaned(image, effects)
         for topic in image.topics.values():
@@ -123,10 +130,10 @@ class LogManager:
                 leader_epoch = image.leader_epoch(topic)
                 if clean_shutdown:
                     self._check_directory(topic, partition)
-                trust = self._trust(
+                known = self._known(
                     topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
                 )
-                log = self._open(topic, partition, trust, effects)
+                log = self._open(topic, partition, known, effects)
                 log.become_leader(leader_epoch)
                 self._logs[TopicPartition(topic.name, partition)] = log
 
@@ -135,7 +142,7 @@ class LogManager:
     ) -> None:
         """Empty logs for these partitions, which are already in the metadata log."""
         for partition in partitions:
-            log = self._create(topic, partition, effects)
+            log = PartitionLog.create(self._folder(topic, partition), effects)
             log.become_leader(image.leader_epoch(topic))
             self._logs[TopicPartition(topic.name, partition)] = log
 
@@ -220,7 +227,7 @@ class LogManager:
         offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
         if offsets is None:
             # As in Kafka: nothing is known to be flushed, so everything is read.
-            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is no checkpoint")
+            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is not a checkpoint")
         self._recovery_points = offsets or {}
 
     def _write_recovery_points(self, effects: Effects) -> None:
@@ -229,36 +236,29 @@ class LogManager:
             self._recovery_points = points
             effects.storage.append(WriteFile(RECOVERY_POINT_FILE, encode_offsets(points)))
 
-    def _trust(
+    def _known(
         self,
         topic: Topic,
         partition: int,
         *,
         clean_shutdown: bool,
         leader_epoch: int,
-    ) -> Trust:
-        return Trust(
+    ) -> KnownAtStart:
+        return KnownAtStart(
             recovery_point=self._recovery_points.get((topic.name, partition), 0),
             clean_shutdown=clean_shutdown,
             leader_epoch_max=leader_epoch,
             log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
             was_cleaned=(topic.name, partition) in self.cleaned.offsets,
             # What these logs say was decided, and answered: a part of it may not be forgotten.
-            may_cut_damage=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
+            may_truncate=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
         )
 
-    def _open(self, topic: Topic, partition: int, trust: Trust, effects: Effects) -> PartitionLog:
+    def _open(
+        self, topic: Topic, partition: int, known: KnownAtStart, effects: Effects
+    ) -> PartitionLog:
         try:
-            return PartitionLog.load(
-                topic=topic.name,
-                partition=partition,
-                topic_id=topic.topic_id.bytes,
-                config=log_config(topic, self._config),
-                storage=self._storage,
-                trust=trust,
-                effects=effects,
-                codecs=self._codecs,
-            )
+            return PartitionLog.load(self._folder(topic, partition), known, effects)
         except (InconsistentTopicId, DamagedLog) as error:
             raise DataDirectoryError(str(error)) from error
 
@@ -271,14 +271,13 @@ class LogManager:
                 "back, or remove .kafka_cleanshutdown to start with that partition empty"
             )
 
-    def _create(self, topic: Topic, partition: int, effects: Effects) -> PartitionLog:
-        return PartitionLog.create(
+    def _folder(self, topic: Topic, partition: int) -> Folder:
+        return Folder(
             topic=topic.name,
             partition=partition,
             topic_id=topic.topic_id.bytes,
             config=log_config(topic, self._config),
             storage=self._storage,
-            effects=effects,
             codecs=self._codecs,
         )
 

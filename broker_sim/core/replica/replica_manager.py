@@ -58,7 +58,7 @@ class ReplicaManager:
         """Append batches; the log commits them, there is one replica."""
         if not self._space.allows_append(effects):
             return NO_ROOM
-        result = log.append(records, origin=origin, effects=effects)
+        result = log.append_as_leader(records, origin=origin, effects=effects)
         if result.error is ErrorCode.NONE and not result.duplicate:
             self._changed.add(name_of(log))
         return result

@@ -1,0 +1,41 @@
+"""Which flushes may wait for others, so that what happens together shares an fsync.
+
+A `Flush` is remembered. Its files are flushed before the next operation that is not an append to
+the only file that waits, and at the end of a round of inputs at the latest, before any of them is
+answered. That cannot be told apart from the strict order: of an append-only file recovery keeps a
+prefix of whole batches, whatever came after it.
+
+Both hosts go by this: what the simulator tears apart is the order in which the server writes.
+"""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Append, Flush, StorageOperation
+
+
+class FlushOrder:
+    """The files that wait to be flushed."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def admit(self, operation: StorageOperation) -> tuple[StorageOperation, ...]:
+        """What to do now, in this order, with each `Flush` of one file: () when it may wait."""
+        if isinstance(operation, Flush):
+            self._paths.update(operation.paths)
+            return ()
+        if not self._paths:
+            return (operation,)
+        if isinstance(operation, Append) and self._paths == {operation.path}:
+            return (operation,)
+        return (*self.drain(), operation)
+
+    def drain(self) -> tuple[Flush, ...]:
+        """The flushes that waited, to be done now."""
+        flushes = tuple(Flush((path,)) for path in sorted(self._paths))
+        self._paths.clear()
+        return flushes
+
+    def forget(self) -> None:
+        """Nobody is to be told any more that these files are flushed."""
+        self._paths.clear()

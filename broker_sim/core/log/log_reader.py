@@ -1,0 +1,72 @@
+"""Reading the segments of a log: bytes, the aborted transactions in them, offsets by timestamp.
+
+It knows nothing of high watermarks, leaders or producers: `partition_log` says how far a reader may
+see. Sources: the reading half of Kafka's `LocalLog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker_sim.core.effects import FileSlice
+from broker_sim.core.log.compression import Decompress
+from broker_sim.core.log.local_log import LocalLog
+from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
+from broker_sim.core.log.timestamps import ReadBudget, find_timestamp
+from broker_sim.core.log.values import AbortedTransaction
+from txnlog_spark.wire.records import BatchHeader, CorruptBatch
+
+
+class LogReader:
+    """Reads the segments of one `LocalLog`, and remembers the damage that it has reported."""
+
+    def __init__(self, local: LocalLog) -> None:
+        self._local = local
+        self._reported: set[str] = set()
+
+    def read(
+        self, wanted: ReadRange, *, read_committed: bool
+    ) -> tuple[tuple[FileSlice, ...], tuple[AbortedTransaction, ...] | None]:
+        """Whole batches of the range, and the aborted transactions in them (None: not asked for).
+
+        Raises CorruptBatch when the file is damaged at the start of the range.
+        """
+        local = self._local
+        slices, next_offset = collect_slices(local.segments, wanted, local.storage)
+        if not read_committed:
+            return slices, None
+        start, rebuild = wanted.start_offset, local.rebuild_aborted
+        return slices, collect_aborted(local.segments, start, next_offset, rebuild)
+
+    def report(self, corrupt: CorruptBatch) -> str:
+        """The damage, the first time that it is met; "" later."""
+        report = str(corrupt)
+        if report in self._reported:
+            return ""
+        self._reported.add(report)
+        return report
+
+    def offset_for_timestamp(
+        self,
+        timestamp_ms: int,
+        start_offset: int,
+        decompress: Decompress | None,
+        budget: ReadBudget | None,
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record from the offset on that is not older, or None."""
+        return find_timestamp(
+            self._local.segments,
+            timestamp_ms,
+            start_offset=start_offset,
+            storage=self._local.storage,
+            decompress=decompress,
+            budget=budget or ReadBudget(),
+        )
+
+    def max_timestamp(self) -> int:
+        """The highest one of all batches; negative when there is none."""
+        return max(segment.max_timestamp for segment in self._local.segments)
+
+    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Whole batches from the offset to the log end, CRC checked. Raises CorruptBatch."""
+        return batches_from(self._local.segments, start_offset, self._local.storage)

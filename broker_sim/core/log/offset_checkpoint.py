@@ -1,0 +1,131 @@
+"""Kafka's offset checkpoint files: one offset for each partition of a data directory.
+
+Text: a version line `0`, a line with the count, then one line `<topic> <partition> <offset>` for
+each partition (Kafka's `OffsetCheckpointFile`). Written whole, atomically.
+
+    recovery-point-offset-checkpoint   below it the log was flushed, and its states recorded
+    log-start-offset-checkpoint        the log starts that DeleteRecords moved into a segment
+    cleaner-offset-checkpoint          up to where the cleaner has compacted
+
+Kafka's files have no checksum, so whoever reads one must live with any offset in it. For the
+recovery points that is so; but a log start with another digit would hide records and then remove
+them. So a file of ours stands beside each of the other two, `<name>.crc`, written before it: a line
+with the CRC-32C of the content before and of the one to come, and of these two. Whatever is not one
+of the two is damaged; where ours is missing or damaged itself, as in a directory that Kafka wrote,
+the file is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from crc32c import crc32c
+
+from broker_sim.core.effects import Effects, Storage, WriteFile
+from broker_sim.core.log import files
+
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_FILE = "log-start-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
+CRC_SUFFIX = ".crc"
+_VERSION = 0
+
+
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """The whole file; partitions in order, so that one state has one encoding."""
+    lines = [str(_VERSION), str(len(offsets))]
+    lines += [f"{topic} {partition} {at}" for (topic, partition), at in sorted(offsets.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_offsets(data: bytes) -> dict[tuple[str, int], int] | None:
+    """The offset of each (topic, partition); None for bytes that are not a valid checkpoint.
+
+    An empty file is a checkpoint without partitions, as in Kafka.
+    """
+    if not data:
+        return {}
+    try:
+        version, count, *lines = data.decode().splitlines()
+        fields = [line.split(" ") for line in lines]
+        offsets = {(topic, int(partition)): int(at) for topic, partition, at in fields}
+        if int(version) != _VERSION or int(count) != len(lines) or len(offsets) != len(lines):
+            return None
+    except ValueError:
+        return None
+    return offsets if min(offsets.values(), default=0) >= 0 else None
+
+
+class OffsetCheckpointFile:
+    """The offsets of one file with a `.crc` beside it; every change replaces the file.
+
+    Entries of a topic go with it: another topic of the same name must not inherit them.
+    """
+
+    def __init__(self, path: str, storage: Storage) -> None:
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.is_damaged = False
+        """The file was not a valid checkpoint: which partitions had an entry is not known."""
+        self._path = path
+        self._storage = storage
+        self._crc: int | None = crc32c(b"")
+        """Of the content on disk; None when that is damaged."""
+
+    def load(self, partition_count: Callable[[str], int], effects: Effects) -> None:
+        """Take what the file says of partitions that exist, by the count of each topic.
+
+        The others are taken out of the file at once: a crash came between the end of their topic
+        and `forget_topic`, and a later topic of that name would inherit them at the next start.
+        """
+        data = self._read(self._path)
+        self._crc = crc32c(data)
+        known = _decode_crcs(self._read(self._path + CRC_SUFFIX))
+        offsets = decode_offsets(data)
+        if offsets is None or (known is not None and self._crc not in known):
+            effects.trace("corrupt-checkpoint", path=self._path)
+            self.is_damaged = True
+            self._crc = None
+            offsets = {}
+        self.offsets = {
+            (topic, partition): offset
+            for (topic, partition), offset in offsets.items()
+            if partition < partition_count(topic)
+        }
+        if len(self.offsets) != len(offsets):
+            self.put({}, effects)
+
+    def put(self, offsets: Mapping[tuple[str, int], int], effects: Effects) -> None:
+        """Set these entries, durable at once."""
+        self.offsets.update(offsets)
+        data = encode_offsets(self.offsets)
+        before, after = self._crc, crc32c(data)
+        self._crc = after
+        crcs = _encode_crcs(after if before is None else before, after)
+        effects.storage += [
+            WriteFile(self._path + CRC_SUFFIX, crcs),
+            WriteFile(self._path, data),
+        ]
+
+    def forget_topic(self, topic: str, effects: Effects) -> None:
+        """The topic is deleted."""
+        kept = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+        if len(kept) != len(self.offsets):
+            self.offsets = kept
+            self.put({}, effects)
+
+    def _read(self, path: str) -> bytes:
+        return files.read_whole(self._storage, path) or b""
+
+
+def _encode_crcs(before: int, after: int) -> bytes:
+    crcs = b"%08x %08x" % (before, after)
+    return b"%s %08x\n" % (crcs, crc32c(crcs))
+
+
+def _decode_crcs(data: bytes) -> tuple[int, int] | None:
+    """The two that the content may have; None for bytes that are not a valid file of these."""
+    crcs, _, own = data.removesuffix(b"\n").rpartition(b" ")
+    if own != b"%08x" % crc32c(crcs):
+        return None
+    before, _, after = crcs.partition(b" ")
+    return int(before, 16), int(after, 16)

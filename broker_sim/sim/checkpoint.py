@@ -1,0 +1,88 @@
+"""A query's checkpoint directory on the driver's machine, which outlives drivers.
+
+Spark's own files are created once and never replaced; the sink's are replaced whole. What was
+written without a flush may be the old one or torn after a loss of power. A tail that is lost is
+what a copy of a checkpoint that lags behind looks like: the newest batches are missing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.protocol.effects import FileAsk, ReadFile, WriteFile
+
+
+class ConcurrentQuery(TxnLogError):
+    """Another run wrote this checkpoint file first (Spark's own check): this run must stop."""
+
+    condition = "SIM_CONCURRENT_QUERY"
+
+
+class Checkpoint:
+    """One query's files, by path."""
+
+    def __init__(self, location: str, query_id: str, *, starts_committed: bool) -> None:
+        self.location = location
+        self.query_id = query_id
+        self.starts_committed = starts_committed
+        """Whether its query starts from the group's committed offsets, if there are any."""
+        self.tail_losses = 0
+        self._files = {f"{location}/metadata": b'{"id":"%s"}' % query_id.encode()}
+        self._flushed = dict(self._files)
+
+    def perform(self, ask: FileAsk) -> bytes | None:
+        """What a host does for an operation."""
+        match ask:
+            case ReadFile(path):
+                return self._files.get(path)
+            case WriteFile(path, data, durable):
+                self._files[path] = data
+                if durable:
+                    self._flushed[path] = data
+        return None
+
+    def create(self, log: str, batch_id: int, data: bytes) -> None:
+        """`offsets/N` or `commits/N`, refused when another run was first."""
+        path = self.path(log, batch_id)
+        if path in self._files:
+            raise ConcurrentQuery(f"{path} exists")
+        self._files[path] = self._flushed[path] = data
+
+    def path(self, log: str, batch_id: int) -> str:
+        """Where a batch's entry of a log is."""
+        return f"{self.location}/{log}/{batch_id}"
+
+    def batches(self, log: str) -> list[int]:
+        """The batches that a log has, ascending."""
+        prefix = f"{self.location}/{log}/"
+        return sorted(int(p.removeprefix(prefix)) for p in self._files if p.startswith(prefix))
+
+    def entry(self, log: str, batch_id: int) -> str | None:
+        """The text of a log's entry."""
+        data = self._files.get(self.path(log, batch_id))
+        return None if data is None else data.decode()
+
+    def lose_power(self, rng: random.Random) -> None:
+        """What was not flushed is there, is the old one, or is torn."""
+        for path in self._unflushed():
+            fate = rng.randrange(3)
+            if fate == 0 and path in self._flushed:
+                self._files[path] = self._flushed[path]
+            elif fate == 1:
+                self._files[path] = self._files[path][: rng.randrange(len(self._files[path]))]
+        self._flushed = dict(self._files)
+
+    def _unflushed(self) -> Iterable[str]:
+        return [p for p, data in self._files.items() if self._flushed.get(p) != data]
+
+    def lose_tail(self, count: int, rng: random.Random) -> None:
+        """The newest `count` batches are missing, the last of them perhaps as a commit only."""
+        planned = self.batches("offsets")
+        self.tail_losses += 1
+        for batch_id in planned[len(planned) - count :]:
+            self._files.pop(self.path("commits", batch_id), None)
+            if batch_id != planned[-count] or rng.random() < 0.5:
+                self._files.pop(self.path("offsets", batch_id), None)
+        self._flushed = dict(self._files)

@@ -1,0 +1,220 @@
+"""Bugs planted in a query's commit: baseline, takeover, transactional ids, judgement.
+
+Each is what a plausible slip in `txnlog_spark.commit` would be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from txnlog_spark.commit import micro_batch, query, takeover
+from txnlog_spark.commit.attempt import CommitAttempt
+from txnlog_spark.commit.facts import facts_about, visible_progress
+from txnlog_spark.commit.journal import Journal, RecordedIdentity
+from txnlog_spark.commit.judgement import Facts, judge
+from txnlog_spark.commit.placement import place_progress
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.progress import baseline_of, progress_offset
+from txnlog_spark.commit.takeover import commit_baseline, initialise
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.transaction import init_producer_id
+from txnlog_spark.protocol.values import ProducerIdentity
+
+Plant = Callable[[Any], contextlib.AbstractContextManager[None]]
+"""Breaks one run's world (a `World`) or, for its length, one function of the product."""
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """`owner.name` is `value` meanwhile."""
+    original = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _nothing_asked(*_: object) -> Operation[None]:
+    yield from ()
+
+
+def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The baseline is a plain OffsetCommit, which a driver that was overtaken can do as well."""
+
+    def plain(
+        session: Session, attempt: CommitAttempt, identity: ProducerIdentity
+    ) -> Operation[ProducerIdentity]:
+        plan = attempt.plan
+        progress = {plan.progress_partition: progress_offset(baseline_of(plan))}
+        yield from commit_offsets(session, plan.progress_group_id, progress)
+        return identity
+
+    return replaced(micro_batch, "commit_baseline", plain)
+
+
+def _resumed_although_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A worker goes on from whatever identity.json says, also when another run wrote it."""
+
+    def any_run(held: Any, run: Any) -> ProducerIdentity | None:
+        del held
+        recorded: RecordedIdentity | None = run.recorded
+        if recorded is None or recorded.transactional_id != run.transactional_id:
+            return None
+        return recorded.identity()
+
+    return replaced(query, "_identity_of_run", any_run)
+
+
+def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The new transactional id is recorded, and the holder of the old one is left alone."""
+
+    def record_only(session: Session, plan: CommitPlan) -> Operation[None]:
+        del session
+        if plan.journal is not None:
+            yield from plan.journal.take_over(plan, ())
+
+    return replaced(takeover, "leave_previous_ids", record_only)
+
+
+def _fenced_only_before_the_record(_: Any) -> contextlib.AbstractContextManager[None]:
+    """No second fence: who initialised the old id before the record was written goes on."""
+
+    def once(session: Session, plan: CommitPlan) -> Operation[None]:
+        for name in plan.previous_transactional_ids:
+            yield from init_producer_id(session, name, plan.transaction_timeout_ms)
+        if plan.journal is not None:
+            yield from plan.journal.take_over(plan, ())
+
+    return replaced(takeover, "leave_previous_ids", once)
+
+
+def _second_fence_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A crash between the record and the second fence leaves the second fence undone."""
+    original = Journal.take_over
+
+    def forgetful(self: Journal, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        del left
+        return original(self, plan, ())
+
+    return replaced(Journal, "take_over", forgetful)
+
+
+def _holder_not_confirmed(_: Any) -> contextlib.AbstractContextManager[None]:
+    """After InitProducerId nobody looks whether the query has another transactional id by now."""
+    return replaced(Journal, "confirm_holder", _nothing_asked)
+
+
+def _without_questions(**without: Any) -> contextlib.AbstractContextManager[None]:
+    original = facts_about
+
+    def facts(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
+        return original(session, dataclasses.replace(plan, **without), found)
+
+    return replaced(micro_batch, "facts_about", facts)
+
+
+@contextlib.contextmanager
+def _group_not_compared(_: Any) -> Iterator[None]:
+    """After a takeover nobody looks whether the group still is where the batch before left it."""
+    original = judge
+
+    def careless(plan: CommitPlan, facts: Facts) -> Any:
+        return original(dataclasses.replace(plan, previous_offsets={}), facts)
+
+    with _without_questions(previous_offsets={}), replaced(micro_batch, "judge", careless):
+        yield
+
+
+@contextlib.contextmanager
+def _start_compared_before_fencing(_: Any) -> Iterator[None]:
+    """What the query starts from is compared while an old driver can still move it."""
+    early: list[Any] = []
+    facts_of = facts_about
+
+    def compare_first(
+        session: Session, plan: CommitPlan, current: ProducerIdentity | None
+    ) -> Operation[ProducerIdentity]:
+        early.clear()
+        for expected in plan.expected:
+            found = yield from fetch_committed(session, expected.group_id, require_stable=False)
+            early.append({p: c.committed_offset for p, c in found.items()})
+        return (yield from initialise(session, plan, current))
+
+    def facts(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
+        known = yield from facts_of(session, plan, found)
+        return dataclasses.replace(known, expected=tuple(early)) if known.expected else known
+
+    with (
+        replaced(micro_batch, "initialise", compare_first),
+        replaced(micro_batch, "facts_about", facts),
+    ):
+        yield
+
+
+def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Each batch commits its progress where it likes."""
+    original = place_progress
+
+    def place(session: Session, **known: Any) -> Operation[Any]:
+        found = yield from original(session, **known)
+        partitions = sorted(known["sources"])
+        return partitions[session.monotonic_ms() % len(partitions)] if partitions else found
+
+    return replaced(query, "place_progress", place)
+
+
+@contextlib.contextmanager
+def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
+    """The progress that was visible before the fence decides; what was undecided then is missed."""
+    visible = visible_progress
+    last: list[Progress | None] = []
+
+    def remember(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+        last[:] = [(yield from visible(session, plan))]
+        return last[0]
+
+    def remembered(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+        if not last:
+            last.append((yield from visible(session, plan)))
+        return last[0]
+
+    with (
+        replaced(micro_batch, "visible_progress", remember),
+        replaced(micro_batch, "stable_progress", remembered),
+    ):
+        yield
+
+
+def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The checkpoint says that the batch was begun, and its progress does not exist yet."""
+
+    def late(
+        session: Session, attempt: CommitAttempt, identity: ProducerIdentity
+    ) -> Operation[ProducerIdentity]:
+        if attempt.plan.journal is not None:
+            yield from attempt.plan.journal.begin(attempt.plan)
+        return (yield from commit_baseline(session, attempt, identity))
+
+    return replaced(micro_batch, "commit_baseline", late)
+
+
+COMMIT_PLANTS: dict[str, Plant] = {
+    "baseline-not-transactional": _baseline_not_transactional,
+    "resumed-although-fenced": _resumed_although_fenced,
+    "id-changed-without-fencing": _id_changed_without_fencing,
+    "fenced-only-before-the-record": _fenced_only_before_the_record,
+    "second-fence-forgotten": _second_fence_forgotten,
+    "holder-not-confirmed": _holder_not_confirmed,
+    "group-not-compared": _group_not_compared,
+    "start-compared-before-fencing": _start_compared_before_fencing,
+    "progress-on-a-second-partition": _progress_on_a_second_partition,
+    "judged-by-an-unstable-read": _judged_by_an_unstable_read,
+    "recorded-before-the-baseline": _recorded_before_the_baseline,
+}
+"""By name; the canary test runs each until it is caught."""

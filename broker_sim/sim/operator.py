@@ -1,0 +1,292 @@
+"""The person who runs a query: starts it again when it stops, and does what its errors advise.
+
+A query may be started with a lost or shortened checkpoint, with an old checkpoint by mistake, with
+another transactional id, while drivers that were thought dead go on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from broker_sim.sim import spark_driver as spark
+from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.scenario import Fault, Scenario
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.trace import Trace
+from broker_sim.sim.violation import violated
+from txnlog_spark.commit.plan import CommitOptions
+from txnlog_spark.errors import (
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProducerFenced,
+    ProgressError,
+    TxnLogError,
+)
+from txnlog_spark.protocol.effects import FileAsk, Reached
+from txnlog_spark.protocol.session import Session, SessionConfig
+
+RESTART_MS = 300
+PAUSE_MS = (10, 40_000)
+FILE_DELAY_US = (20, 20_000)
+PRODUCE = "Produce"
+
+
+@dataclass(slots=True)
+class Running:
+    """A driver that was started, and what it had sent when its present batch began."""
+
+    process: ClientProcess
+    driver: spark.Driver
+    produces_before: int = 0
+    skips_before: int = 0
+
+
+@dataclass(slots=True)
+class Operator:
+    """One query's life: its checkpoints, its drivers, and what became of them."""
+
+    name: str
+    source: spark.Source
+    options: CommitOptions
+    scenario: Scenario
+    scheduler: Scheduler
+    trace: Trace
+    planned: PlannedFaults
+    faults: random.Random
+    workload: random.Random
+    new_process: Callable[[str], ClientProcess]
+    kill_broker: Callable[[Fault], None]
+    history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    chaos: bool = True
+    finished: Checkpoint | None = None
+    """The checkpoint whose query came to the input's end."""
+    zombies: list[Running] = field(default_factory=list)
+    """Paused drivers that have not ended: a run waits to see what they do."""
+    _current: Running | None = None
+    _driver_count: int = 0
+    _id_count: int = 0
+
+    def __post_init__(self) -> None:
+        self._new_checkpoint(starts_committed=False)
+
+    def progress_groups(self) -> dict[str, str]:
+        """The group that holds progress, by query id."""
+        return {c.query_id: self.options.progress_group_of(c.query_id) for c in self.checkpoints}
+
+    def groups(self) -> tuple[str, ...]:
+        """The source's group and those that hold progress."""
+        return (str(self.options.group_id), *self.progress_groups().values())
+
+    @property
+    def is_over(self) -> bool:
+        """The input is read to its end, and no driver is left that could do something."""
+        return self.finished is not None and not self.zombies
+
+    def calm_down(self) -> None:
+        """Faults end; a query that shares another's transactional id gets its own."""
+        self.chaos = False
+        if self.options.transactional_id is not None:
+            self.options = replace(self.options, transactional_id=f"{self.name}-own")
+
+    def _new_checkpoint(self, *, starts_committed: bool) -> Checkpoint:
+        number = len(self.checkpoints) + 1
+        made = Checkpoint(
+            f"{self.name}-checkpoint-{number}",
+            f"{self.name}-query-{number}",
+            starts_committed=starts_committed,
+        )
+        self.checkpoints.append(made)
+        return made
+
+    # ------------------------------------------------------------------ starts
+
+    def start(self, checkpoint: Checkpoint | None = None) -> None:
+        """Start the query on a checkpoint, the newest one unless another is named."""
+        self._driver_count += 1
+        name = f"{self.name}-driver-{self._driver_count}"
+        process = self.new_process(name)
+        driver = spark.Driver(
+            run_id=f"{self.name}-run-{self._driver_count}",
+            checkpoint=checkpoint or self.checkpoints[-1],
+            source=self.source,
+            options=self.options,
+            history=self.history,
+            rng=self.workload,
+            new_session=self._session,
+            worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
+        )
+        running = Running(process, driver)
+        process.on_reached = lambda reached: self._on_reached(running, reached)
+        process.serve_file = lambda ask: self._serve_file(running, ask)
+        process.file_delay_us = lambda: self.faults.randint(*FILE_DELAY_US)
+        self._current = running
+        process.run(driver.query(), lambda _, error: self._on_end(running, error))
+
+    def _session(self) -> Session:
+        return Session(
+            monotonic_ms=lambda: self.scheduler.monotonic_ms,
+            config=SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000),
+        )
+
+    def _restart(self, checkpoint: Checkpoint | None = None) -> None:
+        """Start again in a moment, as the checkpoint then is."""
+        self._current = None
+        self.trace.count("driver restarts")
+        if self.chaos and checkpoint is None:
+            checkpoint = self._mishap()
+        self.scheduler.after(
+            self.faults.randint(1, 2 * RESTART_MS) * 1000,
+            lambda: self.start(checkpoint) if self._current is None else None,
+        )
+
+    def _mishap(self) -> Checkpoint | None:
+        """What a restart may do to the checkpoint and the options, by the scenario's chances."""
+        newest, chance = self.checkpoints[-1], self.faults.random()
+        limits = (
+            (self.scenario.checkpoint_lost, self._lose_checkpoint),
+            (self.scenario.tail_lost, self._lose_tail),
+            (self.scenario.old_checkpoint, self._old_checkpoint),
+            (self.scenario.id_change, self._change_id),
+        )
+        for limit, happen in limits:
+            if chance < limit:
+                return happen(newest)
+            chance -= limit
+        return None
+
+    def _lose_checkpoint(self, _: Checkpoint) -> Checkpoint:
+        self.trace.count("checkpoint lost")
+        return self._new_checkpoint(starts_committed=True)
+
+    def _lose_tail(self, newest: Checkpoint) -> None:
+        """With the machine that wrote it: a driver that lives does not lose its plan."""
+        batches = len(newest.batches("offsets"))
+        if batches > 1:
+            self.trace.count("checkpoint tail lost")
+            self._end_zombies(newest)
+            newest.lose_tail(min(self.faults.randint(1, 2), batches - 1), self.faults)
+
+    def _old_checkpoint(self, _: Checkpoint) -> Checkpoint:
+        found = self.faults.choice(self.checkpoints)
+        if found is not self.checkpoints[-1]:
+            self.trace.count("old checkpoint started")
+        return found
+
+    def _change_id(self, _: Checkpoint) -> None:
+        self.trace.count("transactional id changed")
+        self._id_count += 1
+        name = f"{self.name}-id-{self._id_count}"
+        self.options = replace(self.options, transactional_id=name)
+
+    # ------------------------------------------------------------------ ends
+
+    def _on_end(self, running: Running, error: TxnLogError | None) -> None:
+        is_current = running is self._current
+        if running in self.zombies:
+            self.zombies.remove(running)
+        checkpoint = running.driver.checkpoint
+        if error is None:
+            if is_current:
+                self.finished = checkpoint
+            return
+        self.trace.count(f"query stopped: {type(error).__name__}")
+        if isinstance(error, ProducerFenced):
+            self.trace.count("fenced")
+        if is_current:
+            self._restart(self._advised(checkpoint, error))
+
+    def _advised(self, checkpoint: Checkpoint, error: TxnLogError) -> Checkpoint | None:
+        """The checkpoint to go on with, as the error's text says; None for the newest.
+
+        A query that stops for a contradiction which nothing explains is a violation (41).
+        """
+        if not isinstance(error, ProgressError):
+            return None
+        explained = False
+        if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
+            explained = len(self.checkpoints) > 1 or checkpoint.tail_losses > 0
+        elif isinstance(error, BatchReplanned):
+            explained = checkpoint.tail_losses > 0
+        if not explained:
+            violated(41, "the query stopped for a contradiction", error=str(error))
+        newest = self.checkpoints[-1]
+        return self._replaced() if checkpoint is newest else newest
+
+    def _replaced(self) -> Checkpoint:
+        self.trace.count("checkpoint replaced on advice")
+        return self._new_checkpoint(starts_committed=True)
+
+    # ------------------------------------------------------------------ faults
+
+    def _on_reached(self, running: Running, reached: Reached) -> None:
+        self._check_skip(running, reached)
+        fault = self.planned.at_step(reached)
+        if fault is not None:
+            self._step_fault(running, fault)
+        elif running is self._current:
+            self._chance(running)
+
+    def _serve_file(self, running: Running, ask: FileAsk) -> bytes | None:
+        found = running.driver.checkpoint.perform(ask)
+        if running is self._current:
+            self._chance(running)
+        return found
+
+    def _chance(self, running: Running) -> None:
+        if not self.chaos:
+            return
+        if self.faults.random() < self.scenario.driver_kill:
+            self._kill(running)
+        elif self.faults.random() < self.scenario.driver_pause:
+            self._pause(running, self.faults.randint(*PAUSE_MS))
+
+    def _check_skip(self, running: Running, reached: Reached) -> None:
+        """A batch that was skipped must not have sent a Produce (38)."""
+        if reached.step != "S14":
+            return
+        sent = running.process.sent_counts.get(PRODUCE, 0)
+        skips = self.history.skipped[running.skips_before :]
+        if reached.when == "before" and (running.driver.run_id, reached.batch_id) in skips:
+            self.trace.count("batch skipped")
+            if sent > running.produces_before:
+                violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
+        running.produces_before, running.skips_before = sent, len(self.history.skipped)
+
+    def _step_fault(self, running: Running, fault: Fault) -> None:
+        if fault.action == "kill":
+            self._kill(running)
+        elif fault.action == "pause":
+            self._pause(running, fault.pause_ms)
+        else:
+            self.kill_broker(fault)
+
+    def _kill(self, running: Running) -> None:
+        self.trace.count("driver killed")
+        running.process.kill()
+        if running in self.zombies:
+            self.zombies.remove(running)
+        if self.chaos and self.faults.random() < self.scenario.driver_power_loss:
+            self.trace.count("driver's machine lost power")
+            for checkpoint in self.checkpoints:
+                self._end_zombies(checkpoint)
+                checkpoint.lose_power(self.faults)
+        if running is self._current:
+            self._restart()
+
+    def _end_zombies(self, checkpoint: Checkpoint) -> None:
+        for zombie in [z for z in self.zombies if z.driver.checkpoint is checkpoint]:
+            zombie.process.kill()
+            self.zombies.remove(zombie)
+
+    def _pause(self, running: Running, pause_ms: int) -> None:
+        self.trace.count("driver paused")
+        running.process.pause(pause_ms * 1000)
+        self.zombies.append(running)
+        if running is self._current:
+            self._restart()

@@ -1,0 +1,373 @@
+"""The simulator's host of one broker: drives `Broker.step`, performs its effects on virtual things.
+
+It works as `server/` does. Of each connection one request at a time is in the broker; inputs that
+are ready together are one round; flushes wait as `FlushOrder` says; nobody of a round is answered
+before the last flush is done, and what arrives during the flushes is the next round. The process
+may die after each operation on files and between two answers. A dead process forgets all but its
+disk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.effects import (
+    CancelTimer,
+    Close,
+    Delete,
+    Disconnected,
+    Flush,
+    Input,
+    NoResponse,
+    Rename,
+    Request,
+    Respond,
+    SetTimer,
+    Start,
+    Step,
+    Stop,
+    StorageOperation,
+    TimerFired,
+    TimerKey,
+    Truncate,
+)
+from broker_sim.core.flush_order import FlushOrder
+from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.network import Connection
+from broker_sim.sim.scheduler import Event, Scheduler
+from broker_sim.sim.trace import Trace
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.framing import decode_request, encode_response
+from txnlog_spark.wire.invariants import check
+
+DOWN = -1
+LOG_CLEANED = "log-cleaned"
+REQUEST_FAILED = "request-failed"
+"""The trace of a handler that raised: a production broker closes the connection, here it fails."""
+
+FLUSH_US_MIN, FLUSH_US_MAX = 100, 5_000
+"""How long the flushes of one round take."""
+STALL_US_MAX = 300_000
+STALL_SHARE = 0.02
+"""Of the flushes, those that take up to `STALL_US_MAX`: a busy disk, and a long queue behind it."""
+
+_Answer = Respond | NoResponse | Close
+
+
+class _Died(Exception):
+    """The process died between two effects."""
+
+
+@dataclass(slots=True)
+class _Client:
+    """What the broker's end of a connection holds."""
+
+    connection: Connection
+    waiting: deque[bytes] = field(default_factory=deque)
+    """Requests behind the one that the broker has."""
+    correlation_id: int | None = None
+    """Of the request that the broker has."""
+    ended: bool = False
+    """The client sends no more."""
+
+
+def _survives(_: object = None) -> str | None:
+    """No reason to die."""
+
+
+class SimBroker:
+    """One broker process and its disk."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: BrokerConfig,
+        scheduler: Scheduler,
+        trace: Trace,
+        seed: str,
+    ) -> None:
+        self.name = name
+        self.disk = SimDisk()
+        self.watch: Callable[[StorageOperation], str | None] = _survives
+        """Called after each operation on a file; a text is the reason to die now."""
+        self.watch_answer: Callable[[], str | None] = _survives
+        """Called between two answers of one round, likewise."""
+        self.died: Callable[[str], None] = lambda _: None
+        self.machine_boots = 1
+        """Rises with each loss of power; a killed process is started again in the same boot."""
+        self.knows_boots = True
+        """False is a planted bug: a loss of power looks like a killed process."""
+        self.answers_first = False
+        """True is a planted bug: answers leave before their storage operations are done."""
+        self._config = config
+        self._scheduler = scheduler
+        self._trace = trace
+        self._seed = seed
+        self._starts = 0
+        self._broker: Broker | None = None
+        self._flush_order = FlushOrder()
+        self._flush_count = 0
+        self._flush_times = random.Random(f"{seed}/flush-times")
+        self._inputs: deque[Input] = deque()
+        self._round: Event | None = None
+        """The next round, or the end of the flushes of the one before it."""
+        self._answers: list[_Answer] = []
+        """Of the round whose flushes are going on."""
+        self._timers: dict[TimerKey, Event] = {}
+        self._fired: set[TimerKey] = set()
+        """Timers whose input waits for its round; setting or cancelling one takes it back."""
+        self._clients: dict[int, _Client] = {}
+
+    @property
+    def incarnation(self) -> int:
+        """Rises with every start; -1 while the process is down."""
+        return DOWN if self._broker is None else self._starts
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Start the process on what the disk holds."""
+        self._starts += 1
+        self._trace.line(self.name, "start", {"incarnation": self._starts})
+        rng = random.Random(f"{self._seed}/{self._starts}")
+        self._broker = broker = Broker(self._config, self.disk, rng)
+        boot = self.machine_boots if self.knows_boots else 0
+        with self._mortal():
+            self._perform_round(broker, (Start(f"boot-{boot}"),))
+
+    def stop(self) -> None:
+        """A clean stop, as on SIGTERM: the round that goes on is answered, others are not."""
+        broker = self._broker
+        if broker is None:
+            return
+        with self._mortal():
+            self._deliver(self._take_answers())
+            self._inputs.clear()
+            self._cancel_timers()
+            self._perform_round(broker, (Stop(),))
+            self._end()
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL between two events."""
+        if self._broker is not None:
+            self._trace.line(self.name, "killed", {"reason": reason})
+            self._end()
+            self.died(reason)
+
+    def _end(self) -> None:
+        self._broker = None
+        self._flush_order.forget()
+        self._inputs.clear()
+        self._take_answers()
+        self._cancel_timers()
+        if self._round is not None:
+            self._round.cancel()
+            self._round = None
+        for client in self._clients.values():
+            client.connection.cut()
+        self._clients.clear()
+
+    @contextmanager
+    def _mortal(self) -> Iterator[None]:
+        """Around effects, between any two of which the process may die."""
+        try:
+            yield
+        except _Died as death:
+            self.kill(str(death))
+
+    # ------------------------------------------------------------------ BrokerEnd
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """A request arrived."""
+        client = self._clients.setdefault(connection.connection_id, _Client(connection))
+        client.waiting.append(frame)
+        self._go_on(client)
+
+    def on_ended(self, connection: Connection) -> None:
+        """The client sends no more: what it sent before is carried out."""
+        client = self._clients.get(connection.connection_id)
+        if client is not None:
+            client.ended = True
+            self._go_on(client)
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """The connection is gone, and what waited there."""
+        connection.broker_open = False
+        if self._clients.pop(connection.connection_id, None) is not None:
+            self._submit(Disconnected(connection.connection_id))
+
+    def _go_on(self, client: _Client) -> None:
+        """Take the next request when the one before it is answered."""
+        if client.correlation_id is None and client.waiting:
+            self._take_request(client, client.waiting.popleft())
+        if client.ended and not client.waiting:
+            self.on_disconnected(client.connection)
+
+    def _take_request(self, client: _Client, frame: bytes) -> None:
+        header, message = decode_request(frame)
+        client.correlation_id = header.correlation_id
+        connection_id = client.connection.connection_id
+        fields = {"connection": connection_id, "version": header.api_version}
+        self._trace.line(self.name, f"request-{header.api_key.name}", fields)
+        self._submit(
+            Request(
+                connection_id=connection_id,
+                correlation_id=header.correlation_id,
+                api_key=header.api_key,
+                api_version=header.api_version,
+                client_id=header.client_id,
+                client_host="client",
+                message=message,
+            )
+        )
+
+    # ------------------------------------------------------------------ rounds
+
+    def _submit(self, item: Input) -> None:
+        self._inputs.append(item)
+        self._schedule_round()
+
+    def _schedule_round(self) -> None:
+        if self._round is None and self._inputs:
+            self._round = self._scheduler.after(0, self._one_round)
+
+    def _one_round(self) -> None:
+        broker = self._broker
+        if broker is None:
+            return
+        inputs, self._inputs = self._inputs, deque()
+        flushes_before = self._flush_count
+        with self._mortal():
+            self._perform_round(broker, inputs)
+            if self._flush_count > flushes_before:
+                self._round = self._scheduler.after(self._flush_us(), self._end_round)
+            else:
+                self._end_round()
+
+    def _perform_round(self, broker: Broker, inputs: Iterable[Input]) -> None:
+        flushing = 0
+        for item in inputs:
+            if isinstance(item, TimerFired) and not self._take_fired(item.key):
+                continue
+            step = self._step(broker, item)
+            if self._answers and any(
+                isinstance(op, Truncate | Delete | Rename) for op in step.storage
+            ):
+                # They may have records in the files that this step changes.
+                self._perform(self._flush_order.drain())
+                self._deliver(self._take_answers())
+            if self.answers_first:
+                self._deliver(step.responses)
+            else:
+                self._answers += step.responses
+            for operation in step.storage:
+                self._perform(self._flush_order.admit(operation))
+            self._set_timers(step)
+            flushing += any(isinstance(op, Flush) for op in step.storage)
+        if flushing > 1:
+            self._trace.count("group commit")
+        self._perform(self._flush_order.drain())
+
+    def _end_round(self) -> None:
+        self._round = None
+        with self._mortal():
+            self._deliver(self._take_answers())
+            self._schedule_round()
+
+    def _take_answers(self) -> list[_Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _flush_us(self) -> int:
+        stalls = self._flush_times.random() < STALL_SHARE
+        return self._flush_times.randint(FLUSH_US_MIN, STALL_US_MAX if stalls else FLUSH_US_MAX)
+
+    # ------------------------------------------------------------------ steps
+
+    def _step(self, broker: Broker, item: Input) -> Step:
+        step = broker.step(item, self._scheduler.wall_ms, self._scheduler.monotonic_ms)
+        for trace in step.traces:
+            self._trace.line(self.name, trace.kind, trace.fields)
+            if trace.kind == LOG_CLEANED:
+                self._trace.count("segments compacted")
+            if trace.kind == REQUEST_FAILED:
+                violated(42, "a handler raised", **trace.fields)
+        return step
+
+    def _perform(self, operations: Iterable[StorageOperation]) -> None:
+        for operation in operations:
+            self.disk.apply(operation)
+            self._flush_count += isinstance(operation, Flush)
+            reason = self.watch(operation)
+            if reason is not None:
+                raise _Died(reason)
+
+    def _deliver(self, answers: Iterable[_Answer]) -> None:
+        for index, answer in enumerate(answers):
+            reason = self.watch_answer() if index else None
+            if reason is not None:
+                raise _Died(reason)
+            client = self._clients.get(answer.connection_id)
+            if client is None:
+                continue
+            if isinstance(answer, Close):
+                self._trace.line(self.name, "close", {"reason": answer.reason})
+                client.connection.close_by_broker()
+                self.on_disconnected(client.connection)
+            else:
+                self._answer(client, answer)
+
+    def _answer(self, client: _Client, answer: Respond | NoResponse) -> None:
+        check(client.correlation_id == answer.correlation_id, "no request waits for this answer",
+              waits=client.correlation_id, answered=answer.correlation_id)  # fmt: skip
+        client.correlation_id = None
+        if isinstance(answer, Respond):
+            for records in answer.records:
+                records.target.records = b"".join(
+                    self.disk.read(part.path, part.position, part.length) for part in records.slices
+                )
+            frame = encode_response(
+                answer.api_key, answer.api_version, answer.correlation_id, answer.message
+            )
+            client.connection.respond(frame[4:])
+        self._go_on(client)
+
+    # ------------------------------------------------------------------ timers
+
+    def _set_timers(self, step: Step) -> None:
+        for change in step.timers:
+            event = self._timers.pop(change.key, None)
+            if event is not None:
+                event.cancel()
+            self._fired.discard(change.key)
+            match change:
+                case SetTimer(key, deadline_ms):
+                    delay_us = max(0, deadline_ms * 1000 - self._scheduler.now_us)
+                    self._timers[key] = self._scheduler.after(delay_us, partial(self._fire, key))
+                case CancelTimer():
+                    pass
+
+    def _fire(self, key: TimerKey) -> None:
+        del self._timers[key]
+        self._fired.add(key)
+        self._submit(TimerFired(key))
+
+    def _take_fired(self, key: TimerKey) -> bool:
+        if key not in self._fired:
+            return False
+        self._fired.discard(key)
+        return True
+
+    def _cancel_timers(self) -> None:
+        for event in self._timers.values():
+            event.cancel()
+        self._timers.clear()
+        self._fired.clear()

@@ -1,0 +1,248 @@
+"""A model of Spark's micro-batch engine around the connector's own commit of a query's batches.
+
+A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, stage its
+rows, `commit_query_batch` in one of the session's Python workers, write `commits/N`. The checkpoint
+outlives drivers; each driver is a query run with an id of its own. A row is known by its source
+coordinates, and carries the run that wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from broker_sim.sim.checkpoint import Checkpoint
+from txnlog_spark.commit.checkpoint import parse_batch_offsets
+from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
+from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.offsets import (
+    CommittedStart,
+    SourceNote,
+    to_json_value,
+    with_committed_start,
+    with_source_note,
+)
+from txnlog_spark.protocol.effects import Operation, Reached, Sleep
+from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_spark.protocol.offsets import fetch_committed
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.source.planning import cap_at_committed
+from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.topics import TopicPartition
+
+KEYS = 5
+RECORDS_PER_BATCH = 7
+"""So that a partition's rows make several record batches, and produces are pipelined."""
+PRODUCE_REQUEST_BYTES = 600
+TRIGGER_MS = 100
+WORKERS = 2
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Input records by coordinates: partition p of `topic` holds offsets [0, rows)."""
+
+    topic: str
+    partitions: int
+    rows: int
+    rows_per_batch: int
+    output_topic: str
+    output_partitions: int
+    empty_batches: float
+
+    def key(self, partition: int, position: int) -> bytes:
+        """The row's key; order per key is part of exactly-once."""
+        return b"%d-%d" % (partition, position % KEYS)
+
+    def output_partition(self, key: bytes) -> int:
+        """Where a key's rows go."""
+        return zlib.crc32(key) % self.output_partitions
+
+    @property
+    def ends(self) -> Offsets:
+        """The end of the input."""
+        return {TopicPartition(self.topic, p): self.rows for p in range(self.partitions)}
+
+    def plan_ends(self, before: Offsets, rng: random.Random) -> Offsets:
+        """The next batch's end offsets; a share of `empty_batches` has no rows."""
+        if rng.random() < self.empty_batches:
+            return {p: before.get(p, 0) for p in self.ends}
+        rows_min = 0 if self.empty_batches else (self.rows_per_batch + 1) // 2
+        return {
+            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, self.rows_per_batch))
+            for p in self.ends
+        }
+
+
+@dataclass(slots=True)
+class DriverHistory:
+    """What all drivers of a run report, for the invariants."""
+
+    committed: list[tuple[str, str, int]] = field(default_factory=list)
+    """(query id, run id, batch id) whose commit returned."""
+    skipped: list[tuple[str, int]] = field(default_factory=list)
+    """(run id, batch id) that was found committed at the first try: nothing may be produced."""
+
+
+@dataclass(slots=True)
+class PythonWorker:
+    """One of the session's worker processes: a client, and what it remembers."""
+
+    session: Session
+    memory: Worker = field(default_factory=Worker)
+
+
+@dataclass(slots=True)
+class Driver:
+    """One query run. `new_session` gives a client; `worker_loss` is per batch."""
+
+    run_id: str
+    checkpoint: Checkpoint
+    source: Source
+    options: CommitOptions
+    history: DriverHistory
+    rng: random.Random
+    new_session: Callable[[], Session]
+    worker_loss: float = 0.0
+    workers: list[PythonWorker] = field(default_factory=list)
+
+    def query(self) -> Operation[None]:
+        """Run micro-batches until the source is at its end. Raises what stops a query."""
+        session = self.new_session()
+        yield from refresh_metadata(session, ())
+        self.workers = [PythonWorker(self.new_session()) for _ in range(WORKERS)]
+        is_first = True
+        while True:
+            batch_id = yield from self._plan(session, is_first=is_first)
+            if batch_id is None:
+                return
+            is_first = False
+            worker = self._pick_worker()
+            batch = QueryBatch(
+                checkpoint=self.checkpoint.location,
+                batch_id=batch_id,
+                options=self.options,
+                staged=self._stage(batch_id),
+                query_id=self.checkpoint.query_id,
+                run_id=self.run_id,
+                new_run_id="",
+            )
+            outcome = yield from commit_query_batch(worker.session, worker.memory, batch)
+            self._note(batch_id, outcome)
+            yield Reached("S14", "before", batch_id)
+            self.checkpoint.create("commits", batch_id, b"v1\n{}")
+            yield Reached("S14", "after", batch_id)
+            yield Sleep(TRIGGER_MS)
+
+    def _pick_worker(self) -> PythonWorker:
+        """Any of the pool, and one that vanished in between is a new one."""
+        index = self.rng.randrange(WORKERS)
+        if self.rng.random() < self.worker_loss:
+            self.workers[index] = PythonWorker(self.new_session())
+        return self.workers[index]
+
+    # ------------------------------------------------------------------ the plan of a batch
+
+    def ends_of(self, batch_id: int) -> Offsets:
+        """The end offsets of a planned batch; {} before the first."""
+        text = self.checkpoint.entry("offsets", batch_id)
+        if text is None:
+            return {}
+        return parse_batch_offsets("offsets", text).source_offsets
+
+    def _plan(self, session: Session, *, is_first: bool) -> Operation[int | None]:
+        """The next batch's id, its end in the offset log; None at the end of the input."""
+        planned = self.checkpoint.batches("offsets")
+        last = planned[-1] if planned else -1
+        if last >= 0 and self.checkpoint.entry("commits", last) is None:
+            return last
+        start = None
+        if last < 0 and self.checkpoint.starts_committed:
+            start = yield from self._committed_start(session)
+            ends: Offsets | None = {p: start.committed.get(p, 0) for p in self.source.ends}
+        else:
+            ends = yield from self._next_ends(session, self.ends_of(last), is_first=is_first)
+        if ends is None:
+            return None
+        batch_id = last + 1
+        yield Reached("S0", "before", batch_id)
+        self.checkpoint.create("offsets", batch_id, self._log_entry(session, ends, start))
+        yield Reached("S0", "after", batch_id)
+        return batch_id
+
+    def _next_ends(
+        self, session: Session, begin: Offsets, *, is_first: bool
+    ) -> Operation[Offsets | None]:
+        available = self.source.ends
+        begin = begin or dict.fromkeys(available, 0)
+        if is_first:
+            committed = yield from self._committed(session, require_stable=True)
+            capped = cap_at_committed(begin, available, committed)
+            if capped is not None:
+                return capped
+        return None if begin == available else self.source.plan_ends(begin, self.rng)
+
+    def _committed_start(self, session: Session) -> Operation[CommittedStart]:
+        """Where the group is by what is decided; the sink compares when it has fenced others."""
+        committed = yield from self._committed(session, require_stable=False)
+        return CommittedStart(self._group_id, committed)
+
+    def _committed(self, session: Session, *, require_stable: bool) -> Operation[Offsets]:
+        wanted = self.source.ends
+        found = yield from fetch_committed(
+            session, self._group_id, partitions=wanted, require_stable=require_stable
+        )
+        return {p: found[p].committed_offset for p in wanted if p in found}
+
+    @property
+    def _group_id(self) -> str:
+        return str(self.options.group_id)
+
+    def _log_entry(self, session: Session, ends: Offsets, start: CommittedStart | None) -> bytes:
+        value = to_json_value(ends) if start is None else with_committed_start(ends, start)
+        note = SourceNote(session.cluster.cluster_id or "", self._group_id)
+        planned = {"batchTimestampMs": session.monotonic_ms(), "run": self.run_id}
+        source = json.dumps(with_source_note(value, note))
+        return f"v1\n{json.dumps(planned)}\n{source}".encode()
+
+    # ------------------------------------------------------------------ its rows
+
+    def _stage(self, batch_id: int) -> list[StagedPartition]:
+        text = self.checkpoint.entry("offsets", batch_id)
+        if text is None or parse_batch_offsets("offsets", text).expected:
+            return []
+        before, ends = self.ends_of(batch_id - 1), self.ends_of(batch_id)
+        rows: dict[int, list[Record]] = {}
+        for partition, end in sorted(ends.items()):
+            for position in range(before.get(partition, 0), end):
+                key = self.source.key(partition.partition, position)
+                value = b"%d:%d:%s" % (partition.partition, position, self.run_id.encode())
+                record = Record(key, value, batch_id)
+                rows.setdefault(self.source.output_partition(key), []).append(record)
+        topic = self.source.output_topic
+        return [_staged(topic, number, records) for number, records in sorted(rows.items())]
+
+    def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
+        if not outcome.skipped:
+            self.history.committed.append((self.checkpoint.query_id, self.run_id, batch_id))
+        elif outcome.attempts == 1:
+            self.history.skipped.append((self.run_id, batch_id))
+
+
+def _staged(topic: str, partition: int, records: list[Record]) -> StagedPartition:
+    pieces = [
+        encode_batch(records[start : start + RECORDS_PER_BATCH])
+        for start in range(0, len(records), RECORDS_PER_BATCH)
+    ]
+
+    def read() -> Iterable[bytes]:
+        return iter(pieces)
+
+    size_bytes = sum(map(len, pieces))
+    return StagedPartition(topic, partition, read, size_bytes, len(records))

@@ -1,0 +1,179 @@
+"""Produce on virtual time: leaders with delays of their own, that fail, move and forget nothing.
+
+Every record is appended once and in order, whatever happens. And each leader goes on when its own
+answer comes: while there is something to send to it, it has requests to handle.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.commit_plans import build_plan
+from support.produce_run import Watched, part_of
+from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
+from support.virtual_cluster import VirtualCluster
+
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+
+FAULTS = [
+    LOST,
+    ANSWER_LOST,
+    NOT_SENT,
+    *map(
+        refused,
+        (
+            E.NOT_LEADER_OR_FOLLOWER,
+            E.NOT_ENOUGH_REPLICAS,
+            E.CONCURRENT_TRANSACTIONS,
+            E.COORDINATOR_LOAD_IN_PROGRESS,
+            E.KAFKA_STORAGE_ERROR,
+        ),
+    ),
+]
+
+
+def cluster_of(partition_count: int, delays_ms: list[int], **how) -> VirtualCluster:
+    """A node for each delay; partitions are led by them in turn."""
+    nodes = tuple(range(1, len(delays_ms) + 1))
+    leaders = {("out", p): nodes[p % len(nodes)] for p in range(partition_count)}
+    return VirtualCluster(
+        2,
+        leaders=leaders | {("in", 0): 1},
+        nodes=nodes,
+        delay_ms=lambda call: delays_ms[call.node - 1] if call.node > 0 else 1,
+        **how,
+    )
+
+
+def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> None:
+    """Before each wait a partition may get another leader, or none for a while."""
+
+    def move() -> None:
+        lost = [p for p, node in cluster.leaders.items() if node < 0]
+        for partition in lost:
+            cluster.leaders[partition] = rng.choice(cluster.nodes)
+        if rng.random() < chance:
+            partition = rng.choice([p for p in cluster.leaders if p[0] == "out"])
+            cluster.leaders[partition] = rng.choice((-1, *cluster.nodes))
+
+    cluster.on_wait = move
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(0, 900), min_size=1, max_size=3), min_size=1, max_size=5),
+        min_size=1,
+        max_size=6,
+    ),
+    st.lists(st.integers(0, 300), min_size=1, max_size=3),
+    st.tuples(st.integers(1, 9000), st.integers(1, 3000)),
+    st.lists(st.one_of(st.none(), st.sampled_from(FAULTS)), max_size=25),
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 0.05, 0.3]),
+)
+@settings(max_examples=150)
+def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
+    partitions, delays_ms, limits, faults, seed, chance
+):
+    cluster = cluster_of(len(partitions), delays_ms, seed=seed)
+    move_leaders(cluster, random.Random(seed), chance)
+    cluster.script(K.PRODUCE, *faults)
+    plan = build_plan(
+        staged=tuple(part_of(p, pieces) for p, pieces in enumerate(partitions)),
+        in_flight_bytes_max=limits[0],
+        produce_request_bytes=limits[1],
+    )
+    Watched(cluster, plan).run().check()
+    assert max(cluster.most_in_flight.values()) <= 5
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=9),
+    st.lists(st.integers(1, 200), min_size=1, max_size=4),
+    st.integers(1, 3000),
+)
+@settings(max_examples=60)
+def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
+    batch_counts, delays_ms, request_bytes
+):
+    cluster = cluster_of(len(batch_counts), delays_ms)
+    plan = build_plan(
+        staged=tuple(part_of(p, [[500]] * count) for p, count in enumerate(batch_counts)),
+        in_flight_bytes_max=10**7,
+        produce_request_bytes=request_bytes,
+    )
+    watched = Watched(cluster, plan)
+
+    def check() -> None:
+        sent = Counter(
+            (t.name, p.index)
+            for call in cluster.sent.values()
+            if call.message.API_KEY == K.PRODUCE
+            for t in call.message.topic_data
+            for p in t.partition_data
+        )
+        for number, count in enumerate(batch_counts):
+            node = cluster.leaders["out", number]
+            is_idle = sent["out", number] < count and not cluster.in_flight(node)
+            assert not sent or not is_idle, "an idle leader"
+
+    cluster.on_wait = check
+    watched.run().check()
+
+
+def test_a_slow_leader_keeps_no_other_waiting():
+    finished_ms: dict[int, int] = defaultdict(int)
+    cluster = cluster_of(2, [1000, 10])
+    original = cluster._call
+
+    def call(asked):
+        finished_ms[asked.node] = cluster.now_ms
+        return original(asked)
+
+    cluster._call = call
+    parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
+    started_ms = cluster.now_ms
+    Watched(cluster, build_plan(staged=parts, produce_request_bytes=500)).run().check()
+    assert finished_ms[2] - started_ms < 20 * 10 + 10
+    assert finished_ms[1] - started_ms < 20 * 1000 + 10
+
+
+def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
+    cluster = cluster_of(2, [10])
+    append = cluster.state.append
+    done_ms = {}
+
+    def appended(transactional_id, partition, records, **how):
+        if partition == ("out", 0) and cluster.now_ms < 5_000:
+            return E.NOT_ENOUGH_REPLICAS
+        done_ms[partition] = cluster.now_ms
+        return append(transactional_id, partition, records, **how)
+
+    cluster.state.append = appended
+    parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
+    Watched(cluster, build_plan(staged=parts, produce_request_bytes=500)).run().check()
+    assert done_ms["out", 1] < 1_000
+    assert done_ms["out", 0] < 8_000
+
+
+def test_while_the_transaction_takes_no_partition_little_is_sent_in_vain():
+    cluster = cluster_of(40, [10])
+    append = cluster.state.append
+    refusals = 0
+
+    def appended(transactional_id, partition, records, **how):
+        nonlocal refusals
+        if cluster.now_ms < 2_000:
+            refusals += 1
+            return E.CONCURRENT_TRANSACTIONS
+        return append(transactional_id, partition, records, **how)
+
+    cluster.state.append = appended
+    parts = tuple(part_of(p, [[500]] * 2) for p in range(40))
+    plan = build_plan(staged=parts, produce_request_bytes=1200, in_flight_bytes_max=12_000)
+    Watched(cluster, plan).run().check()
+    assert refusals <= 8 * 10

@@ -1,0 +1,99 @@
+"""Runs of S5 alone on a scripted cluster: what was sent, held in memory, and appended."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from support.commit_plans import check_wire_discipline
+from support.scripted_broker import ScriptedCluster
+from txnlog_spark.protocol.batches import PartitionQueue
+from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
+from txnlog_spark.protocol.transaction import Transaction, init_producer_id
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import Record, encode_batch, iter_batches
+
+
+def part_of(partition: int, pieces: list[list[int]], *, announced: bool = True) -> StagedPartition:
+    """Staged pieces of batches with values of these sizes; batch i of the partition says so."""
+    numbers = iter(range(10**6))
+    data = [
+        b"".join(
+            encode_batch([Record(None, b"%d.%d." % (partition, next(numbers)) + bytes(size), 1)])
+            for size in piece
+        )
+        for piece in pieces
+    ]
+    sizes = tuple(map(len, data))
+    return StagedPartition(
+        topic="out",
+        partition=partition,
+        read=lambda: iter(data),
+        size_bytes=sum(sizes),
+        record_count=sum(map(len, pieces)),
+        piece_bytes=sizes if announced else (),
+    )
+
+
+class Watched:
+    """One run of S5 on a scripted cluster, with what was in memory at most."""
+
+    def __init__(self, cluster: ScriptedCluster, plan) -> None:
+        self.produced = Produced()
+        self.stamped = self.most = self.unread_most = self.looks = self.largest = 0
+        self.cluster, self.plan = cluster, plan
+        self.queues: set[PartitionQueue] = set()
+
+    def run(self) -> Watched:
+        stamp, look = PartitionQueue._stamp, PartitionQueue.next_bytes
+
+        def stamping(queue, piece, header):
+            batch = stamp(queue, piece, header)
+            self.stamped += len(batch.data)
+            self.largest = max(self.largest, len(batch.data))
+            self.most = max(self.most, self.stamped - self.produced.bytes)
+            self.queues.add(queue)
+            self.unread_most = max(self.unread_most, sum(q.unstamped_bytes for q in self.queues))
+            return batch
+
+        def looking(queue):
+            self.looks += 1
+            return look(queue)
+
+        with (
+            mock.patch.object(PartitionQueue, "_stamp", stamping),
+            mock.patch.object(PartitionQueue, "next_bytes", looking),
+        ):
+            session = self.cluster.session(request_timeout_ms=100)
+            self.cluster.run(self._operation(session))
+        return self
+
+    def _operation(self, session):
+        identity = yield from init_producer_id(session, "t", 60_000)
+        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
+        yield from produce_staged(session, transaction, self.plan, self.produced)
+
+    def requests(self) -> list[list[int]]:
+        """The partitions in each Produce request, in their order."""
+        return [
+            [p.index for t in m.topic_data for p in t.partition_data]
+            for m in self.cluster.requests(K.PRODUCE)
+        ]
+
+    def check(self) -> None:
+        limit = max(self.plan.in_flight_bytes_max, self.largest)
+        assert self.most <= limit, "stamped and not acknowledged"
+        assert self.produced == staged_totals(self.plan.staged)
+        check_wire_discipline(self.cluster)
+        for part in self.plan.staged:
+            sent = [a.raw for a in self.cluster.state.logs["out", part.partition]]
+            staged = b"".join(bytes(piece) for piece in part.read())
+            assert [r[61:] for r in sent] == [
+                staged[at + 61 : at + h.size_bytes] for h, at in iter_batches(staged)
+            ]
+
+
+def cluster_of(partition_count: int, node_count: int) -> ScriptedCluster:
+    nodes = tuple(range(1, node_count + 1))
+    leaders = {("out", p): 1 + p % node_count for p in range(partition_count)}
+    return ScriptedCluster(2, leaders=leaders | {("in", 0): 1}, nodes=nodes)

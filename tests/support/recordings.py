@@ -1,0 +1,212 @@
+"""What Apache Kafka answered is asked once per version of it, recorded, and not asked again.
+
+A test body that runs on both brokers proves two things: on Apache Kafka that the body is right, on
+ours that we do the same. The first stays true while neither the body nor Apache Kafka changes. So
+`make record` runs the bodies on Apache Kafka and writes which passed into
+`tests/recorded/<version>/passed.json`, beside a digest of all they consist of: the test's file,
+every module of this repository that it imports, directly or not, and the versions of the client
+libraries. While the digest is the same such a run is one of `make chaos`; else, or when the test
+is new, or TXNLOG_KAFKA=live asks for it, it is one of `make test`.
+
+What is imported by a name in a string is not seen, and the connector inside Spark is. So its tests
+are never recorded: marked `live` they run on Apache Kafka in `make test`, else in `make chaos`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from support.apache_kafka import REPOSITORY, VERSION
+
+TESTS = REPOSITORY / "tests"
+RECORDED = TESTS / "recorded" / VERSION
+PASSED = RECORDED / "passed.json"
+KAFKA = "apache_kafka"
+CHAOS_TIMEOUT_S = 7200
+"""The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
+CLIENTS = {
+    "aiokafka": "aiokafka",
+    "confluent_kafka": "confluent-kafka",
+    "kafka": "kafka-python",
+    "pyspark": "pyspark",
+}
+"""The libraries that talk to the broker, by the name that is imported."""
+ELSEWHERE = {TESTS / "support" / "sim_broker.py", TESTS / "support" / "recordings.py"}
+"""What fixtures import that takes no part in a run on Apache Kafka."""
+WITH_FILES = {TESTS / "support" / "java_tools.py": "java/*"}
+"""Modules that use files they do not import, and which."""
+
+
+def wants_live() -> bool:
+    """Whether the recordings are left aside: Apache Kafka is asked."""
+    return os.environ.get("TXNLOG_KAFKA") == "live"
+
+
+def digest_of(path: Path) -> str:
+    """A digest of everything that a run of this test file on Apache Kafka consists of."""
+    return _digest(frozenset(_closure([path, *_conftests(path)])))
+
+
+def _conftests(path: Path) -> Iterator[Path]:
+    for folder in path.parents:
+        if (folder / "conftest.py").exists():
+            yield folder / "conftest.py"
+        if folder == TESTS:
+            return
+
+
+def _closure(paths: Iterable[Path]) -> set[Path]:
+    """These files and all of the repository that they import."""
+    found: set[Path] = set()
+    waiting = list(paths)
+    while waiting:
+        path = waiting.pop()
+        if path not in found and path not in ELSEWHERE:
+            found.add(path)
+            waiting += (file for name in _imports(path) if (file := _file_of(name)) is not None)
+    return found
+
+
+@functools.cache
+def _digest(paths: frozenset[Path]) -> str:
+    files = set(paths)
+    for path in paths:
+        files |= set(path.parent.glob(WITH_FILES[path])) if path in WITH_FILES else set()
+    libraries = {CLIENTS[top] for path in paths for top in _tops(path) if top in CLIENTS}
+    digest = hashlib.sha256()
+    for name in sorted(libraries):
+        digest.update(f"{name} {version(name)}\n".encode())
+    for path in sorted(files):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(REPOSITORY)} {content}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in _imports(path)}
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[str]:
+    """The modules that a file imports, wherever in it; of `from a import b` a and a.b."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(found)
+
+
+@functools.cache
+def _file_of(module: str) -> Path | None:
+    """A module's file, when it is one of the repository."""
+    for root in (TESTS, REPOSITORY):
+        place = root.joinpath(*module.split("."))
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.exists():
+                return path
+    return None
+
+
+def runs_on_kafka(item: pytest.Item) -> bool:
+    """Whether it is the run of a body on Apache Kafka."""
+    return KAFKA in getattr(getattr(item, "callspec", None), "params", {}).values()
+
+
+class Selection:
+    """The plugin: leaves out what is recorded, or with `--record` writes what passed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._writes = bool(config.getoption("--record"))
+        self._is_worker = hasattr(config, "workerinput")
+        self._known = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+        # Now, as the files are that are about to run.
+        files = TESTS.glob("conformance/test_*.py") if self._writes else ()
+        self._digests = {_name(path): digest_of(path) for path in files}
+        self._passed: dict[str, set[str]] = {}
+        self._failed: set[tuple[str, str]] = set()
+
+    def pytest_report_header(self) -> list[str]:
+        """How many runs are left out, and of which files Apache Kafka is asked again."""
+        if self._writes:
+            return [f"recording what passes on Apache Kafka {VERSION}"]
+        valid = [name for name in self._known if self._is_valid(name)]
+        count = sum(len(self._known[name]["passed"]) for name in valid)
+        lines = [f"{count} runs on Apache Kafka {VERSION} are recorded and left to make chaos"]
+        if stale := sorted({*self._known} - {*valid}):
+            lines.append(f"changed since they were recorded (`make record`): {', '.join(stale)}")
+        return lines
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Before `-m` chooses and xdist distributes."""
+        for item in items:
+            if item.get_closest_marker("chaos") is not None:
+                item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+            elif runs_on_kafka(item):
+                self._choose(item)
+            together = runs_on_kafka(item) and "integration" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group(KAFKA if together else item.path.stem))
+
+    def _choose(self, item: pytest.Item) -> None:
+        """What is recorded, or the connector's and not `live`, becomes a run of `make chaos`."""
+        name, place = _name(item.path), item.path.parent.name
+        if place == "conformance" and self._writes:
+            item.add_marker("recordable")
+            item.user_properties.append(("recordable", name))
+        elif place == "conformance" and self._is_valid(name):
+            if item.location[2] in self._known[name]["passed"]:
+                item.add_marker("chaos")
+        elif (
+            place == "integration" and item.get_closest_marker("live") is None and not wants_live()
+        ):
+            item.add_marker("chaos")
+
+    def _is_valid(self, name: str) -> bool:
+        path = REPOSITORY / name
+        return (
+            name in self._known
+            and not wants_live()
+            and path.exists()
+            and self._known[name]["digest"] == digest_of(path)
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of each phase of each test; in the process that starts the workers, of all workers."""
+        name = dict(report.user_properties).get("recordable")
+        if name is not None and not self._is_worker:
+            if report.when == "call" and report.passed:
+                self._passed.setdefault(name, set()).add(report.location[2])
+            elif not report.passed:
+                self._failed.add((name, report.location[2]))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what passed; files of which nothing ran keep what is written of them."""
+        if not self._passed:
+            return
+        for name, passed in self._passed.items():
+            self._known[name] = {
+                "digest": self._digests[name],
+                "passed": sorted(each for each in passed if (name, each) not in self._failed),
+            }
+        kept = {name: self._known[name] for name in sorted(self._known) if _exists(name)}
+        RECORDED.mkdir(parents=True, exist_ok=True)
+        PASSED.write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def _exists(name: str) -> bool:
+    return (REPOSITORY / name).exists()

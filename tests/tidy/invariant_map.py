@@ -1,0 +1,131 @@
+"""Who checks which invariant of `docs/invariants.md`. Run it to write that document's last column.
+
+A number is checked by tests that have `@pytest.mark.invariant(N)`, by the simulator, which prints
+it, and by an import contract that its row names.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "invariants.md"
+SIMULATOR = "broker_sim/sim/invariants.py"
+CLUSTER_SECTION = "With the cluster"
+_ROW = re.compile(r"^\| (\d+) \| (.*?) \|(.*)\|$")
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One row of the document."""
+
+    number: int
+    section: str
+    text: str
+
+    @property
+    def contracts(self) -> list[str]:
+        """Import contracts that the text names."""
+        return re.findall(r"contract `([\w-]+)`", self.text)
+
+
+def invariants_of(document: str) -> list[Invariant]:
+    """The rows, in their order."""
+    found, section = [], ""
+    for line in document.splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        row = _ROW.match(line)
+        if row:
+            found.append(Invariant(int(row[1]), section, row[2]))
+    return found
+
+
+def marked(source: str) -> Iterator[tuple[int, str]]:
+    """(number, test) of each mark in a test module; a mark of the module has the name ""."""
+    for node in ast.walk(ast.parse(source)):
+        marks: list[ast.expr] = []
+        name = getattr(node, "name", "")
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            marks = node.decorator_list
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+        for mark in marks:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.invariant":
+                yield from ((ast.literal_eval(number), name) for number in mark.args)
+
+
+def simulated(source: str) -> set[int]:
+    """The numbers that the simulator prints: the keys of its table."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "INVARIANTS":
+            return set(ast.literal_eval(node.value))
+    raise ValueError("the simulator has no table INVARIANTS")
+
+
+def tests_by_number(sources: Mapping[str, str]) -> dict[int, list[str]]:
+    """The names of the tests of each number, over all test modules by path."""
+    found: dict[int, list[str]] = {}
+    for path, source in sources.items():
+        for number, name in marked(source):
+            found.setdefault(number, []).append(name or path.rsplit("/", 1)[-1])
+    return {number: sorted(names) for number, names in found.items()}
+
+
+def problems(
+    document: str, tests: Mapping[int, list[str]], simulator: set[int], contracts: set[str]
+) -> Iterator[str]:
+    """What is wrong between the document and those who check it, a line each."""
+    rows = invariants_of(document)
+    numbers = [row.number for row in rows]
+    for number in sorted({n for n in numbers if numbers.count(n) > 1}):
+        yield f"invariant {number} is there twice"
+    for number in sorted((set(tests) | simulator) - set(numbers)):
+        yield f"invariant {number} is checked and not in the document"
+    for row in rows:
+        checked = row.number in tests or bool(row.contracts)
+        for name in set(row.contracts) - contracts:
+            yield f"invariant {row.number} names the contract {name}, which does not exist"
+        if row.section == CLUSTER_SECTION:
+            if checked or row.number in simulator:
+                yield f"invariant {row.number} is checked: move it out of '{CLUSTER_SECTION}'"
+        elif not checked:
+            yield f"invariant {row.number} has no test: mark one with invariant({row.number})"
+
+
+def with_checks(document: str, tests: Mapping[int, list[str]], simulator: set[int]) -> str:
+    """The document with its last column written."""
+
+    def cell(row: Invariant) -> str:
+        names = ["simulator"] if row.number in simulator else []
+        names += [f"`{name}`" for name in row.contracts + tests.get(row.number, [])]
+        return ", ".join(dict.fromkeys(names))
+
+    cells = {row.number: cell(row) for row in invariants_of(document)}
+    lines = []
+    for line in document.splitlines():
+        row = _ROW.match(line)
+        written = f"| {row[1]} | {row[2]} | {cells[int(row[1])]}" if row else ""
+        lines.append(f"{written.rstrip()} |" if row else line)
+    return "\n".join(lines) + "\n"
+
+
+def read_tests() -> dict[str, str]:
+    """All test modules by path."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in paths}
+
+
+def read_simulated() -> set[int]:
+    """The numbers in the simulator's table."""
+    return simulated((ROOT / SIMULATOR).read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    before = DOCUMENT.read_text(encoding="utf-8")
+    after = with_checks(before, tests_by_number(read_tests()), read_simulated())
+    DOCUMENT.write_text(after, encoding="utf-8")

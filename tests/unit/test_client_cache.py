@@ -1,0 +1,92 @@
+"""One client per process and connection settings: who shares one, and who must not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+
+from txnlog_spark import client_cache
+from txnlog_spark.client.client import Client
+from txnlog_spark.client_cache import CLIENTS_MAX, ClientCache, ConnectionSettings
+from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Send
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+
+@pytest.fixture
+def broker():
+    with SocketBroker(lambda _header, _message: None) as running:
+        running.react = lambda header, _message: answer_bytes(header, metadata_answer(running))
+        yield running
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    monkeypatch.delenv(ARMED_VARIABLE, raising=False)
+    made = ClientCache()
+    yield made
+    made.close()
+
+
+def settings(broker, **changes) -> ConnectionSettings:
+    return ConnectionSettings(bootstrap_servers=broker.bootstrap_servers, **changes)
+
+
+def test_queries_with_equal_settings_share_a_client(cache, broker):
+    servers = broker.bootstrap_servers
+    assert cache.get(settings(broker), servers) is cache.get(settings(broker), servers)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"client_id": "other"}, {"request_timeout_ms": 1_000}, {"idle_ms_max": -1}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_two_queries_in_one_worker_share_nothing_where_their_settings_differ(
+    cache, broker, changes
+):
+    servers = broker.bootstrap_servers
+    one = cache.get(settings(broker), servers)
+    other = cache.get(settings(broker, **changes), servers)
+    assert one is not other
+    assert one.session is not other.session
+    one.session.coordinators[0, "g"] = 7
+    assert not other.session.coordinators
+
+
+def test_what_one_query_left_unanswered_reaches_no_other(cache, broker):
+    """They share the client of one cluster; an operation's requests are its own."""
+    client = cache.get(settings(broker), broker.bootstrap_servers)
+    request = APIS[ApiKey.METADATA].request(topics=[])
+
+    def leaving():
+        return (yield Send(Call(ANY_NODE, request, 20_000)))
+
+    first, second = client.run(leaving()), client.run(leaving())
+    assert first != second
+    assert not any(c.idle_s() == 0 for c in client._connections.values())
+
+
+def test_a_forked_worker_has_no_client_of_its_parent(cache, broker, monkeypatch):
+    parents = cache.get(settings(broker), broker.bootstrap_servers)
+    childs_pid = os.getpid() + 1
+    monkeypatch.setattr(client_cache.os, "getpid", lambda: childs_pid)
+    assert cache.get(settings(broker), broker.bootstrap_servers) is not parents
+
+
+def test_the_client_that_was_used_least_recently_is_closed_for_a_new_one(cache, broker):
+    servers = broker.bootstrap_servers
+    clients = [cache.get(settings(broker, client_id=str(n)), servers) for n in range(CLIENTS_MAX)]
+    assert cache.get(settings(broker, client_id="0"), servers) is clients[0]
+    cache.get(settings(broker, client_id="new"), servers)
+    assert cache.get(settings(broker, client_id="0"), servers) is clients[0]
+    assert clients[1]._connections == {}
+
+
+def test_armed_failpoints_get_a_client_that_obeys_them(cache, broker, monkeypatch):
+    plain = cache.get(settings(broker), broker.bootstrap_servers)
+    assert type(plain) is Client
+    monkeypatch.setenv(ARMED_VARIABLE, "S9:after:raise")
+    assert type(cache.get(settings(broker), broker.bootstrap_servers)) is FaultInjectingClient

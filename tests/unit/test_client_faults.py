@@ -1,0 +1,101 @@
+"""The client that injects faults: what an armed failpoint does to the requests that follow."""
+
+from __future__ import annotations
+
+import pytest
+from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+
+from txnlog_spark import failpoints
+from txnlog_spark.client.client import Client
+from txnlog_spark.errors import FailpointRaised
+from txnlog_spark.failpoints import FaultInjectingClient
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reached, Receive, Reply, Send
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+METADATA = APIS[ApiKey.METADATA].request
+
+
+def metadata_call():
+    return Call(ANY_NODE, METADATA(topics=[]), 20_000)
+
+
+@pytest.fixture
+def broker():
+    with SocketBroker(lambda _header, _message: None) as running:
+        running.react = lambda header, _message: answer_bytes(header, metadata_answer(running))
+        yield running
+
+
+def step_then_ask():
+    yield Reached("S9", "before", 3)
+    return (yield Calls((metadata_call(),)))
+
+
+@pytest.fixture
+def armed(monkeypatch, tmp_path):
+    monkeypatch.setattr(failpoints, "_fired_here", set())
+    monkeypatch.setenv(failpoints.FIRED_VARIABLE, str(tmp_path / "fired"))
+    return lambda text: monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
+
+
+def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
+    armed("S9:before:drop-request@3")
+    with FaultInjectingClient(broker.bootstrap_servers) as client:
+        (outcome,) = client.run(step_then_ask())
+        assert outcome.sent
+        assert not broker.headers
+        assert isinstance(client.run(step_then_ask())[0], Reply), "fires once"
+
+
+def test_drop_response_sends_and_is_unknown(broker, armed):
+    armed("S9:before:drop-response")
+    with FaultInjectingClient(broker.bootstrap_servers) as client:
+        (outcome,) = client.run(step_then_ask())
+    assert outcome.sent
+    assert broker.headers[-1].api_key == ApiKey.METADATA
+
+
+def test_raise_is_thrown_into_the_operation(broker, armed):
+    armed("S9:before:raise")
+    client = FaultInjectingClient(broker.bootstrap_servers)
+    with client, pytest.raises(FailpointRaised, match="S9:before:raise"):
+        client.run(step_then_ask())
+
+
+def test_another_batch_is_left_alone(broker, armed):
+    armed("S9:before:raise@4")
+    with FaultInjectingClient(broker.bootstrap_servers) as client:
+        assert isinstance(client.run(step_then_ask())[0], Reply)
+    assert failpoints.fired() == ()
+
+
+def send_then_receive():
+    yield Reached("S5.first", "after", 3)
+    yield Receive(frozenset(), within_ms=0)
+    first = yield Send(metadata_call())
+    second = yield Send(metadata_call())
+    outcomes = []
+    for ticket in (first, second):
+        outcomes.append((yield Receive(frozenset({ticket}))))
+    ticket = yield Send(metadata_call())
+    outcomes.append((yield Receive(frozenset({ticket}))))
+    return [outcome for _, outcome in outcomes]
+
+
+@pytest.mark.parametrize(("action", "seen"), [("drop-request", 1), ("drop-response", 3)])
+def test_all_that_is_sent_before_the_next_answer_is_lost_and_nothing_after(
+    broker, armed, action, seen
+):
+    armed(f"S5.first:after:{action}")
+    with FaultInjectingClient(broker.bootstrap_servers) as client:
+        *lost, last = client.run(send_then_receive())
+    assert [o.sent for o in lost] == [True, True]
+    assert isinstance(last, Reply)
+    assert [h.api_key for h in broker.headers].count(ApiKey.METADATA) == seen
+
+
+def test_a_client_that_injects_no_faults_passes_every_failpoint(broker, armed):
+    armed("S9:before:raise")
+    with Client(broker.bootstrap_servers) as client:
+        assert isinstance(client.run(step_then_ask())[0], Reply)
+    assert failpoints.fired() == ()

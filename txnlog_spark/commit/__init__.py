@@ -1,0 +1,18 @@
+"""The whole life of a query's commits, without I/O: what runs is what the simulator runs.
+
+    query.py        one batch of a streaming query, from the checkpoint to the identity record
+    batch_write.py  one batch write, which has no checkpoint
+    micro_batch.py  the transaction: S1 to S11, tries and aborts
+    takeover.py     InitProducerId, another transactional id, the baseline
+    judgement.py    skip, do, or refuse: one pure function, and what it has to be told
+    facts.py        asks the brokers for what the judgement has to be told
+    progress.py     the committed offset that says how far a query has come
+    checkpoint.py   what Spark logged for a batch
+    journal.py      what the sink keeps in the checkpoint
+    sources.py      which sources may be committed for a group
+    set_progress.py progress set by hand
+    plan.py         the values
+
+Everything that is not here is asked of the host (`protocol.effects`): calls to brokers, time, the
+files of the checkpoint, the staged record batches.
+"""

@@ -1,0 +1,173 @@
+"""What the sink reads from Spark's checkpoint.
+
+`metadata` (the query id) and `offsets/<batchId>`, Spark's write-ahead log of the batch's source
+offsets (`OffsetSeqLog`): a line with the version, a line of JSON metadata, then one line per
+source; in version 2 (`spark.sql.streaming.offsetLog.formatVersion`, named sources) each of these
+begins with the source's name and a colon. The file is written before the batch runs and never
+changed, so it holds for any plan and for any Kafka-like source, ours or the JVM's. Its metadata has
+the time at which the batch was planned: the same bytes are the same planning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
+from txnlog_spark.commit.plan import ExpectedOffsets
+from txnlog_spark.offsets import (
+    CommittedStart,
+    OffsetFormatError,
+    SourceNote,
+    by_plain_names,
+    committed_start_of,
+    from_json_value,
+    is_source_offset,
+    plain_offset,
+    source_note_of,
+)
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
+
+NO_OFFSET = "-"
+"""A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""
+_DIGEST_HEX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnd:
+    """One source's end of a batch; `offsets` is None for a source that is not Kafka-like."""
+
+    name: str
+    offsets: Mapping[TopicPartition, int] | None
+    note: SourceNote | None
+    committed_start: CommittedStart | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """What Spark logged for a batch before it ran.
+
+    `digest` is of all sources' offsets, other formats included, without notes; `batch_hash` is of
+    the whole file.
+    """
+
+    sources: tuple[SourceEnd, ...]
+    digest: str
+    batch_hash: str
+
+    @property
+    def source_offsets(self) -> dict[TopicPartition, int]:
+        """The Kafka-like sources' next offsets to read, in one."""
+        merged: dict[TopicPartition, int] = {}
+        for source in self.sources:
+            merged.update(source.offsets or {})
+        return merged
+
+    @property
+    def read_twice(self) -> list[TopicPartition]:
+        """Partitions that more than one source reads."""
+        count = sum(len(source.offsets or {}) for source in self.sources)
+        if count == len(self.source_offsets):
+            return []
+        every = [name for source in self.sources for name in source.offsets or {}]
+        return sorted({name for name in every if every.count(name) > 1})
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `source_offsets` are all that the batch reads up to."""
+        return all(source.offsets is not None for source in self.sources) and not self.read_twice
+
+    @property
+    def expected(self) -> tuple[ExpectedOffsets, ...]:
+        """Not empty for a batch that starts from a group's committed offsets."""
+        found = []
+        for source in self.sources:
+            start = source.committed_start
+            if start is not None and source.offsets is not None:
+                committed: dict[Partition, int | None] = {
+                    (p.topic, p.partition): start.committed.get(p) for p in source.offsets
+                }
+                found.append(ExpectedOffsets(start.group_id, committed))
+        return tuple(found)
+
+
+def read_query_id(checkpoint: str) -> Operation[str]:
+    """The id in `<checkpoint>/metadata`. Raises ProgressError."""
+    path = f"{checkpoint}/metadata"
+    value = json_of(path, (yield from read_text(path)))
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        raise unreadable(path, "it has no query id")
+    return str(value["id"])
+
+
+def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets]:
+    """The sources' end offsets of one batch. Raises ProgressError for a file that is not whole."""
+    path = offsets_path(checkpoint, batch_id)
+    return parse_batch_offsets(path, (yield from read_text(path)))
+
+
+def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[Partition, int]]:
+    """The sources' end offsets of the batch before; {} before the first, or where it was purged.
+
+    Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
+    that is not whole.
+    """
+    path = offsets_path(checkpoint, batch_id - 1)
+    data = yield from read_file(path)
+    if data is None:
+        return {}
+    return by_plain_names(parse_batch_offsets(path, text_of(path, data)).source_offsets)
+
+
+def offsets_path(checkpoint: str, batch_id: int) -> str:
+    """Where Spark logs a batch."""
+    return f"{checkpoint}/offsets/{batch_id}"
+
+
+def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
+    """The value of an entry of Spark's offset log. Raises ProgressError, naming `path`."""
+    lines = text.splitlines()
+    version = lines[0].strip() if lines else "nothing"
+    if version not in ("v1", "v2"):
+        raise unreadable(path, f"it begins with {version[:20]!r} instead of 'v1' or 'v2'")
+    if len(lines) < 3:
+        raise unreadable(path, "it ends before the first source's offset")
+    pairs = [_split_line(path, line, version) for line in lines[2:] if line.strip()]
+    values = [(name, json_of(path, part)) for name, part in pairs if part != NO_OFFSET]
+    if version == "v1":
+        digest = _digest([plain_offset(value) for _, value in values])
+    else:
+        digest = _digest(sorted([name, plain_offset(value)] for name, value in values))
+    sources = tuple(_source_end(path, name, value) for name, value in values)
+    whole = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_HEX]
+    return BatchOffsets(sources, digest, whole)
+
+
+def _split_line(path: str, line: str, version: str) -> tuple[str, str]:
+    if version == "v1":
+        return "", line.strip()
+    name, colon, value = line.strip().partition(":")
+    if not colon:
+        raise unreadable(path, f"a source's line has no name: {line[:20]!r}")
+    return name, value
+
+
+def _source_end(path: str, name: str, value: Any) -> SourceEnd:
+    if not is_source_offset(value):
+        return SourceEnd(name, None, None, None)
+    try:
+        return SourceEnd(
+            name, from_json_value(value), source_note_of(value), committed_start_of(value)
+        )
+    except OffsetFormatError as error:
+        raise unreadable(path, str(error)) from error
+
+
+def _digest(sources: list[Any]) -> str:
+    canonical = json.dumps(sources, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_HEX]

@@ -1,0 +1,78 @@
+"""What the brokers say of a query and its group, as far as the judgement has to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, unexpected_positions
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.progress import fetch_progress, newest_progress
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import confirm_missing
+from txnlog_spark.protocol.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    fetch_committed,
+    list_offsets,
+)
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.invariants import check
+
+
+def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+    """The progress that anybody sees, without waiting for what is undecided.
+
+    It may be old, and never too new: what is visible is committed, and progress does not go back.
+    So it can tell that a batch is done, before anybody is fenced, and nothing else.
+    """
+    committed = yield from fetch_committed(session, plan.progress_group_id, require_stable=False)
+    return newest_progress(plan.query_id, committed.values())
+
+
+def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+    """The query's progress after a takeover, when nothing under the transactional id is open."""
+    places = [plan.progress_partition]
+    return (
+        yield from fetch_progress(session, plan.progress_group_id, plan.query_id, partitions=places)
+    )
+
+
+def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
+    """Ask the brokers what `judge` has to be told for this progress."""
+    asked = questions(plan, found)
+    gone = False
+    if asked.progress_topic:
+        gone = bool((yield from confirm_missing(session, [plan.progress_partition])))
+    expected = []
+    for each in asked.expected:
+        expected.append((yield from _committed(session, each.group_id, each.committed)))
+    foreign = []
+    for offsets in asked.foreign:
+        foreign.append((yield from _log_ends(session, offsets)))
+    group: dict[Partition, int] = {}
+    if asked.group:
+        group = yield from _committed(session, plan.group_id, asked.group)
+    starts: dict[Partition, int] = {}
+    if asks_log_starts(plan, found):
+        specs = dict.fromkeys(unexpected_positions(plan, group), EARLIEST_TIMESTAMP)
+        listed = yield from list_offsets(session, specs, read_committed=False)
+        starts = {p: each.offset for p, each in listed.items()}
+    return Facts(found, group, tuple(expected), tuple(foreign), starts, gone)
+
+
+def _committed(
+    session: Session, group_id: str | None, partitions: Iterable[Partition]
+) -> Operation[dict[Partition, int]]:
+    check(group_id is not None, "offsets are asked of a group")
+    committed = yield from fetch_committed(session, str(group_id), partitions=partitions)
+    return {p: c.committed_offset for p, c in committed.items()}
+
+
+def _log_ends(
+    session: Session, offsets: Mapping[Partition, int]
+) -> Operation[dict[Partition, int]]:
+    missing = yield from confirm_missing(session, offsets)
+    specs = {p: LATEST_TIMESTAMP for p in offsets if p not in missing}
+    ends = yield from list_offsets(session, specs, read_committed=False)
+    return {p: each.offset for p, each in ends.items()}

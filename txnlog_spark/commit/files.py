@@ -1,0 +1,62 @@
+"""Files of the checkpoint, read and written by asking the host."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from txnlog_spark.errors import ProgressError
+from txnlog_spark.protocol.effects import FileFailed, Operation, ReadFile, WriteFile
+from txnlog_spark.wire.invariants import check
+
+
+def read_file(path: str) -> Operation[bytes | None]:
+    """A file's bytes, None where there is none. Raises ProgressError when it cannot be read."""
+    found = yield ReadFile(path)
+    if isinstance(found, FileFailed):
+        raise unreadable(path, found.reason)
+    check(not isinstance(found, tuple), "a file is bytes")
+    return found if isinstance(found, bytes) else None
+
+
+def read_text(path: str) -> Operation[str]:
+    """The text of a file that has to be there. Raises ProgressError."""
+    data = yield from read_file(path)
+    if data is None:
+        raise unreadable(path, "there is no such file")
+    return text_of(path, data)
+
+
+def text_of(path: str, data: bytes) -> str:
+    """The text of a file's bytes. Raises ProgressError."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise unreadable(path, "it is not UTF-8 text") from error
+
+
+def write_file(path: str, data: bytes, *, durable: bool) -> Operation[None]:
+    """Replace a file, as `WriteFile` says. Raises ProgressError when it cannot be written."""
+    done = yield WriteFile(path, data, durable)
+    if isinstance(done, FileFailed):
+        raise ProgressError(
+            f"checkpoint file {path} cannot be written: {done.reason}. Give the driver's user "
+            "access to the checkpoint, and free space on its disk; then start the query again"
+        )
+
+
+def json_of(path: str, text: str) -> Any:
+    """The value of a checkpoint file's JSON. Raises ProgressError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise unreadable(path, f"it is not valid JSON: {error}") from error
+
+
+def unreadable(path: str, reason: str) -> ProgressError:
+    """The error for a checkpoint file that cannot be used."""
+    return ProgressError(
+        f"checkpoint file {path} cannot be used: {reason}. Give checkpointLocation as the writer's "
+        "option and as a directory that the driver can read; if the file is damaged, restore the "
+        "checkpoint, or start a new one with startingOffsets=committed"
+    )

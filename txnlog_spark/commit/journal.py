@@ -1,0 +1,262 @@
+"""The two files that the sink keeps in the checkpoint, under `txnlog/`.
+
+`attempt.json` is the last batch whose transaction may have begun, written and flushed *before* it
+begins, with where the query's progress lies and on which cluster. Its existence says that progress
+must exist, unless a batch comes that was never begun. It never goes back to an earlier batch.
+
+`identity.json` is the producer identity after the last commit, whole, so that any worker process of
+the run goes on from it without asking for a new one. It is written without a flush: a lost or torn
+one costs an InitProducerId, nothing else. It never goes back either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
+from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
+from txnlog_spark.protocol.effects import Operation, RunBegan
+from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.wire.errors import ErrorCode
+
+ATTEMPT_VERSION = 1
+IDENTITY_VERSION = 3
+"""Files of version 1 and 2 are read: they said less, and where the progress lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The last batch that was begun, None when that is not known, and what the query depends on."""
+
+    query_id: str
+    batch_id: int | None
+    run_id: str
+    transactional_id: str
+    progress_group_id: str
+    progress_partition: Partition | None
+    group_digest: str = ""
+    cluster_id: str = ""
+    host: str = ""
+    pid: int = -1
+    fence_again: tuple[str, ...] = ()
+    """Transactional ids that the query has left, whose holders may not all be fenced yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedIdentity:
+    """The producer that committed last, and the query run that it belongs to.
+
+    The brokers must have at least `next_batch_id`.
+    """
+
+    query_id: str
+    run_id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    initialised: bool = False
+    last_batch_id: int | None = None
+    transaction_version: int = 0
+    next_batch_id: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What versions 1 and 2 of the file held beside it."""
+
+    def identity(self) -> ProducerIdentity:
+        """What the next commit of the run goes on with.
+
+        On transaction version 1 an epoch outlives a transaction, with sequences that are not here:
+        another worker asks for a new epoch.
+        """
+        goes_on = self.initialised and self.transaction_version >= 2
+        return ProducerIdentity(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            initialised=goes_on,
+            last_batch_id=self.last_batch_id if goes_on else None,
+            transaction_version=self.transaction_version if goes_on else 0,
+        )
+
+
+def read_attempt(folder: str) -> Operation[Attempt | None]:
+    """The recorded attempt, None before the first. Raises ProgressError if it is unreadable."""
+    path = f"{folder}/attempt.json"
+    data = yield from read_file(path)
+    if data is None:
+        return (yield from _attempt_before_version_3(folder))
+    value = json_of(path, text_of(path, data))
+    try:
+        if value.pop("version") != ATTEMPT_VERSION:
+            raise unreadable(path, "it is of a newer version of txnlog_spark")
+        partition = value.pop("progress_partition")
+        located = None if partition is None else (str(partition[0]), int(partition[1]))
+        again = tuple(map(str, value.pop("fence_again", ())))
+        return Attempt(**value, progress_partition=located, fence_again=again)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise unreadable(path, f"unexpected content: {error}") from error
+
+
+def write_attempt(folder: str, attempt: Attempt) -> Operation[None]:
+    """Replace the recorded attempt, durably. Raises ProgressError."""
+    value = {"version": ATTEMPT_VERSION, **asdict(attempt)}
+    if not attempt.fence_again:
+        del value["fence_again"]
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(f"{folder}/attempt.json", data, durable=True)
+
+
+def read_identity(folder: str) -> Operation[RecordedIdentity | None]:
+    """The recorded identity, None without a usable one: then the next commit asks for a new one."""
+    try:
+        data = yield from read_file(f"{folder}/identity.json")
+    except ProgressError:
+        return None
+    return None if data is None else _identity_of(data)
+
+
+def _identity_of(data: bytes) -> RecordedIdentity | None:
+    try:
+        value = json.loads(data)
+        version = value.pop("version")
+        if version == IDENTITY_VERSION:
+            return RecordedIdentity(**value)
+        if version not in (1, 2):
+            return None
+        names = ("query_id", "run_id", "transactional_id", "producer_id", "producer_epoch")
+        extra = {name: value.get(name) for name in ("progress_group_id", "progress_partition")}
+        fields = {name: value[name] for name in names}
+        return RecordedIdentity(**fields, next_batch_id=value.get("next_batch_id", 0), extra=extra)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def write_identity(folder: str, identity: RecordedIdentity) -> Operation[bool]:
+    """Replace the recorded identity; False when what is recorded is ahead of it.
+
+    A worker that was stopped after its commit, while another went on, must not set it back.
+    """
+    recorded = yield from read_identity(folder)
+    if recorded is not None and recorded.query_id == identity.query_id:
+        if recorded.next_batch_id > identity.next_batch_id:
+            return False
+        same = recorded.producer_id == identity.producer_id
+        if same and recorded.producer_epoch > identity.producer_epoch:
+            return False
+    value = {"version": IDENTITY_VERSION, **asdict(identity)}
+    del value["extra"]
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(f"{folder}/identity.json", data, durable=False)
+    return True
+
+
+def _attempt_before_version_3(folder: str) -> Operation[Attempt | None]:
+    """What identity.json said before there was attempt.json; the last batch may have been begun.
+
+    Raises ProgressError for one that says nothing: with it a query has committed, which must not be
+    taken for its first start.
+    """
+    path = f"{folder}/identity.json"
+    data = yield from read_file(path)
+    if data is None:
+        return None
+    recorded = _identity_of(data)
+    if recorded is None or not recorded.extra:
+        raise unreadable(path, "it is damaged, or attempt.json beside it is gone")
+    partition = recorded.extra["progress_partition"]
+    return Attempt(
+        recorded.query_id,
+        recorded.next_batch_id or None,
+        recorded.run_id,
+        recorded.transactional_id,
+        str(recorded.extra["progress_group_id"] or ""),
+        None if partition is None else (str(partition[0]), int(partition[1])),
+    )
+
+
+def check_cluster(attempt: Attempt, cluster_id: str) -> None:
+    """Raises WrongCluster when the query's batches were written to another cluster before."""
+    if attempt.cluster_id in ("", cluster_id) or not cluster_id:
+        return
+    raise WrongCluster(
+        f"query {attempt.query_id} has written to cluster {attempt.cluster_id} so far, and "
+        f"kafka.bootstrap.servers of the writer now leads to cluster {cluster_id}. Nothing was "
+        "written. Set it back; or, to write to the new cluster from here on, start the query with "
+        "a new checkpoint"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The record of what was begun, for one commit; `host` and `pid` say who begins it."""
+
+    folder: str
+    cluster_id: str
+    host: str = ""
+    pid: int = -1
+
+    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
+        """After each InitProducerId: is the query still ours?
+
+        Raises ProducerFenced when another driver took it to another transactional id.
+        """
+        recorded = yield from self._recorded(plan)
+        if recorded is None or recorded.transactional_id == plan.transactional_id:
+            return
+        raise ProducerFenced(
+            ErrorCode.PRODUCER_FENCED,
+            f"another driver of query {plan.query_id} went on with transactional id "
+            f"{recorded.transactional_id!r} while this one was starting with "
+            f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
+        )
+
+    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
+        """Record the plan's transactional id, and no attempt beyond the recorded one.
+
+        `left` are the ids that the query had and that are to be fenced once more, whoever does it.
+        """
+        recorded = yield from self._recorded(plan)
+        if recorded is not None:
+            name = plan.transactional_id
+            changed = replace(recorded, transactional_id=name, fence_again=left)
+            yield from write_attempt(self.folder, changed)
+
+    def begin(self, plan: CommitPlan) -> Operation[None]:
+        """Record the batch, durably, before its transaction begins: its outcome may be unknown.
+
+        Raises ProducerFenced when a later one was begun.
+        """
+        recorded = yield from self._recorded(plan)
+        begun = None if recorded is None else recorded.batch_id
+        if begun is not None and begun > plan.batch_id:
+            raise ProducerFenced(
+                ErrorCode.PRODUCER_FENCED,
+                f"another driver of query {plan.query_id} went on: it has begun batch "
+                f"{begun}, this one was about to begin batch {plan.batch_id}. Nothing "
+                "was written. Stop one of the two",
+            )
+        attempt = Attempt(
+            query_id=plan.query_id,
+            batch_id=plan.batch_id,
+            run_id=plan.run_id,
+            transactional_id=plan.transactional_id,
+            progress_group_id=plan.progress_group_id,
+            progress_partition=plan.progress_partition,
+            group_digest=group_digest(plan.group_id if plan.source_offsets else None),
+            cluster_id=self.cluster_id,
+            host=self.host,
+            pid=self.pid,
+        )
+        if attempt != recorded:
+            yield from write_attempt(self.folder, attempt)
+        if recorded is None or recorded.run_id != plan.run_id:
+            yield RunBegan()
+
+    def _recorded(self, plan: CommitPlan) -> Operation[Attempt | None]:
+        recorded = yield from read_attempt(self.folder)
+        is_ours = recorded is not None and recorded.query_id == plan.query_id
+        return recorded if is_ours else None

@@ -1,0 +1,375 @@
+"""Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
+
+`judge` gets the plan and what the brokers say (`Facts`), and says SKIP or DO, or raises why a
+person has to look. What it has to be told depends on the case: `questions` says it, and `facts.py`
+asks. All facts but a visible progress that has the batch are taken after InitProducerId, when
+nobody else can move the query's progress or its group under the query's transactional id.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets, Progress
+from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.errors import (
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProgressBehind,
+    ProgressMissing,
+    WrongCluster,
+)
+from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.invariants import check
+
+_SHOWN_MAX = 5
+
+
+class Verdict(enum.Enum):
+    """What to do with the batch."""
+
+    SKIP = "skip"
+    """It is committed."""
+    DO = "do"
+    """It is not committed, and may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What has to be asked before the batch can be judged."""
+
+    group: frozenset[Partition] = frozenset()
+    """Stable committed offsets of the plan's group."""
+    expected: Sequence[ExpectedOffsets] = ()
+    """Stable committed offsets that the query started from."""
+    foreign: Sequence[Mapping[Partition, int]] = ()
+    """Offsets that have to be positions in this cluster's logs."""
+    progress_topic: bool = False
+    """Whether the topic that progress lies on still exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the brokers answered to `Questions`; a partition without an offset is left out."""
+
+    progress: Progress | None
+    group: Mapping[Partition, int] = field(default_factory=dict)
+    expected: Sequence[Mapping[Partition, int]] = ()
+    foreign: Sequence[Mapping[Partition, int]] = ()
+    """The log ends of those partitions that exist."""
+    log_starts: Mapping[Partition, int] = field(default_factory=dict)
+    """Of `unexpected_positions`."""
+    progress_topic_is_gone: bool = False
+
+
+def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether the progress has the plan's batch."""
+    return found is not None and found.next_batch_id > plan.batch_id
+
+
+def questions(plan: CommitPlan, found: Progress | None) -> Questions:
+    """What `judge` has to be told besides the progress that was found."""
+    if not plan.is_stream:
+        return Questions()
+    if _progress_is_missing(plan, found):
+        return Questions(progress_topic=True)
+    if is_committed(plan, found):
+        several = found is not None and found.next_batch_id > plan.batch_id + 1
+        return Questions(group=frozenset(plan.source_offsets if several and plan.group_id else ()))
+    if found is not None and found.next_batch_id < plan.batch_id:
+        return Questions()
+    group: set[Partition] = set()
+    if _compares_group_with_previous(plan, found):
+        group.update(plan.previous_offsets)
+    if _is_first(plan) and not plan.overwrite_group:
+        group.update(_unexpected(plan))
+    foreign = plan.foreign_sources if _cluster_is_unknown(plan, found) else ()
+    return Questions(frozenset(group), plan.expected, foreign)
+
+
+def judge(plan: CommitPlan, facts: Facts) -> Verdict:
+    """SKIP or DO.
+
+    Raises ProgressMissing, ProgressBehind, BatchReplanned, CommittedOffsetsMoved, WrongCluster,
+    GroupHasOffsets: each says what was found, and what to do.
+    """
+    found = facts.progress
+    if not plan.is_stream:
+        return Verdict.SKIP if is_committed(plan, found) else Verdict.DO
+    if _progress_is_missing(plan, found):
+        if facts.progress_topic_is_gone:
+            raise progress_topic_deleted(plan)
+        raise ProgressMissing(_missing_text(plan, found))
+    if found is not None and is_committed(plan, found):
+        if not _is_same_batch(plan, found, facts.group):
+            raise BatchReplanned(_replanned_text(plan, found))
+        return Verdict.SKIP
+    if found is not None and found.next_batch_id < plan.batch_id:
+        raise _behind(plan, found)
+    _check_start(plan, facts)
+    return Verdict.DO
+
+
+def _check_start(plan: CommitPlan, facts: Facts) -> None:
+    """Whether the batch begins where the output and the group end."""
+    found = facts.progress
+    check(len(facts.expected) == len(plan.expected), "what was expected has to be compared")
+    for expected, committed in zip(plan.expected, facts.expected, strict=True):
+        check_expected(plan, expected, committed)
+    if _cluster_is_unknown(plan, found):
+        for offsets, ends in zip(plan.foreign_sources, facts.foreign, strict=True):
+            _check_of_this_cluster(plan, offsets, ends)
+    if _is_first(plan) and not plan.overwrite_group:
+        _check_group_is_unused(plan, facts)
+    if _compares_group_with_previous(plan, found):
+        check_previous(plan, facts.group)
+
+
+def unexpected_positions(plan: CommitPlan, group: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Where the group of a new query has come to, and the query does not say that it knows.
+
+    A committed offset at the end of an empty first batch is where the query begins.
+    """
+    stand = {p: group[p] for p in _unexpected(plan) if p in group}
+    if plan.staged:
+        return stand
+    return {p: offset for p, offset in stand.items() if offset != plan.source_offsets[p]}
+
+
+def asks_log_starts(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether `Facts.log_starts` are needed."""
+    is_open = not is_committed(plan, found) and not _progress_is_missing(plan, found)
+    return plan.is_stream and is_open and _is_first(plan) and not plan.overwrite_group
+
+
+def _is_first(plan: CommitPlan) -> bool:
+    """Whether the query has not committed any batch: what its group has is of somebody else.
+
+    That may be a newer checkpoint, which was begun when this one was believed to be lost.
+    """
+    return plan.batch_id == 0 and plan.group_id is not None
+
+
+def _unexpected(plan: CommitPlan) -> list[Partition]:
+    expected = [e.committed for e in plan.expected]
+    return [p for p in plan.source_offsets if not any(p in c for c in expected)]
+
+
+def _cluster_is_unknown(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether no batch of the query has been committed for this group on this cluster."""
+    if plan.group_id is None:
+        return False
+    return found is None or found.group_digest != group_digest(plan.group_id)
+
+
+def _progress_is_missing(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether the brokers have lost progress that tells of this batch: all of it, or the newest.
+
+    Without any, a batch that was never begun is as safe as the first one of a query.
+    """
+    if found is None:
+        begun = plan.attempted_batch_id is None or plan.attempted_batch_id >= plan.batch_id
+        return plan.must_exist and begun
+    return found.next_batch_id < plan.next_batch_id_min
+
+
+def _compares_group_with_previous(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether the group has to stand where the batch before left it."""
+    left = plan.attempted_group_digest if found is None else found.group_digest
+    return bool(plan.previous_offsets) and left != "" and left == group_digest(plan.group_id)
+
+
+def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[Partition, int]) -> bool:
+    """Whether all that the batch read is in the committed output: only then it may be skipped.
+
+    Spark's offset log can be lost with its commit log; the batch is then planned anew and may
+    reach further than the committed one (the second variant of paimon#9666).
+    """
+    if found.next_batch_id == plan.batch_id + 1:
+        if plan.batch_hash and found.batch_hash == plan.batch_hash:
+            return True
+        return plan.is_pinned and found.source_digest == plan.source_digest
+    if not plan.is_pinned or plan.group_id is None:
+        return False
+    return all(end <= group.get(partition, -1) for partition, end in plan.source_offsets.items())
+
+
+def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
+    """Refuse a query whose first batch begins elsewhere than where its group has come to.
+
+    Who has read a topic to its end with a group and starts with `earliest` and an empty checkpoint
+    would write all of it again. A committed offset at the log start says that nothing was read.
+    """
+    stand = unexpected_positions(plan, facts.group)
+    elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
+    if not elsewhere:
+        return
+    raise GroupHasOffsets(
+        f"query {plan.query_id} has no committed batch, and its group {plan.group_id!r} has "
+        f"committed offsets: {_places(elsewhere)}. The query does not begin there, so it may write "
+        "again what is in the output already, or leave records out. Nothing was written. To go on "
+        "from the committed offsets (such as after a lost checkpoint), start with a new, empty "
+        "checkpoint and startingOffsets=committed. To begin elsewhere on purpose, set the "
+        "writer's option overwriteGroupOffsets=true, or use another kafka.group.id"
+    )
+
+
+def _check_of_this_cluster(
+    plan: CommitPlan, offsets: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> None:
+    """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs.
+
+    Spark's own Kafka source does not say which cluster it reads, and other systems' connectors
+    write offsets of the same shape (Azure Event Hubs).
+    """
+    if offsets and not ends:
+        raise WrongCluster(_wrong_cluster(plan, f"{_places(offsets)} do not exist there"))
+    beyond = {p: offsets[p] for p, end in ends.items() if offsets[p] > end}
+    if beyond:
+        raise WrongCluster(_wrong_cluster(plan, f"its logs end before {_places(beyond)}"))
+
+
+def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
+    return (
+        f"query {plan.query_id} has kafka.group.id={plan.group_id!r}, but a source's offsets are "
+        f"no positions in the cluster that the sink writes to ({reason}). Offsets are committed "
+        "for a group on one cluster only, in the transaction of the output. Nothing was written. "
+        "Remove kafka.group.id from the writer: the query stays exactly-once by its checkpoint"
+    )
+
+
+def check_expected(
+    plan: CommitPlan, expected: ExpectedOffsets, committed: Mapping[Partition, int]
+) -> None:
+    """Refuse a start from committed offsets that the group has left meanwhile.
+
+    A driver of the lost checkpoint that still lived committed a batch after this query had read
+    where to start: read again from there, that batch would be doubled. To be called after
+    InitProducerId, which ends what such a driver had open and fences it: from then on the offsets
+    stay. Raises CommittedOffsetsMoved.
+    """
+    moved = [
+        f"{topic}-{number} from {_shown(was)} to {_shown(committed.get((topic, number)))}"
+        for (topic, number), was in sorted(expected.committed.items())
+        if committed.get((topic, number)) != was
+    ]
+    if not moved:
+        return
+    raise CommittedOffsetsMoved(
+        f"query {plan.query_id} starts from the committed offsets of group {expected.group_id!r}, "
+        f"but these moved after it had read them: {', '.join(moved)}. Another driver of this group "
+        "was still at work; it is fenced now if it had this query's transactional id "
+        f"{plan.transactional_id!r}. Nothing was written. Start again with a new, empty checkpoint "
+        "and startingOffsets=committed"
+    )
+
+
+def check_previous(plan: CommitPlan, committed: Mapping[Partition, int]) -> None:
+    """Refuse to go on from a checkpoint that its group has left behind.
+
+    After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
+    next batch holds records that are in the output already. A partition without a committed offset
+    says nothing: its topic was deleted. Raises CommittedOffsetsMoved.
+    """
+    moved = [
+        f"{topic}-{number} from {was} to {committed[topic, number]}"
+        for (topic, number), was in sorted(plan.previous_offsets.items())
+        if committed.get((topic, number), was) != was
+    ]
+    if not moved:
+        return
+    raise CommittedOffsetsMoved(
+        f"query {plan.query_id} committed its batch {plan.batch_id - 1} and the offsets of group "
+        f"{plan.group_id!r} with it, but these moved since: {', '.join(moved)}. Either a newer "
+        "checkpoint went on from there, and what this one has next may be in the output already: "
+        "start the query with the newer one. Or a person set the group's offsets: set them back, "
+        "or start with a new, empty checkpoint and startingOffsets=committed. Or two queries share "
+        "the group: give each its own. Nothing was written"
+    )
+
+
+def _behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
+    return ProgressBehind(
+        f"query {plan.query_id} is about to commit batch {plan.batch_id}, but the brokers have "
+        f"its batches below {found.next_batch_id} only (group {plan.progress_group_id!r}). "
+        "Either the brokers lost committed data, or batches between were written by another "
+        "sink (such as kafka), which moves no progress. Nothing was written. If the output has "
+        f"all batches below {plan.batch_id}, say so: python -m txnlog_spark progress set "
+        "--bootstrap-server HOST:PORT --checkpoint DIR --to-checkpoint --execute. If it has "
+        "not, start a new checkpoint with startingOffsets=committed: that goes on from what "
+        "the brokers have, and doubles what another sink has written since"
+    )
+
+
+def _replanned_text(plan: CommitPlan, found: Progress) -> str:
+    return (
+        f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
+        f"{found.next_batch_id}), but was planned anew since, and {_what_differs(plan, found)}: "
+        "the checkpoint's offsets log was lost or rolled back. Skipping the batch could lose "
+        "records, writing it could double them. Nothing was written. Restore the folders offsets "
+        "and sources of the checkpoint as they were when the batch was committed. "
+        f"{_REPLANNED_REMEDY}"
+    )
+
+
+def _what_differs(plan: CommitPlan, found: Progress) -> str:
+    if found.next_batch_id == plan.batch_id + 1 and found.source_digest == plan.source_digest:
+        return "its source offsets do not tell whether it holds the same records"
+    return "has other source offsets than it was committed with"
+
+
+_REPLANNED_REMEDY = (
+    "If all its sources are Kafka topics and the query has a kafka.group.id, a new checkpoint with "
+    "startingOffsets=committed goes on exactly where the output ends. A source of files has no "
+    "such position: compare its files with the output"
+)
+
+
+_MISSING_REMEDY = (
+    "Nothing was written. Look whether the output ends with the records of this batch. Then say "
+    "how far it is: python -m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint "
+    "DIR --next-batch-id N --execute, with N = {after} if they are in the output, N = {this} if "
+    "they are not; and start the query again"
+)
+
+
+def _missing_remedy(plan: CommitPlan) -> str:
+    return _MISSING_REMEDY.format(this=plan.batch_id, after=plan.batch_id + 1)
+
+
+def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
+    topic, number = plan.progress_partition
+    lost = "is gone" if found is None else f"is {found.next_batch_id} only"
+    recorded = plan.next_batch_id_min
+    known = f", {recorded} by the checkpoint's identity.json" if recorded else ""
+    return (
+        f"query {plan.query_id} has committed before{known}, but its progress {lost}: group "
+        f"offsets of {plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
+        "default, counted from the last batch on: while a query is stopped, and while it has no "
+        "input), or were deleted, by themselves or with topic "
+        f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
+        f"output cannot be told. {_missing_remedy(plan)}"
+    )
+
+
+def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
+    """The error for a query whose progress went with the topic that it lay on."""
+    topic, number = plan.progress_partition
+    return ProgressMissing(
+        f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
+        f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
+        f"batch {plan.batch_id} is in the output cannot be told. {_missing_remedy(plan)}"
+    )
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)
+
+
+def _places(offsets: Mapping[Partition, int]) -> str:
+    shown = [f"{topic}-{number} at {at}" for (topic, number), at in sorted(offsets.items())]
+    more = len(shown) - _SHOWN_MAX
+    return ", ".join(shown[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

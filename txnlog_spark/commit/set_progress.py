@@ -1,0 +1,54 @@
+"""Setting a query's progress: one transaction without records, under the query's own id.
+
+Theory of operation. What the brokers know of a query may be less than what is in its output:
+another sink wrote batches in between, or the progress expired. A person who knows says so here: all
+batches up to the plan's are in the output. It is committed as a batch of that id would be, so that
+the next start finds what it would have found then: InitProducerId fences a driver that lives, and
+progress and group offsets are committed together. It never goes back: batches that the brokers know
+to be in the output would be written again.
+"""
+
+from __future__ import annotations
+
+from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
+from txnlog_spark.commit.facts import stable_progress
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.takeover import initialise
+from txnlog_spark.errors import ProgressError, TxnLogError
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.transaction import abort_transaction, commit_transaction
+from txnlog_spark.protocol.values import Partition
+
+
+def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Partition]]:
+    """Commit progress and group offsets as after the plan's batch; what no longer exists is left.
+
+    Raises ProgressError when the brokers have more, and what a commit raises.
+    """
+    if not session.cluster.nodes:
+        yield from refresh_metadata(session, ())
+    identity = yield from initialise(session, plan, None)
+    check_forward(plan, (yield from stable_progress(session, plan)))
+    yield from require_leaders(session, [plan.progress_partition])
+    attempt = CommitAttempt(plan, identity, 1)
+    transaction = yield from begin_transaction(session, attempt, identity)
+    try:
+        yield from add_batch_offsets(session, attempt, transaction)
+    except TxnLogError:
+        yield from abort_transaction(session, transaction)
+        raise
+    yield from commit_transaction(session, transaction, batch_id=plan.batch_id)
+    return attempt.missing_sources
+
+
+def check_forward(plan: CommitPlan, found: Progress | None) -> None:
+    """Raise ProgressError when the query's progress is beyond what it is to be set to."""
+    wanted = plan.batch_id + 1
+    if found is not None and found.next_batch_id > wanted:
+        raise ProgressError(
+            f"the next batch of query {plan.query_id} is {found.next_batch_id} by its progress in "
+            f"group {plan.progress_group_id!r}: set to {wanted}, it would write again what is in "
+            "the output. Nothing was changed. Start the query as it is: it skips what is committed"
+        )

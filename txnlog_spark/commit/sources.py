@@ -1,0 +1,89 @@
+"""What the sink demands of a batch's source offsets before it commits them for a group: pure rules.
+
+A group's offsets are positions in one cluster's logs, moved in the transaction of the output. So
+with `kafka.group.id` every Kafka source has to read the cluster that the sink writes to, each
+partition once; without it the checkpoint alone keeps the query exactly-once, and all is allowed.
+"""
+
+from __future__ import annotations
+
+from txnlog_spark.commit.checkpoint import BatchOffsets
+from txnlog_spark.errors import OptionError, WrongCluster
+
+GROUP_OPTION = "kafka.group.id"
+
+
+def check_sources(group_id: str | None, sources: BatchOffsets, cluster_id: str) -> None:
+    """Raises OptionError and WrongCluster for offsets that the group must not be moved to.
+
+    `cluster_id` is the sink's, "" when its brokers do not tell.
+    """
+    for source in sources.sources:
+        start, note = source.committed_start, source.note
+        read_by = start.group_id if start is not None else None
+        if note is not None and group_id is not None:
+            read_by = read_by or note.group_id
+        if read_by is not None and read_by != group_id:
+            why = "(startingOffsets=committed)" if start is not None else "(on the reader)"
+            raise OptionError(
+                GROUP_OPTION,
+                group_id,
+                f"set it to {read_by!r} for the writer as well: the query reads with that group "
+                f"{why}, and the sink has to commit its offsets",
+            )
+    if group_id is None:
+        return
+    _check_cluster(group_id, sources, cluster_id)
+    if twice := sources.read_twice:
+        raise OptionError(
+            GROUP_OPTION,
+            group_id,
+            f"remove it from the writer: two sources of the query read {twice[0]}, and a group has "
+            "one position in a partition. The query stays exactly-once by its checkpoint",
+        )
+    if not sources.is_whole:
+        _check_start(group_id, sources)
+
+
+def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> None:
+    for source in sources.sources:
+        if source.note is None or not source.offsets or not cluster_id:
+            continue
+        if source.note.cluster_id != cluster_id:
+            topics = ", ".join(sorted({p.topic for p in source.offsets}))
+            raise WrongCluster(
+                f"{GROUP_OPTION}={group_id!r} works on one cluster only: the source of {topics} "
+                f"reads cluster {source.note.cluster_id}, the sink writes to cluster {cluster_id}, "
+                "and the offsets of one mean nothing on the other. Nothing was written. Remove "
+                f"{GROUP_OPTION} from the writer and the reader: the query stays exactly-once by "
+                "its checkpoint"
+            )
+
+
+def _check_start(group_id: str, sources: BatchOffsets) -> None:
+    """A start from committed offsets does not hold for what has none, such as a source of files."""
+    if all(at is None for e in sources.expected for at in e.committed.values()):
+        return
+    raise OptionError(
+        "startingOffsets",
+        "committed",
+        f"the query has a source besides that is not a Kafka topic: with a new checkpoint it is "
+        f"read from its beginning again, while group {group_id!r} goes on where it was, so its "
+        "records would be in the output twice. Restore the checkpoint; or remove what that source "
+        "has delivered before",
+    )
+
+
+def pins_records(group_id: str | None, sources: BatchOffsets) -> bool:
+    """Whether equal source offsets are equal records: Kafka's offsets, each partition once.
+
+    Offsets of another source's connector may have the same shape; they count as Kafka's when our
+    source noted its cluster, or when they are committed for a group, which checks them.
+    """
+    known = all(s.note is not None or group_id is not None for s in sources.sources)
+    return sources.is_whole and known
+
+
+def noted_group(sources: BatchOffsets) -> str | None:
+    """The reader's group, None when it has none or did not note it."""
+    return next((s.note.group_id for s in sources.sources if s.note and s.note.group_id), None)

@@ -1,0 +1,71 @@
+"""Everything of kafka-python that its documentation does not promise and that we lean on.
+
+Its message classes are compiled from Kafka's own definitions. What is here reaches behind them:
+structs made without their slow constructor, decoders and encoders called at just one version, the
+schema of a class, and classes of our own definitions (the records of the internal topics, which
+kafka-python does not ship). Another release of kafka-python may change any of it: setup.cfg keeps
+to 3.0, and a test names each use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.api_data import ApiData
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
+
+_RECORD_BYTES = 512
+"""What most records of internal topics fit in; the buffer grows."""
+
+
+def build(struct_class: Any, **fields: Any) -> Any:
+    """A struct with these fields, as its class would make it in three times the time.
+
+    So kafka-python's own decoder makes them. The names are not checked: for answers and records of
+    which there are many, and which tests encode and decode.
+    """
+    made = object.__new__(struct_class)
+    made._version = made.tags = made.unknown_tags = None
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def decode_at(message_class: Any, version: int, body: memoryview) -> Any:
+    """The message of these bytes, at just this version: kafka-python's own `decode` takes every
+    ApiVersions answer with an error for one of version 0."""
+    return ApiMessage.decode.__func__(message_class, body, version=version)
+
+
+def schema_of(message_class: Any) -> Any:
+    """The top struct of a message's or record's definition."""
+    return message_class._struct
+
+
+def tagged_fields_of(struct: Any, version: int) -> dict[int, Any]:
+    """Tag -> field of a struct at a version."""
+    found: dict[int, Any] = struct.tagged_fields(version)._tags
+    return found
+
+
+def data_class(name: str, package: str | None = None) -> Any:
+    """The class of the definition `name`.json, of type "data", in a package or kafka-python's."""
+    return type(ApiData)(name, (ApiData,), {}, load_json=package)
+
+
+def encode_data(data: Any, version: int) -> bytes:
+    """The fields of an instance of a `data_class`, without a version in front."""
+    flexible = data.flexible_version_q(version)
+    out = EncodeBuffer(_RECORD_BYTES)
+    schema_of(data).compiled_encode_into(version, compact=flexible, tagged=flexible)(data, out)
+    return bytes(memoryview(out.buf)[: out.pos])
+
+
+def decode_data(record_class: Any, version: int, body: memoryview) -> Any:
+    """The inverse, for bytes whose shape has been checked. Raises UnicodeDecodeError."""
+    flexible = record_class.flexible_version_q(version)
+    decode = schema_of(record_class).compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=record_class
+    )
+    return decode(body, 0)[0]
