@@ -17,6 +17,8 @@ from broker_sim.core.effects import (
     Disconnected,
     Effects,
     Input,
+    PeerAnswer,
+    PeerLost,
     Request,
     Start,
     Step,
@@ -133,6 +135,10 @@ class Broker:
                 self.parts.fetches.forget_connection(connection_id, effects)
             case Start(machine_boot_id):
                 self._start(machine_boot_id, effects)
+            case PeerAnswer():
+                self.parts.peers.on_answer(item, effects)
+            case PeerLost():
+                self.parts.peers.on_lost(item, effects)
             case StorageSpace(is_low):
                 self.parts.space.is_low = is_low
                 effects.trace("storage-space", is_low=is_low)

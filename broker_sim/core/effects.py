@@ -3,8 +3,8 @@
 Rules for this file: only frozen values and one collector. A `Step` is what the host must do, in the
 order of its fields. Storage operations are carried out one after another, in their order; `Flush`
 is one of them, so "durable before the next one" is said by position. A host may coalesce the steps
-of several inputs, as long as it keeps the order of storage operations and sends no response of a
-step before all storage operations of that step are done.
+of several inputs, as long as it keeps the order of storage operations and lets no request to a peer
+and no response of a step leave before all storage operations of that step are done.
 
 A crash may happen between any two storage operations, and may lose everything not flushed. The
 core is written so that every such prefix recovers to a correct state.
@@ -81,7 +81,26 @@ class StorageSpace:
     is_low: bool
 
 
-Input = Start | Stop | Request | Disconnected | TimerFired | StorageSpace
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """Another broker has answered a `Send`."""
+
+    peer: int
+    correlation_id: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """The connection to another broker is gone: what it has not answered it may have done or not.
+
+    The host connects again at the next `Send`.
+    """
+
+    peer: int
+
+
+Input = Start | Stop | Request | Disconnected | TimerFired | StorageSpace | PeerAnswer | PeerLost
 
 
 # --------------------------------------------------------------------------- storage effects
@@ -177,6 +196,16 @@ class FileSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """A request to another broker, `peer` its id; requests to one peer keep their order."""
+
+    peer: int
+    correlation_id: int
+    api_version: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsField:
     """Set `target.records` to the concatenated bytes of `slices` before encoding the message."""
 
@@ -240,6 +269,7 @@ class Step:
     """What the host must do, field by field in this order."""
 
     storage: tuple[StorageOperation, ...] = ()
+    sends: tuple[Send, ...] = ()
     responses: tuple[Respond | NoResponse | Close, ...] = ()
     timers: tuple[SetTimer | CancelTimer, ...] = ()
     traces: tuple[Trace, ...] = ()
@@ -256,6 +286,7 @@ class Effects:
     now_ms: int
     monotonic_ms: int
     storage: list[StorageOperation] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
     responses: list[Respond | NoResponse | Close] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
@@ -277,5 +308,9 @@ class Effects:
     def freeze(self) -> Step:
         """The step."""
         return Step(
-            tuple(self.storage), tuple(self.responses), tuple(self.timers), tuple(self.traces)
+            tuple(self.storage),
+            tuple(self.sends),
+            tuple(self.responses),
+            tuple(self.timers),
+            tuple(self.traces),
         )

@@ -14,6 +14,7 @@ from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
+from broker_sim.core.peers import Peers
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
@@ -39,6 +40,7 @@ class BrokerParts:
     groups: GroupCoordinator
     fetches: DelayedFetches
     cleaner: LogCleaner
+    peers: Peers
     decompress: Decompress | None = None
     """The host's; without it a lookup by time in a compressed batch gives its first offset."""
 

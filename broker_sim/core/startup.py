@@ -27,6 +27,7 @@ from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.parts import BrokerParts
+from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher, apply_dynamic
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
@@ -126,6 +127,7 @@ def _wired(
         groups=groups,
         fetches=DelayedFetches(),
         cleaner=LogCleaner(config, logs, space),
+        peers=Peers(),
         decompress=codecs.decompress,
     )
 

@@ -52,6 +52,7 @@ from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
+from txnlog_spark.wire.invariants import check
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -233,6 +234,7 @@ class BrokerServer:
     ) -> list[_Answer]:
         """Carry out a step; its answers. Those `before` it go out first if it changes files."""
         step = broker.step(item, wall_ms(), monotonic_ms())
+        check(not step.sends, "this host has no connections to other brokers")
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
             self._carry_out(before)
             before.clear()

@@ -67,9 +67,9 @@ class Story:
         groups = self.world.groups
         if kind == "commit":
             request = OffsetCommit(group_id=group, offsets=(to_commit,))
-            self.world.step(groups.offset_commit, request)
+            self.world.ask(groups.offset_commit, request)
         elif kind == "pending":
-            self.world.step(
+            self.world.ask(
                 groups.txn_offset_commit,
                 TxnOffsetCommit(
                     group_id=group,
@@ -81,9 +81,9 @@ class Story:
         elif kind in ("decide", "abort"):
             decide(self.world, producer_id, commits=kind == "decide")
         elif kind == "delete offset":
-            self.world.step(groups.offset_delete, group, [(topic, 0)])
+            self.world.ask(groups.offset_delete, group, [(topic, 0)])
         elif kind == "delete group":
-            self.world.step(groups.delete_groups, [group])
+            self.world.ask(groups.delete_groups, [group])
         elif kind == "live":
             self.live(group)
         elif kind == "leave":
@@ -120,9 +120,7 @@ def decide(world: World, producer_id: int, *, commits: bool) -> None:
     """A marker."""
     kind = MarkerType.COMMIT if commits else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    world.step(
-        lambda effects: world.host.append_marker(*OFFSETS, marker, effects, transaction_version=0)
-    )
+    world.ask(world.host.append_marker, *OFFSETS, marker, transaction_version=0)
 
 
 def compacted(log: MemoryLog, *, drops_tombstones: bool) -> MemoryLog:

@@ -197,7 +197,7 @@ class GroupMachine(RuleBasedStateMachine):
             knows_group_id_not_found=True,
             **member,
         )
-        told = self.world.step(self.world.groups.offset_commit, request)[topic, 0]
+        told = self.world.ask(self.world.groups.offset_commit, request)[topic, 0]
         expected = self.model.commit(*expected_of(member))
         assert told is expected
         if expected is E.NONE:
@@ -223,7 +223,7 @@ class GroupMachine(RuleBasedStateMachine):
             offsets=(OffsetToCommit(topic, 0, offset),),
             **member,
         )
-        told = self.world.step(self.world.groups.txn_offset_commit, request)[topic, 0]
+        told = self.world.ask(self.world.groups.txn_offset_commit, request)[topic, 0]
         expected = self.model.txn_commit(*expected_of(member))
         assert told is expected
         if expected is E.NONE:
@@ -246,10 +246,8 @@ class GroupMachine(RuleBasedStateMachine):
     def end_transaction(self, producer_id: int, commits: bool) -> None:
         kind = MarkerType.COMMIT if commits else MarkerType.ABORT
         marker = TransactionMarker(producer_id, 0, kind, 0)
-        self.world.step(
-            lambda effects: self.world.host.append_marker(
-                "__consumer_offsets", 0, marker, effects, transaction_version=0
-            )
+        self.world.ask(
+            self.world.host.append_marker, "__consumer_offsets", 0, marker, transaction_version=0
         )
         for topic, offset in self.pending.pop(producer_id, {}).items():
             # Offsets rise with each commit, as their records' places in the log do.

@@ -103,8 +103,8 @@ def loaded(world: World, stored: list[bytes]) -> dict[str, tuple]:
     started = World(EXPIRING, host=host, disk=[], now_ms=world.now_ms)
     entries: dict[str, TransactionEntry] = {
         name: entry
-        for owned in started.transactions._manager.owned()
-        for name, entry in owned.entries.items()
+        for shard in started.transactions._manager.runtime.shards()
+        for name, entry in shard.entries.items()
     }
     markers = [log.markers() for _, log in sorted(host.logs.items())]
     known = {
@@ -148,9 +148,9 @@ def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
                 "client_transaction_version": 2,
             }
             if kind == "add":
-                world.step(world.transactions.add_partitions, name, [partition], **ids)
+                world.ask(world.transactions.add_partitions, name, [partition], **ids)
                 continue
-            answer = world.step(world.transactions.end_txn, name, committed=kind == "commit", **ids)
+            answer = world.ask(world.transactions.end_txn, name, committed=kind == "commit", **ids)
             held[name] = answer if answer.error is E.NONE else held[name]
     return world
 
@@ -178,8 +178,8 @@ def test_a_load_knows_what_was_known_before_it(steps) -> None:
     world.advance(EXPIRING.marker_retry_ms + 1)
     before = {
         name: dataclasses.replace(entry.committed, last_producer_epoch=-1)
-        for owned in world.transactions._manager.owned()
-        for name, entry in owned.entries.items()
+        for shard in world.transactions._manager.runtime.shards()
+        for name, entry in shard.entries.items()
     }
     after = loaded(world, world.host.logs[LOG].stored)["entries"]
     assert {name: committed for name, (committed, *_) in after.items()} == before

@@ -102,10 +102,13 @@ class TransactionMachine(RuleBasedStateMachine):
         host = self.broker.broker.parts.markers
         append = host.append_marker
 
-        def refusing(topic: str, partition: int, *args: Any, **more: Any) -> ErrorCode:
+        def refusing(
+            topic: str, partition: int, marker: Any, reply: Any, effects: Any, **more: Any
+        ) -> None:
             if (topic, partition) in self.model.refused:
-                return ErrorCode.NOT_ENOUGH_REPLICAS
-            return append(topic, partition, *args, **more)
+                reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
+            else:
+                append(topic, partition, marker, reply, effects, **more)
 
         host.append_marker = refusing
 

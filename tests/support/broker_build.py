@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from broker_sim.core.broker import Broker
@@ -10,6 +11,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
     Close,
     Disconnected,
+    Effects,
     Input,
     NoResponse,
     Request,
@@ -109,7 +111,15 @@ class BrokerOnDisk:
 
     def step(self, item: Input) -> Step:
         """One step, all its effects carried out."""
-        step = self.broker.step(item, self.now_ms, self.monotonic_ms)
+        return self._carry_out(self.broker.step(item, self.now_ms, self.monotonic_ms))
+
+    def cause(self, call: Callable[[Effects], None]) -> Step:
+        """What a call of one of the broker's parts causes, carried out as a step."""
+        effects = Effects(self.now_ms, self.monotonic_ms)
+        call(effects)
+        return self._carry_out(effects.freeze())
+
+    def _carry_out(self, step: Step) -> Step:
         for operation in step.storage:
             self.disk.apply(operation)
         for response in step.responses:

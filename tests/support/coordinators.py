@@ -122,23 +122,34 @@ class MemoryHost:
         if refusal is not ErrorCode.NONE or log is None:
             return AppendResult(refusal or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         effects.storage.append(Append(log.path, log.size, data))
-        return AppendResult(ErrorCode.NONE, base_offset=log.add(data))
+        base_offset = log.add(data)
+        return AppendResult(
+            ErrorCode.NONE, base_offset=base_offset, last_offset=log.next_offset - 1
+        )
+
+    def when_committed(
+        self, topic: str, partition: int, last_offset: int, reply: Callable, effects: Effects
+    ) -> None:
+        """At once: there is one replica."""
+        assert last_offset < self.logs[topic, partition].next_offset
+        reply(ErrorCode.NONE, effects)
 
     def append_marker(
         self,
         topic: str,
         partition: int,
         marker: TransactionMarker,
+        reply: Callable,
         effects: Effects,
         *,
         transaction_version: int,
-    ) -> ErrorCode:
+    ) -> None:
         data = records.encode_marker(marker, timestamp=effects.now_ms)
         error = self.append(topic, partition, data, effects).error
         if error is ErrorCode.NONE and topic == "__consumer_offsets" and self.groups is not None:
             commits = marker.marker_type is MarkerType.COMMIT
             self.groups.on_marker(partition, marker.producer_id, commits, effects)
-        return error
+        reply(error, effects)
 
     def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
         if not self.has_blocks:
@@ -196,6 +207,13 @@ class World:
                 self.timers.pop(change.key, None)
         return result
 
+    def ask(self, call: Callable, *args, **more):
+        """A request whose answer does not wait for others; the answer."""
+        answers: list = []
+        self.step(call, *args, lambda answer, _: answers.append(answer), **more)
+        (answer,) = answers
+        return answer
+
     def advance(self, duration_ms: int) -> None:
         """Let time pass; timers fire in their order."""
         end_ms = self.monotonic_ms + duration_ms
@@ -243,11 +261,11 @@ class World:
 
     def init(self, transactional_id: str | None = "t", timeout_ms: int = 60_000, **more):
         """InitProducerId."""
-        return self.step(self.transactions.init_producer_id, transactional_id, timeout_ms, **more)
+        return self.ask(self.transactions.init_producer_id, transactional_id, timeout_ms, **more)
 
     def begin(self, ids, *partitions: tuple[str, int], version: int = 2) -> ErrorCode:
         """AddPartitionsToTxn of `t`; `ids` has producer_id and producer_epoch."""
-        return self.step(
+        return self.ask(
             self.transactions.add_partitions,
             "t",
             partitions or (("data", 0),),
@@ -258,7 +276,7 @@ class World:
 
     def end(self, ids, *, commit: bool, version: int = 2):
         """EndTxn of `t`."""
-        return self.step(
+        return self.ask(
             self.transactions.end_txn,
             "t",
             producer_id=ids.producer_id,
@@ -287,7 +305,7 @@ class World:
         request = OffsetCommit(
             group_id=group_id, offsets=(OffsetToCommit(topic, 0, offset),), **more
         )
-        return self.step(self.groups.offset_commit, request)[topic, 0]
+        return self.ask(self.groups.offset_commit, request)[topic, 0]
 
     def offset(self, group_id: str = "g", topic: str = "in", *, stable: bool = False):
         """OffsetFetch of partition 0: (offset, error)."""

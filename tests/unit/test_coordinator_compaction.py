@@ -84,10 +84,11 @@ def test_the_transaction_log_is_as_large_as_its_live_ids(broker, how):
     folder = "__transaction_state-0"
 
     def init(index: int, effects: Effects) -> None:
-        result = broker.broker.parts.transactions.init_producer_id(
-            IDS[index % len(IDS)], 60_000, effects
+        answers: list = []
+        broker.broker.parts.transactions.init_producer_id(
+            IDS[index % len(IDS)], 60_000, lambda result, _: answers.append(result.error), effects
         )
-        assert result.error == 0
+        assert answers == [0]
 
     drive(broker, init)
     written = log_bytes(broker, folder)
@@ -123,7 +124,9 @@ def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
     def commit(index: int, effects: Effects) -> None:
         offset = OffsetToCommit("orders", 0, index, -1, f"batch {index}")
         wanted = OffsetCommit(group_id=IDS[index % len(IDS)], offsets=(offset,))
-        assert groups.offset_commit(wanted, effects)["orders", 0] == 0
+        answers: list = []
+        groups.offset_commit(wanted, lambda errors, _: answers.append(errors), effects)
+        assert answers == [{("orders", 0): 0}]
 
     drive(broker, commit)
     assert log_bytes(broker, folder) > 20 * SEGMENT_BYTES
@@ -139,7 +142,9 @@ def test_offsets_of_transactions_are_the_same_after_compaction(broker):
     broker.create_topic("orders", 4)
     groups, txns = broker.broker.parts.groups, broker.broker.parts.transactions
     effects = Effects(broker.now_ms, broker.monotonic_ms)
-    producer = txns.init_producer_id("t", 60_000, effects)
+    given: list = []
+    txns.init_producer_id("t", 60_000, lambda result, _: given.append(result), effects)
+    (producer,) = given
     for operation in effects.storage:
         broker.disk.apply(operation)
     ids = {
@@ -171,7 +176,8 @@ def test_offsets_of_transactions_are_the_same_after_compaction(broker):
         else:
             effects = Effects(broker.now_ms, broker.monotonic_ms)
             offset = OffsetToCommit("orders", index % 4, index, -1, "p" * 100)
-            groups.offset_commit(OffsetCommit(group_id="id-0", offsets=(offset,)), effects)
+            wanted = OffsetCommit(group_id="id-0", offsets=(offset,))
+            groups.offset_commit(wanted, lambda *_: None, effects)
             for operation in effects.storage:
                 broker.disk.apply(operation)
     before, bytes_before = committed(broker), log_bytes(broker, "__consumer_offsets-0")

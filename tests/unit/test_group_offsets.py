@@ -19,7 +19,7 @@ def txn_commit(world: World, offset: int, producer_id: int = 9, **more) -> Error
     request = TxnOffsetCommit(
         producer_id=producer_id, offsets=(OffsetToCommit("in", 0, offset),), **values
     )
-    return world.step(world.groups.txn_offset_commit, request)["in", 0]
+    return world.ask(world.groups.txn_offset_commit, request)["in", 0]
 
 
 def mark(world: World, *, commit: bool, producer_id: int = 9) -> None:
@@ -28,12 +28,8 @@ def mark(world: World, *, commit: bool, producer_id: int = 9) -> None:
 
     kind = MarkerType.COMMIT if commit else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    error = world.step(
-        lambda effects: world.host.append_marker(
-            "__consumer_offsets", 0, marker, effects, transaction_version=0
-        )
-    )
-    assert error is E.NONE
+    asked = ("__consumer_offsets", 0, marker)
+    assert world.ask(world.host.append_marker, *asked, transaction_version=0) is E.NONE
 
 
 def build_stable_group(world: World, **more):
@@ -68,7 +64,7 @@ def test_metadata_and_leader_epoch_come_back_as_they_were() -> None:
         OffsetToCommit("in", 0, 5, leader_epoch=3, metadata="query-7 ü"),
         OffsetToCommit("in", 1, 6, metadata=None),
     )
-    world.step(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
+    world.ask(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
     for life in (world, world.crashed()):
         fetched = life.groups.offset_fetch("g", None, require_stable=True).offsets
         assert [(f.partition, f.committed_offset, f.leader_epoch, f.metadata) for f in fetched] == [
@@ -84,12 +80,12 @@ def test_metadata_over_the_limit_refuses_its_partition_only() -> None:
         OffsetToCommit("in", 1, 6, metadata="x" * 4096),
         OffsetToCommit("in", 2, 7, metadata="\U0001f600" * 2049),
     )
-    errors = world.step(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
+    errors = world.ask(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
     assert [errors["in", p] for p in range(3)] == [
         E.OFFSET_METADATA_TOO_LARGE, E.NONE, E.OFFSET_METADATA_TOO_LARGE,
     ]  # fmt: skip
     txn = TxnOffsetCommit(group_id="g", producer_id=9, producer_epoch=0, offsets=offsets)
-    assert world.step(world.groups.txn_offset_commit, txn) == errors
+    assert world.ask(world.groups.txn_offset_commit, txn) == errors
 
 
 def test_partitions_that_never_committed_are_minus_one_without_an_error() -> None:
@@ -252,27 +248,22 @@ def test_a_refused_append_commits_nothing() -> None:
     assert world.offset(stable=True) == (-1, E.NONE)
 
 
-@pytest.mark.parametrize("is_loading", [True, False])
-def test_a_partition_that_is_not_here_or_still_loads(is_loading) -> None:
+def test_a_partition_that_is_not_here() -> None:
     world = World()
     world.commit_offset(1)
-    if is_loading:
-        world.groups.begin_loading(0)
-    else:
-        world.step(world.groups.unload, 0)
-    expected = E.COORDINATOR_LOAD_IN_PROGRESS if is_loading else E.NOT_COORDINATOR
+    world.step(world.groups.unload, 0)
+    expected = E.NOT_COORDINATOR
     assert world.commit_offset(5) is expected
     assert txn_commit(world, 5) is expected
     assert world.groups.offset_fetch("g", None, require_stable=False).error is expected
     assert world.groups.describe_group("g").error is expected
-    assert world.step(world.groups.delete_groups, ["g"]) == {"g": expected}
-    assert world.step(world.groups.offset_delete, "g", [("in", 0)]).error is expected
+    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": expected}
+    assert world.ask(world.groups.offset_delete, "g", [("in", 0)]).error is expected
     assert world.join()[0].error is expected
     heartbeat = world.step(world.groups.heartbeat, "g", member_id="m", generation_id=1)
-    assert heartbeat is (E.NONE if is_loading else expected)
+    assert heartbeat is expected
     listing = world.groups.list_groups()
-    assert listing.error is (expected if is_loading else E.NONE)
-    assert listing.groups == ()
+    assert (listing.error, listing.groups) == (E.NONE, ())
 
 
 # ---------------------------------------------------------------- deletion and expiry
@@ -282,13 +273,13 @@ def test_offset_delete_removes_committed_and_pending_ones() -> None:
     world = World()
     world.commit_offset(1)
     txn_commit(world, 8)
-    result = world.step(world.groups.offset_delete, "g", [("in", 0), ("in", 5)])
+    result = world.ask(world.groups.offset_delete, "g", [("in", 0), ("in", 5)])
     assert result.partitions == {("in", 0): E.NONE, ("in", 5): E.NONE}
     mark(world, commit=True)
     for life in (world, world.crashed(loses_unflushed=True)):
         assert life.offset(stable=True) == (-1, E.NONE)
-    assert world.step(world.groups.offset_delete, "no", []).error is E.GROUP_ID_NOT_FOUND
-    assert world.step(world.groups.offset_delete, "", []).error is E.INVALID_GROUP_ID
+    assert world.ask(world.groups.offset_delete, "no", []).error is E.GROUP_ID_NOT_FOUND
+    assert world.ask(world.groups.offset_delete, "", []).error is E.INVALID_GROUP_ID
 
 
 def test_offset_delete_spares_what_a_living_group_reads() -> None:
@@ -298,7 +289,7 @@ def test_offset_delete_spares_what_a_living_group_reads() -> None:
     member = {"generation_id": 1, "member_id": joined.member_id}
     world.commit_offset(1, **member)
     world.commit_offset(2, topic="old", **member)
-    result = world.step(world.groups.offset_delete, "g", [("in", 0), ("old", 0)])
+    result = world.ask(world.groups.offset_delete, "g", [("in", 0), ("old", 0)])
     assert result.partitions == {("in", 0): E.GROUP_SUBSCRIBED_TO_TOPIC, ("old", 0): E.NONE}
     assert (world.offset()[0], world.offset(topic="old")[0]) == (1, -1)
 
@@ -306,7 +297,7 @@ def test_offset_delete_spares_what_a_living_group_reads() -> None:
 def test_offset_delete_refuses_a_living_group_that_is_not_of_consumers() -> None:
     world = World()
     build_stable_group(world, protocol_type="connect")
-    result = world.step(world.groups.offset_delete, "g", [("in", 0)])
+    result = world.ask(world.groups.offset_delete, "g", [("in", 0)])
     assert result.error is E.NON_EMPTY_GROUP
 
 
@@ -315,7 +306,7 @@ def test_a_deleted_group_stays_deleted_with_all_its_offsets() -> None:
     world.commit_offset(1)
     txn_commit(world, 8)
     world.commit_offset(1, group_id="kept")
-    answers = world.step(world.groups.delete_groups, ["g", "unknown"])
+    answers = world.ask(world.groups.delete_groups, ["g", "unknown"])
     assert answers == {"g": E.NONE, "unknown": E.GROUP_ID_NOT_FOUND}
     mark(world, commit=True)
     for life in (world, world.crashed(loses_unflushed=True)):
@@ -326,13 +317,13 @@ def test_a_deleted_group_stays_deleted_with_all_its_offsets() -> None:
 def test_a_group_that_is_named_twice_is_deleted_once() -> None:
     world = World()
     world.commit_offset(1)
-    assert world.step(world.groups.delete_groups, ["g", "g"]) == {"g": E.NONE}
+    assert world.ask(world.groups.delete_groups, ["g", "g"]) == {"g": E.NONE}
 
 
 def test_a_living_group_is_not_deleted() -> None:
     world = World()
     build_stable_group(world)
-    assert world.step(world.groups.delete_groups, ["g"]) == {"g": E.NON_EMPTY_GROUP}
+    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": E.NON_EMPTY_GROUP}
 
 
 def test_offsets_of_a_deleted_topic_do_not_greet_a_new_one() -> None:
@@ -375,7 +366,7 @@ def test_pending_offsets_keep_the_group_and_what_they_replace() -> None:
 def test_a_deleted_pending_offset_does_not_keep_the_group() -> None:
     world = World()
     txn_commit(world, 8)
-    world.step(world.groups.offset_delete, "g", [("in", 0)])
+    world.ask(world.groups.offset_delete, "g", [("in", 0)])
     world.advance(600_000)
     assert world.groups.list_groups().groups == ()
     mark(world, commit=True)

@@ -230,18 +230,6 @@ def test_an_empty_group_id_adds_nothing_to_the_transaction():
     assert broker.broker.parts.transactions.describe("t").state == "Empty"
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [(1, E.COORDINATOR_NOT_AVAILABLE), (2, E.COORDINATOR_LOAD_IN_PROGRESS)],
-)
-def test_producers_before_2_3_are_not_told_that_the_coordinator_loads(version, expected):
-    broker = started({"transaction.partition.verification.enable": False})
-    groups = broker.broker.parts.groups
-    assert txn_commit(broker, version) is E.NONE
-    groups.begin_loading(groups.partition_for("g"))
-    assert txn_commit(broker, version) is expected
-
-
 def test_list_groups_filters_ignore_case_and_blanks():
     broker = started()
     stable_group(broker)

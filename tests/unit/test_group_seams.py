@@ -32,15 +32,13 @@ def txn_commit(world: World, offset: int, *, topic: str = "in", producer_id: int
         producer_epoch=0,
         offsets=(OffsetToCommit(topic, 0, offset),),
     )
-    return world.step(world.groups.txn_offset_commit, asked)[topic, 0]
+    return world.ask(world.groups.txn_offset_commit, asked)[topic, 0]
 
 
 def mark(world: World, *, commits: bool, producer_id: int = 9) -> ErrorCode:
     kind = MarkerType.COMMIT if commits else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    return world.step(
-        lambda effects: world.host.append_marker(*OFFSETS, marker, effects, transaction_version=0)
-    )
+    return world.ask(world.host.append_marker, *OFFSETS, marker, transaction_version=0)
 
 
 def stable_member(world: World, **more) -> str:
@@ -63,27 +61,13 @@ def answers(world: World, member_id: str) -> dict[str, ErrorCode]:
         "SyncGroup": world.sync(**member)[0].error,
         "Heartbeat": world.step(groups.heartbeat, "g", **member),
         "LeaveGroup": world.step(groups.leave_group, "g", [LeavingMember(member_id)]).error,
-        "OffsetCommit": world.step(groups.offset_commit, to_commit)["in", 0],
+        "OffsetCommit": world.ask(groups.offset_commit, to_commit)["in", 0],
         "TxnOffsetCommit": txn_commit(world, 1),
         "OffsetFetch": groups.offset_fetch("g", None, require_stable=True).error,
-        "OffsetDelete": world.step(groups.offset_delete, "g", [("in", 0)]).error,
-        "DeleteGroups": world.step(groups.delete_groups, ["g"])["g"],
+        "OffsetDelete": world.ask(groups.offset_delete, "g", [("in", 0)]).error,
+        "DeleteGroups": world.ask(groups.delete_groups, ["g"])["g"],
         "DescribeGroups": groups.describe_group("g").error,
     }
-
-
-def test_while_its_partition_loads_only_heartbeats_of_a_group_are_answered_well() -> None:
-    world = World()
-    member_id = stable_member(world)
-    world.groups.begin_loading(0)
-    told = answers(world, member_id)
-    assert told.pop("Heartbeat") is E.NONE
-    assert set(told.values()) == {E.COORDINATOR_LOAD_IN_PROGRESS}
-    assert world.groups.list_groups().error is E.COORDINATOR_LOAD_IN_PROGRESS
-    world.step(world.groups.load, 0, world.host.logs[OFFSETS])
-    assert world.step(
-        world.groups.heartbeat, "g", member_id=member_id, generation_id=1
-    ) is E.NONE  # fmt: skip
 
 
 def test_another_brokers_groups_are_refused_and_not_listed() -> None:
@@ -165,7 +149,7 @@ def test_b26_a_deleted_group_stays_deleted_after_a_crash_anywhere() -> None:
     world.commit_offset(1)
     txn_commit(world, 8, topic="other")
     before = len(world.disk)
-    assert world.step(world.groups.delete_groups, ["g"]) == {"g": E.NONE}
+    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": E.NONE}
     after = world.crashed(loses_unflushed=True)
     assert after.groups.describe_group("g").error is E.GROUP_ID_NOT_FOUND
     assert after.offset()[0] == -1
@@ -193,7 +177,7 @@ def test_b27_metadata_and_leader_epoch_survive_a_restart() -> None:
     asked = OffsetCommit(
         group_id="g", offsets=(OffsetToCommit("in", 0, 5, leader_epoch=3, metadata="batch 7"),)
     )
-    assert world.step(world.groups.offset_commit, asked)["in", 0] is E.NONE
+    assert world.ask(world.groups.offset_commit, asked)["in", 0] is E.NONE
     for _ in range(3):
         world = world.crashed(loses_unflushed=True)
         (found,) = world.groups.offset_fetch("g", None, require_stable=True).offsets

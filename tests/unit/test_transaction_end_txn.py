@@ -212,7 +212,7 @@ def test_an_end_that_uses_up_the_epoch_moves_to_a_new_producer_id_and_so_does_it
 @pytest.mark.parametrize("transactional_id", ["", "unknown"])
 def test_end_of_an_unknown_or_empty_id(transactional_id) -> None:
     world, _ = build_world(2)
-    result = world.step(
+    result = world.ask(
         world.transactions.end_txn, transactional_id, producer_id=1, producer_epoch=0,
         committed=True, client_transaction_version=2,
     )  # fmt: skip

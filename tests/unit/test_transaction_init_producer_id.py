@@ -215,15 +215,11 @@ def test_the_request_sets_the_timeout_and_empties_the_transaction() -> None:
     assert (described.timeout_ms, described.start_ms, described.partitions) == (777, -1, ())
 
 
-@pytest.mark.parametrize("is_loading", [True, False])
-def test_a_partition_that_is_not_here_or_still_loads(is_loading) -> None:
+def test_a_partition_that_is_not_here() -> None:
     world = World()
     ids = world.init()
-    if is_loading:
-        world.transactions.begin_loading(0)
-    else:
-        world.transactions.unload(0)
-    expected = E.COORDINATOR_LOAD_IN_PROGRESS if is_loading else E.NOT_COORDINATOR
+    world.step(world.transactions.unload, 0)
+    expected = E.NOT_COORDINATOR
     assert world.init().error is expected
     assert world.begin(ids) is expected
     assert world.end(ids, commit=True).error is expected

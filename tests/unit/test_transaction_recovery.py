@@ -33,7 +33,7 @@ def commit_offset_in(world: World, ids, offset: int) -> None:
         group_id="g", producer_id=ids.producer_id, producer_epoch=ids.producer_epoch,
         offsets=(OffsetToCommit("in", 0, offset),),
     )  # fmt: skip
-    assert set(world.step(world.groups.txn_offset_commit, request).values()) == {E.NONE}
+    assert set(world.ask(world.groups.txn_offset_commit, request).values()) == {E.NONE}
 
 
 def fill(world: World, ids, *, version: int, offset: int = 7) -> None:
@@ -275,7 +275,7 @@ def test_a_load_stops_the_retries_of_the_life_before() -> None:
     fill(world, ids, version=2)
     world.host.refusals[B] = E.NOT_ENOUGH_REPLICAS
     world.end(ids, commit=True)
-    world.transactions.unload(0)
+    world.step(world.transactions.unload, 0)
     world.host.refusals.clear()
     world.advance(1_000)
     assert kinds(world)[B] == []

@@ -29,8 +29,8 @@ class Blocked:
         self.old = self.producer.identity
         assert self.producer.end(commit=True, version=5) == "NONE"
 
-    def _refuse(self, *_args, **_more) -> ErrorCode:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+    def _refuse(self, topic, partition, marker, reply, effects, **_more) -> None:
+        reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
 
     def heal(self) -> None:
         self.markers.append_marker = self.append

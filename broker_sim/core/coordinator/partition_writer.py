@@ -8,6 +8,7 @@ from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
@@ -28,11 +29,26 @@ class PartitionWriter:
         return self._logs.get(topic, partition)
 
     def append(self, topic: str, partition: int, records: bytes, effects: Effects) -> AppendResult:
-        """Append one batch with origin COORDINATOR, commit it, wake readers."""
+        """Append one batch with origin COORDINATOR."""
         log = self._logs.get(topic, partition)
         if log is None:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._replicas.append(log, records, effects, origin=AppendOrigin.COORDINATOR)
+
+    def when_committed(
+        self,
+        topic: str,
+        partition: int,
+        last_offset: int,
+        reply: Reply[ErrorCode],
+        effects: Effects,
+    ) -> None:
+        """Call `reply` when an append of this partition is committed; on an error it never is."""
+        log = self._logs.get(topic, partition)
+        if log is None:
+            reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, effects)
+        else:
+            self._replicas.when_committed(log, last_offset, reply, effects)
 
 
 class MarkerSender:
@@ -52,19 +68,22 @@ class MarkerSender:
         topic: str,
         partition: int,
         marker: TransactionMarker,
+        reply: Reply[ErrorCode],
         effects: Effects,
         *,
         transaction_version: int,
-    ) -> ErrorCode:
-        """Append a marker at the partition's leader, as WriteTxnMarkers would.
+    ) -> None:
+        """Append a marker at the partition's leader, as WriteTxnMarkers would; `reply` is called
+        when it is committed.
 
         For a partition of `__consumer_offsets` the group coordinator has materialised or dropped
-        the pending offsets before this returns. UNKNOWN_TOPIC_OR_PARTITION for a partition
+        the pending offsets before the reply. UNKNOWN_TOPIC_OR_PARTITION for a partition
         without a log means that the topic was deleted. Any other error is retried, or cancels.
         """
         log = self._logs.get(topic, partition)
         if log is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, effects)
+            return
         result = self._replicas.append_marker(
             log, marker, effects, transaction_version=transaction_version
         )
@@ -78,7 +97,14 @@ class MarkerSender:
             error=result.error.name,
             offset=result.base_offset,
         )
-        if result.error is ErrorCode.NONE and topic == GROUP_METADATA_TOPIC:
-            committed = marker.marker_type is MarkerType.COMMIT
-            self._on_offsets_marker(partition, marker.producer_id, committed, effects)
-        return result.error
+        if result.error is not ErrorCode.NONE:
+            reply(result.error, effects)
+            return
+
+        def on_committed(error: ErrorCode, effects: Effects) -> None:
+            if error is ErrorCode.NONE and topic == GROUP_METADATA_TOPIC:
+                committed = marker.marker_type is MarkerType.COMMIT
+                self._on_offsets_marker(partition, marker.producer_id, committed, effects)
+            reply(error, effects)
+
+        self._replicas.when_committed(log, result.last_offset, on_committed, effects)

@@ -1,19 +1,40 @@
-"""The ground both coordinators stand on: which partition, how to append, when it is durable.
+"""The runtime of both coordinators: shards, and the one way in which their state changes.
 
-A coordinator is a replicated state machine over one partition of an internal topic (source: Kafka's
-`coordinator-common`). A request becomes a record; the record is appended to its log; only
-then does `replay` change state, and the answer is given. At load the same `replay` reads the log.
+A coordinator is a replicated state machine over the partitions of an internal topic (source:
+Kafka's `coordinator-common`); a *shard* is what it holds of one partition. A request comes to a
+`CoordinatorResult`: records, and the reply to give when they are committed. The runtime appends
+the records as one batch; when the partition's high watermark has passed them, it replays them and
+replies. With one replica that is in the same step. At load the same `replay` reads the log.
 
-This module does not know what is in a record.
+When a shard is unloaded, whoever waits for a record of it is answered NOT_COORDINATOR: the record
+may be committed by the next leader, or lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
+from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.effects import Effects, Flush
+from broker_sim.core.log import PartitionLog
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    CorruptBatch,
+    MarkerType,
+    Record,
+    decode_marker,
+    decode_records,
+    encode_batch,
+)
 from txnlog_spark.wire.topics import TopicPartition
 
 _UNAVAILABLE = frozenset(
@@ -77,3 +98,184 @@ def flush_logs(
     effects.storage.append(Flush(paths))
     for log in present:
         log.flushed(effects)
+
+
+R = TypeVar("R")
+
+
+class Shard(Protocol[R]):
+    """What a coordinator holds of one partition of its topic; R is the type of its records."""
+
+    @property
+    def partition(self) -> int:
+        """Of the internal topic."""
+
+    def encode(self, record: R, now_ms: int) -> Record:
+        """The record as it is appended."""
+
+    def decode(self, raw: Record) -> R | None:
+        """The record, None for one to skip. Raises CorruptRecord."""
+
+    def replay(self, record: R, offset: int, producer_id: int, effects: Effects) -> None:
+        """The only place where a record changes the shard; `producer_id` is that of a
+        transactional batch, else -1."""
+
+    def replay_marker(self, producer_id: int, committed: bool) -> int:
+        """A marker in the partition decides the producer's transaction; what it changed."""
+
+    def on_loaded(self, effects: Effects) -> None:
+        """All of the log was replayed."""
+
+
+S = TypeVar("S", bound=Shard[Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorResult(Generic[R]):
+    """What a request comes to.
+
+    `reply` gets NONE once the records are committed and replayed, else the coordinator's error.
+    `flush`: the answer promises that they outlive a power loss. Transactional ones (with a
+    producer) need it not: the decision of the transaction flushes them. `covered` are partitions
+    whose offsets these are: an offset that outlived the records before it would have its group
+    skip new records that get the same offsets, so those records are made durable first.
+    """
+
+    records: Sequence[R]
+    reply: Reply[ErrorCode]
+    flush: bool
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    covered: Collection[TopicPartition] = ()
+
+    @property
+    def is_transactional(self) -> bool:
+        """The records count when the producer's transaction is committed."""
+        return self.producer_id != NO_PRODUCER_ID
+
+
+class CoordinatorRuntime(Generic[S, R]):
+    """The shards of one coordinator."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        partition_count: int,
+        writer: PartitionWriter,
+        new_shard: Callable[[int, PartitionLog], S],
+        *,
+        flushes: bool,
+    ) -> None:
+        """`name` is the traces'. `flushes` False: durability is left to replication."""
+        self._name = name
+        self._topic = topic
+        self._partition_count = partition_count
+        self._writer = writer
+        self._new_shard = new_shard
+        self._flushes = flushes
+        self._shards: dict[int, S] = {}
+        self._waiting: dict[int, list[CoordinatorResult[R]]] = {}
+        """Appended and not committed yet, by partition."""
+
+    def partition_for(self, key: str) -> int:
+        """Which partition of the topic coordinates this transactional id or group id."""
+        return partition_for(key, self._partition_count)
+
+    def find(self, key: str, *, too_long: ErrorCode) -> S | ErrorCode:
+        """The shard of a key, or NOT_COORDINATOR; `too_long` for one that no record can hold."""
+        if not is_storable(key):
+            return too_long
+        return self._shards.get(self.partition_for(key), ErrorCode.NOT_COORDINATOR)
+
+    def shard(self, partition: int) -> S | None:
+        """The shard of a partition, None when it is not loaded."""
+        return self._shards.get(partition)
+
+    def shards(self) -> Iterator[S]:
+        """All shards, in order."""
+        for partition in sorted(self._shards):
+            yield self._shards[partition]
+
+    # ---------------------------------------------------------------- load
+
+    def load(self, partition: int, log: PartitionLog, effects: Effects) -> S | None:
+        """This broker leads the partition: replay its log. None when that cannot be read.
+
+        Then the partition answers NOT_COORDINATOR, and the trace says why: a wrong decision of a
+        transaction would be for ever, and an older offset must not be given out for a newer one.
+        """
+        self.unload(partition, effects)
+        shard = self._new_shard(partition, log)
+        try:
+            for header, data in log.batches(log.log_start_offset):
+                _replay_batch(shard, header, data, effects)
+        except (CorruptBatch, CorruptRecord) as error:
+            effects.trace(f"{self._name}-load-failed", partition=partition, error=str(error))
+            return None
+        shard.on_loaded(effects)
+        self._shards[partition] = shard
+        return shard
+
+    def unload(self, partition: int, effects: Effects) -> S | None:
+        """Another broker leads the partition now; the shard that was forgotten."""
+        shard = self._shards.pop(partition, None)
+        for result in self._waiting.pop(partition, ()):
+            result.reply(ErrorCode.NOT_COORDINATOR, effects)
+        return shard
+
+    # ---------------------------------------------------------------- append
+
+    def write(self, shard: S, result: CoordinatorResult[R], effects: Effects) -> None:
+        """Append the records as one batch; once they are committed, replay them and reply."""
+        batch = encode_batch(
+            [shard.encode(record, effects.now_ms) for record in result.records],
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
+            # As Kafka's coordinators do; sequences are not checked for this origin.
+            base_sequence=0 if result.is_transactional else NO_SEQUENCE,
+            transactional=result.is_transactional,
+        )
+        if self._flushes:
+            flush_logs(self._writer, result.covered, effects)
+        place = TopicPartition(self._topic, shard.partition)
+        outcome = self._writer.append(*place, batch, effects)
+        if outcome.error is not ErrorCode.NONE:
+            result.reply(coordinator_error(outcome.error), effects)
+            return
+        if result.flush and self._flushes:
+            flush_logs(self._writer, [place], effects)
+        self._waiting.setdefault(shard.partition, []).append(result)
+        on_committed = partial(self._on_committed, shard, result, outcome.base_offset)
+        self._writer.when_committed(*place, outcome.last_offset, on_committed, effects)
+
+    def _on_committed(
+        self,
+        shard: S,
+        result: CoordinatorResult[R],
+        base_offset: int,
+        error: ErrorCode,
+        effects: Effects,
+    ) -> None:
+        if self._shards.get(shard.partition) is not shard:
+            return  # unloaded meanwhile, and answered then
+        self._waiting[shard.partition] = [
+            each for each in self._waiting[shard.partition] if each is not result
+        ]
+        if error is ErrorCode.NONE:
+            for delta, record in enumerate(result.records):
+                shard.replay(record, base_offset + delta, result.producer_id, effects)
+        result.reply(coordinator_error(error), effects)
+
+
+def _replay_batch(shard: Shard[R], header: BatchHeader, data: bytes, effects: Effects) -> None:
+    if header.is_control:
+        marker = decode_marker(data, 0, header)
+        if marker is not None:
+            shard.replay_marker(marker.producer_id, marker.marker_type is MarkerType.COMMIT)
+        return
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    for raw in decode_records(data, 0, header) if header.record_count else ():
+        record = shard.decode(raw)
+        if record is not None:
+            shard.replay(record, raw.record_offset, producer_id, effects)

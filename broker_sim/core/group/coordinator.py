@@ -1,7 +1,7 @@
 """The group coordinator: the surface that handlers call; the work is in the modules beside it.
 
-JoinGroup and SyncGroup may be delayed: they take a `reply` that is called exactly once, in this
-step or in a later one. All other requests are answered at once. Group coordination and offsets
+What waits for others, or changes the log, takes a `reply` that is called exactly once, in this
+step or in a later one. The other requests are answered at once. Group coordination and offsets
 follow Kafka's classic protocol (`GroupCoordinatorService`); the newer consumer protocol of
 KIP-848 is not here.
 """
@@ -40,9 +40,10 @@ from broker_sim.core.group.requests import (
     SyncReply,
     TxnOffsetCommit,
 )
-from broker_sim.core.group.shard import GroupStateManager
+from broker_sim.core.group.shard import find_shard, group_runtime
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -56,11 +57,11 @@ class GroupCoordinator:
     def __init__(self, config: GroupConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
         self._config = config
         self._timers = KeyedTimers()
-        self._manager = GroupStateManager(config, writer)
-        self._rebalancer = Rebalancer(config, self._manager, self._timers)
-        self._joining = JoinHandler(config, new_uuid, self._manager, self._rebalancer)
-        self._membership = MembershipHandler(self._manager, self._rebalancer)
-        self._offsets = OffsetHandler(config, self._manager, self._rebalancer)
+        self._runtime = group_runtime(config, writer)
+        self._rebalancer = Rebalancer(config, self._runtime, self._timers)
+        self._joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer)
+        self._membership = MembershipHandler(self._runtime, self._rebalancer)
+        self._offsets = OffsetHandler(config, self._runtime, self._rebalancer)
 
     # ---------------------------------------------------------------- life
 
@@ -83,18 +84,14 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` whose leader coordinates this group."""
-        return self._manager.partition_for(group_id)
-
-    def begin_loading(self, partition: int) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
-        self._manager.begin_loading(partition)
+        return self._runtime.partition_for(group_id)
 
     def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition: replay its log and give every member a session.
 
         Must come before the transaction coordinator's loads, whose markers arrive at once.
         """
-        shard = self._manager.load(partition, log, effects)
+        shard = self._runtime.load(partition, log, effects)
         if shard is None:
             return
         for _, group in sorted(shard.groups.items()):
@@ -105,7 +102,7 @@ class GroupCoordinator:
 
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: send waiting members there, forget it."""
-        shard = self._manager.unload(partition)
+        shard = self._runtime.unload(partition, effects)
         if shard is None:
             return
         for group in shard.groups.values():
@@ -152,17 +149,21 @@ class GroupCoordinator:
 
     # ---------------------------------------------------------------- offsets
 
-    def offset_commit(self, request: OffsetCommit, effects: Effects) -> OffsetErrors:
+    def offset_commit(
+        self, request: OffsetCommit, reply: Reply[OffsetErrors], effects: Effects
+    ) -> None:
         """OffsetCommit; durable before the answer when `flush_on_commit`."""
-        return self._offsets.commit(request, effects)
+        self._offsets.commit(request, reply, effects)
 
-    def txn_offset_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors:
+    def txn_offset_commit(
+        self, request: TxnOffsetCommit, reply: Reply[OffsetErrors], effects: Effects
+    ) -> None:
         """TxnOffsetCommit; invisible until the transaction's marker.
 
         Before it, the handler has the transaction coordinator verify (request version below 5)
         or add (from 5) the group's partition of `__consumer_offsets`.
         """
-        return self._offsets.txn_commit(request, effects)
+        self._offsets.txn_commit(request, reply, effects)
 
     def offset_fetch(
         self,
@@ -185,10 +186,10 @@ class GroupCoordinator:
         Called before the marker is acknowledged, so that whoever learns that the transaction is
         complete also sees its offsets (KAFKA-17507).
         """
-        shard = self._manager.shard(partition)
+        shard = self._runtime.shard(partition)
         if shard is None:
             return
-        materialised = shard.offsets.replay_marker(producer_id, committed)
+        materialised = shard.replay_marker(producer_id, committed)
         effects.trace(
             "group-offsets-decided",
             partition=partition,
@@ -198,10 +199,14 @@ class GroupCoordinator:
         )
 
     def offset_delete(
-        self, group_id: str, partitions: Sequence[TopicPartition], effects: Effects
-    ) -> OffsetDeleteResult:
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        reply: Reply[OffsetDeleteResult],
+        effects: Effects,
+    ) -> None:
         """OffsetDelete."""
-        return self._offsets.delete(group_id, partitions, effects)
+        self._offsets.delete(group_id, partitions, reply, effects)
 
     def on_partitions_deleted(
         self, partitions: Collection[TopicPartition], effects: Effects
@@ -211,16 +216,16 @@ class GroupCoordinator:
 
     # ---------------------------------------------------------------- admin
 
-    def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]:
+    def delete_groups(
+        self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects
+    ) -> None:
         """DeleteGroups; durable before the answer when `flush_on_commit`."""
-        return self._offsets.delete_groups(group_ids, effects)
+        self._offsets.delete_groups(group_ids, reply, effects)
 
     def list_groups(
         self, *, state_filters: Collection[str] = (), type_filters: Collection[str] = ()
     ) -> GroupListing:
         """ListGroups; filters compare without case, empty ones let all through."""
-        if self._manager.is_loading:
-            return GroupListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         states = {name.lower().strip() for name in state_filters}
         types = {name.lower() for name in type_filters}
         if types and GROUP_TYPE not in types:
@@ -229,7 +234,7 @@ class GroupCoordinator:
             ErrorCode.NONE,
             tuple(
                 ListedGroup(group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
-                for shard in self._manager.shards()
+                for shard in self._runtime.shards()
                 for group_id, group in sorted(shard.groups.items())
                 if not states or group.state.value.lower() in states
             ),
@@ -241,7 +246,7 @@ class GroupCoordinator:
         An unknown group is GROUP_ID_NOT_FOUND with state Dead; below version 6 the handler
         answers NONE for it (KIP-1043).
         """
-        shard = self._manager.find(group_id)
+        shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return GroupDescription(shard, group_id)
         group = shard.groups.get(group_id)

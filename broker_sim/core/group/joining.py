@@ -19,7 +19,7 @@ from broker_sim.core.group.requests import (
     JoinGroupResult,
     JoinReply,
 )
-from broker_sim.core.group.shard import GroupShard, GroupStateManager
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, write_group
 from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -38,26 +38,51 @@ class JoinHandler:
         self,
         config: GroupConfig,
         new_uuid: NewUuid,
-        manager: GroupStateManager,
+        runtime: GroupRuntime,
         rebalancer: Rebalancer,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
-        self._manager = manager
+        self._runtime = runtime
         self._rebalancer = rebalancer
 
     def handle(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
         """Check in Kafka's order, then join."""
         refusal = self._refuse(request)
-        shard = self._manager.find(request.group_id)
+        shard = find_shard(self._runtime, request.group_id)
         if refusal is not _E.NONE or isinstance(shard, ErrorCode):
             error = refusal if isinstance(shard, GroupShard) or refusal is not _E.NONE else shard
-            reply(JoinGroupResult(error, request.member_id), effects)
-            return
-        group = self._find_or_create(shard, request, effects)
-        if isinstance(group, ErrorCode):
-            reply(JoinGroupResult(group, request.member_id), effects)
-        elif not self._accepts(group, request.member_id):
+            return reply(JoinGroupResult(error, request.member_id), effects)
+        group = shard.groups.get(request.group_id)
+        if group is not None:
+            return self._join(shard, group, request, reply, effects)
+        if request.member_id != UNKNOWN_MEMBER_ID:
+            return reply(JoinGroupResult(_E.UNKNOWN_MEMBER_ID, request.member_id), effects)
+        return self._create(shard, request, reply, effects)
+
+    def _create(
+        self, shard: GroupShard, request: JoinGroup, reply: JoinReply, effects: Effects
+    ) -> None:
+        group = ClassicGroup(request.group_id, effects.now_ms)
+
+        def on_written(error: ErrorCode, effects: Effects) -> None:
+            if error is not _E.NONE:
+                return reply(JoinGroupResult(error, request.member_id), effects)
+            # Another JoinGroup may have created it meanwhile.
+            created = shard.groups.setdefault(request.group_id, group)
+            return self._join(shard, created, request, reply, effects)
+
+        write_group(self._runtime, shard, group, on_written, effects)
+
+    def _join(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        reply: JoinReply,
+        effects: Effects,
+    ) -> None:
+        if not self._accepts(group, request.member_id):
             group.remove(request.member_id)
             reply(JoinGroupResult(_E.GROUP_MAX_SIZE_REACHED), effects)
         elif not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
@@ -77,21 +102,6 @@ class JoinHandler:
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
             return _E.INVALID_SESSION_TIMEOUT
         return _E.NONE
-
-    def _find_or_create(
-        self, shard: GroupShard, request: JoinGroup, effects: Effects
-    ) -> ClassicGroup | ErrorCode:
-        group = shard.groups.get(request.group_id)
-        if group is not None:
-            return group
-        if request.member_id != UNKNOWN_MEMBER_ID:
-            return _E.UNKNOWN_MEMBER_ID
-        group = ClassicGroup(request.group_id, effects.now_ms)
-        error = self._manager.append_group(shard, group, effects)
-        if error is not _E.NONE:
-            return error
-        shard.groups[request.group_id] = group
-        return group
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """group.max.size; while members rejoin, those who are back count."""
@@ -186,33 +196,22 @@ class JoinHandler:
         if not group.is_in(_S.STABLE) or group.select_protocol() != group.protocol_name:
             self._rebalancer.maybe_prepare(shard, group, effects)
             return
-        error = self._manager.append_group(shard, group, effects)
-        if error is not _E.NONE:
-            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
-            member.join_reply = None
-            restored = group.replace_static_member(instance_id, old.member_id, effects)
-            self._rebalancer.cancel_session(group.group_id, member_id, effects)
-            self._rebalancer.reset_session(shard, group, restored, effects)
-            reply(JoinGroupResult(error), effects)
-        elif request.supports_skipping_assignment:
-            is_leader = group.is_leader(member_id)
-            result = joined_result(group, member, skip_assignment=is_leader)
+
+        def on_written(error: ErrorCode, effects: Effects) -> None:
+            if group.members.get(member_id) is not member:
+                return None  # it left, or was replaced meanwhile, and has been answered
+            if error is not _E.NONE:
+                member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+                member.join_reply = None
+                restored = group.replace_static_member(instance_id, old.member_id, effects)
+                self._rebalancer.cancel_session(group.group_id, member_id, effects)
+                self._rebalancer.reset_session(shard, group, restored, effects)
+                return reply(JoinGroupResult(error), effects)
+            result = _replaced_result(group, member, request, old_leader)
             group.complete_join(member, result, effects)
-        else:
-            # A client that does not know skip_assignment must not believe it is the leader: it
-            # would make an assignment that nobody asked for.
-            group.complete_join(
-                member,
-                JoinGroupResult(
-                    _E.NONE,
-                    member_id,
-                    generation_id=group.generation_id,
-                    protocol_type=group.protocol_type,
-                    protocol_name=group.protocol_name,
-                    leader=old_leader or "",
-                ),
-                effects,
-            )
+            return None
+
+        write_group(self._runtime, shard, group, on_written, effects)
 
     # ---------------------------------------------------------------- with a member id
 
@@ -255,6 +254,24 @@ class JoinHandler:
         # metadata does not show, such as new partitions.
         leads_stable = group.is_in(_S.STABLE) and group.is_leader(member.member_id)
         return leads_stable or member.protocols != request.protocols
+
+
+def _replaced_result(
+    group: ClassicGroup, member: Member, request: JoinGroup, old_leader: str | None
+) -> JoinGroupResult:
+    if request.supports_skipping_assignment:
+        is_leader = group.is_leader(member.member_id)
+        return joined_result(group, member, skip_assignment=is_leader)
+    # A client that does not know skip_assignment must not believe it is the leader: it would make
+    # an assignment that nobody asked for.
+    return JoinGroupResult(
+        _E.NONE,
+        member.member_id,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=old_leader or "",
+    )
 
 
 def _rebalance_timeout_ms(request: JoinGroup) -> int:

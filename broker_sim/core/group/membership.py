@@ -18,7 +18,7 @@ from broker_sim.core.group.requests import (
     SyncGroupResult,
     SyncReply,
 )
-from broker_sim.core.group.shard import GroupShard, GroupStateManager
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard
 from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -29,14 +29,14 @@ _E = ErrorCode
 class MembershipHandler:
     """Answers SyncGroup (or delays it), Heartbeat and LeaveGroup."""
 
-    def __init__(self, manager: GroupStateManager, rebalancer: Rebalancer) -> None:
-        self._manager = manager
+    def __init__(self, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
+        self._runtime = runtime
         self._rebalancer = rebalancer
 
     def _find(self, group_id: str) -> tuple[GroupShard, ClassicGroup] | ErrorCode:
         if not group_id:
             return _E.INVALID_GROUP_ID
-        shard = self._manager.find(group_id)
+        shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.get(group_id)
@@ -81,9 +81,6 @@ class MembershipHandler:
     ) -> ErrorCode:
         """Keep the session; REBALANCE_IN_PROGRESS tells the member to join again."""
         found = self._find(group_id)
-        if found is _E.COORDINATOR_LOAD_IN_PROGRESS:
-            # As Kafka: the group is being loaded, and then it gets full sessions anyway.
-            return _E.NONE
         if isinstance(found, ErrorCode):
             return found
         shard, group = found

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
+from broker_sim.core.coordinator.runtime import CoordinatorResult
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.config import GroupConfig
@@ -29,11 +31,14 @@ from broker_sim.core.group.requests import (
 from broker_sim.core.group.shard import (
     GroupLogRecord,
     GroupRecord,
+    GroupRuntime,
     GroupShard,
-    GroupStateManager,
     OffsetRecord,
+    find_shard,
+    write_all,
 )
 from broker_sim.core.group.states import GroupState
+from broker_sim.core.replies import Reply, gather
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_TIMESTAMP
 from txnlog_spark.wire.topics import TopicPartition
@@ -49,58 +54,62 @@ _E = ErrorCode
 class OffsetHandler:
     """Answers the offset requests."""
 
-    def __init__(
-        self, config: GroupConfig, manager: GroupStateManager, rebalancer: Rebalancer
-    ) -> None:
+    def __init__(self, config: GroupConfig, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
         self._config = config
-        self._manager = manager
+        self._runtime = runtime
         self._rebalancer = rebalancer
 
     # ---------------------------------------------------------------- commit
 
-    def commit(self, request: OffsetCommit, effects: Effects) -> OffsetErrors:
+    def commit(self, request: OffsetCommit, reply: Reply[OffsetErrors], effects: Effects) -> None:
         """OffsetCommit. Kafka accepts the empty group id here, for old clients."""
-        shard = self._manager.find(request.group_id)
+        shard = find_shard(self._runtime, request.group_id)
         if isinstance(shard, ErrorCode):
-            return _all(request.offsets, shard)
+            return reply(_all(request.offsets, shard), effects)
         group = shard.groups.get(request.group_id)
         error = refuse_commit(group, request)
         if error is not _E.NONE:
-            return _all(request.offsets, error)
+            return reply(_all(request.offsets, error), effects)
         member = None if group is None else group.members.get(request.member_id)
         if group is not None and member and group.is_in(_S.STABLE, _S.PREPARING_REBALANCE):
             # A commit keeps the session, as a heartbeat does.
             self._rebalancer.reset_session(shard, group, member, effects)
         expire_ms = _expire_ms(request.retention_time_ms, effects.now_ms)
         errors, records = self._records(request.group_id, request.offsets, expire_ms, effects)
-        if records:
-            error = self._manager.append(
-                shard, records, effects, flush=True, covered=_accepted(errors)
-            )
-        return _merge(errors, error)
+        if not records:
+            return reply(errors, effects)
+        result = CoordinatorResult(
+            records=records,
+            reply=partial(_merge, reply, errors),
+            flush=True,
+            covered=_accepted(errors),
+        )
+        return self._runtime.write(shard, result, effects)
 
-    def txn_commit(self, request: TxnOffsetCommit, effects: Effects) -> OffsetErrors:
+    def txn_commit(
+        self, request: TxnOffsetCommit, reply: Reply[OffsetErrors], effects: Effects
+    ) -> None:
         """TxnOffsetCommit: pending until the marker."""
-        if not request.group_id:
-            return _all(request.offsets, _E.INVALID_GROUP_ID)
-        shard = self._manager.find(request.group_id)
+        shard: GroupShard | ErrorCode = _E.INVALID_GROUP_ID
+        if request.group_id:
+            shard = find_shard(self._runtime, request.group_id)
         if isinstance(shard, ErrorCode):
-            return _all(request.offsets, shard)
+            return reply(_all(request.offsets, shard), effects)
         error = refuse_txn_commit(shard.groups.get(request.group_id), request)
         if error is not _E.NONE:
-            return _all(request.offsets, error)
+            return reply(_all(request.offsets, error), effects)
         errors, records = self._records(request.group_id, request.offsets, NO_TIMESTAMP, effects)
-        if records:
-            error = self._manager.append(
-                shard,
-                records,
-                effects,
-                flush=False,
-                producer_id=request.producer_id,
-                producer_epoch=request.producer_epoch,
-                covered=_accepted(errors),
-            )
-        return _merge(errors, error)
+        if not records:
+            return reply(errors, effects)
+        result = CoordinatorResult(
+            records=records,
+            reply=partial(_merge, reply, errors),
+            flush=False,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            covered=_accepted(errors),
+        )
+        return self._runtime.write(shard, result, effects)
 
     def _records(
         self,
@@ -145,7 +154,7 @@ class OffsetHandler:
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
         than the one in `topic_ids` is none: the topic was deleted and recreated.
         """
-        shard = self._manager.find(group_id)
+        shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResult(shard)
         committed = shard.offsets.committed(group_id)
@@ -172,19 +181,23 @@ class OffsetHandler:
     # ---------------------------------------------------------------- delete
 
     def delete(
-        self, group_id: str, partitions: Sequence[TopicPartition], effects: Effects
-    ) -> OffsetDeleteResult:
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        reply: Reply[OffsetDeleteResult],
+        effects: Effects,
+    ) -> None:
         """OffsetDelete: not for topics that a living group reads."""
-        if not group_id:
-            return OffsetDeleteResult(_E.INVALID_GROUP_ID)
-        shard = self._manager.find(group_id)
+        shard: GroupShard | ErrorCode = _E.INVALID_GROUP_ID
+        if group_id:
+            shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
-            return OffsetDeleteResult(shard)
+            return reply(OffsetDeleteResult(shard), effects)
         group = shard.groups.get(group_id)
         if group is None:
-            return OffsetDeleteResult(_E.GROUP_ID_NOT_FOUND)
+            return reply(OffsetDeleteResult(_E.GROUP_ID_NOT_FOUND), effects)
         if not group.is_in(_S.EMPTY) and not group.uses_consumer_protocol:
-            return OffsetDeleteResult(_E.NON_EMPTY_GROUP)
+            return reply(OffsetDeleteResult(_E.NON_EMPTY_GROUP), effects)
         errors: OffsetErrors = {}
         deleted: list[TopicPartition] = []
         for partition in partitions:
@@ -192,57 +205,60 @@ class OffsetHandler:
             errors[partition] = _E.GROUP_SUBSCRIBED_TO_TOPIC if is_read else _E.NONE
             if not is_read and self._has_offset(shard, group_id, partition):
                 deleted.append(partition)
-        error = self._manager.append_all(shard, tombstones(group_id, deleted), effects)
-        if error is not _E.NONE:
-            return OffsetDeleteResult(error)
-        return OffsetDeleteResult(_E.NONE, errors)
+
+        def on_written(error: ErrorCode, effects: Effects) -> None:
+            reply(OffsetDeleteResult(error, errors if error is _E.NONE else {}), effects)
+
+        records = tombstones(group_id, deleted)
+        return write_all(self._runtime, shard, records, on_written, effects)
 
     @staticmethod
     def _has_offset(shard: GroupShard, group_id: str, partition: TopicPartition) -> bool:
         offsets = shard.offsets
         return partition in offsets.committed(group_id) or offsets.has_pending(group_id, partition)
 
-    def delete_groups(self, group_ids: Sequence[str], effects: Effects) -> dict[str, ErrorCode]:
+    def delete_groups(
+        self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects
+    ) -> None:
         """DeleteGroups: empty groups with all their offsets, pending ones too; each name once."""
-        distinct = dict.fromkeys(group_ids)
-        return {group_id: self._delete_group(group_id, effects) for group_id in distinct}
+        gather({each: partial(self._delete_group, each) for each in group_ids}, reply, effects)
 
-    def _delete_group(self, group_id: str, effects: Effects) -> ErrorCode:
-        shard = self._manager.find(group_id)
+    def _delete_group(self, group_id: str, reply: Reply[ErrorCode], effects: Effects) -> None:
+        shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
-            return shard
+            return reply(shard, effects)
         group = shard.groups.get(group_id)
         if group is None:
-            return _E.GROUP_ID_NOT_FOUND
+            return reply(_E.GROUP_ID_NOT_FOUND, effects)
         if not group.is_in(_S.EMPTY):
-            return _E.NON_EMPTY_GROUP
+            return reply(_E.NON_EMPTY_GROUP, effects)
         partitions = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
         records = tombstones(group_id, sorted(partitions))
         records.append(GroupRecord(GroupKey(group_id), None))
         self._rebalancer.cancel_all(group, effects)
-        return self._manager.append_all(shard, records, effects)
+        return write_all(self._runtime, shard, records, reply, effects)
 
     def delete_partitions(self, partitions: Collection[TopicPartition], effects: Effects) -> None:
         """Topics are gone: their offsets must not greet a new topic of the same name."""
         gone = set(partitions)
-        for shard in self._manager.shards():
+        for shard in self._runtime.shards():
             records: list[GroupLogRecord] = []
             for group_id in sorted(shard.offsets.group_ids()):
                 held = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
                 records += tombstones(group_id, sorted(held & gone))
-            self._manager.append_all(shard, records, effects)
+            write_all(self._runtime, shard, records, lambda _error, _effects: None, effects)
 
     # ---------------------------------------------------------------- expiry
 
     def expire(self, effects: Effects) -> None:
         """Remove what offsets.retention.minutes says, then groups that have nothing left."""
-        for shard in self._manager.shards():
+        for shard in self._runtime.shards():
             records: list[GroupLogRecord] = []
             for group_id, group in sorted(shard.groups.items()):
                 records += self._expire_group(shard, group_id, group, effects)
-            error = self._manager.append_all(shard, records, effects)
             if records:
-                effects.trace("group-offsets-expired", count=len(records), error=error.name)
+                traced = partial(_trace_expired, len(records))
+                write_all(self._runtime, shard, records, traced, effects)
 
     def _expire_group(
         self, shard: GroupShard, group_id: str, group: ClassicGroup, effects: Effects
@@ -374,11 +390,16 @@ def _all(offsets: Sequence[OffsetToCommit], error: ErrorCode) -> OffsetErrors:
     return {TopicPartition(offset.topic, offset.partition): error for offset in offsets}
 
 
-def _merge(errors: OffsetErrors, error: ErrorCode) -> OffsetErrors:
-    """The append's error, for the partitions that had none of their own."""
-    if error is _E.NONE:
-        return errors
-    return {partition: error if own is _E.NONE else own for partition, own in errors.items()}
+def _merge(
+    reply: Reply[OffsetErrors], errors: OffsetErrors, error: ErrorCode, effects: Effects
+) -> None:
+    """Reply with the write's error, for the partitions that had none of their own."""
+    merged = {partition: error if own is _E.NONE else own for partition, own in errors.items()}
+    reply(merged, effects)
+
+
+def _trace_expired(count: int, error: ErrorCode, effects: Effects) -> None:
+    effects.trace("group-offsets-expired", count=count, error=error.name)
 
 
 def _utf16_length(text: str) -> int:

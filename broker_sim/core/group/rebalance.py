@@ -15,7 +15,7 @@ from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.requests import JoinGroupResult, SyncGroupResult
-from broker_sim.core.group.shard import GroupShard, GroupStateManager
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, write_group
 from broker_sim.core.group.states import GroupState
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -25,11 +25,9 @@ _S = GroupState
 class Rebalancer:
     """Moves groups through their states."""
 
-    def __init__(
-        self, config: GroupConfig, manager: GroupStateManager, timers: KeyedTimers
-    ) -> None:
+    def __init__(self, config: GroupConfig, runtime: GroupRuntime, timers: KeyedTimers) -> None:
         self._config = config
-        self._manager = manager
+        self._runtime = runtime
         self._timers = timers
 
     # ---------------------------------------------------------------- sessions
@@ -222,7 +220,7 @@ class Rebalancer:
         )
         if group.is_in(_S.EMPTY):
             # A failure to store this is harmless: the old generation's members would expire.
-            self._manager.append_group(shard, group, effects)
+            write_group(self._runtime, shard, group, lambda _error, _effects: None, effects)
         else:
             self._answer_joins(shard, group, effects)
 
@@ -243,15 +241,21 @@ class Rebalancer:
 
     def store_assignment(self, shard: GroupShard, group: ClassicGroup, effects: Effects) -> None:
         """The leader's assignment is in the members: store it, then answer all."""
-        error = self._manager.append_group(shard, group, effects)
-        if error is not ErrorCode.NONE:
-            self.propagate_error(shard, group, error, effects)
-            self.maybe_prepare(shard, group, effects)
-            return
-        group.transition_to(_S.STABLE, effects.now_ms)
-        for member in group.members.values():
-            if group.complete_sync(member, synced_result(group, member), effects):
-                self.reset_session(shard, group, member, effects)
+        generation_id = group.generation_id
+
+        def on_written(error: ErrorCode, effects: Effects) -> None:
+            if not group.is_in(_S.COMPLETING_REBALANCE) or group.generation_id != generation_id:
+                return  # the group went on meanwhile, and has answered
+            if error is not ErrorCode.NONE:
+                self.propagate_error(shard, group, error, effects)
+                self.maybe_prepare(shard, group, effects)
+                return
+            group.transition_to(_S.STABLE, effects.now_ms)
+            for member in group.members.values():
+                if group.complete_sync(member, synced_result(group, member), effects):
+                    self.reset_session(shard, group, member, effects)
+
+        write_group(self._runtime, shard, group, on_written, effects)
 
     def propagate_error(
         self, shard: GroupShard, group: ClassicGroup, error: ErrorCode, effects: Effects

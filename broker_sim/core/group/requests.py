@@ -7,11 +7,11 @@ Kafka's "unknown member"; a generation of -1 is "no group management".
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import Effects
 from broker_sim.core.group.log_records import ZERO_ID
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_LEADER_EPOCH
 from txnlog_spark.wire.topics import TopicPartition
@@ -222,5 +222,5 @@ class GroupDescription:
     members: tuple[DescribedMember, ...] = ()
 
 
-JoinReply = Callable[[JoinGroupResult, Effects], None]
-SyncReply = Callable[[SyncGroupResult, Effects], None]
+JoinReply = Reply[JoinGroupResult]
+SyncReply = Reply[SyncGroupResult]

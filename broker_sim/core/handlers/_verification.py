@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.parts import BrokerParts
+from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
@@ -22,9 +23,9 @@ class Producer:
     producer_epoch: int
 
 
-def is_asked(parts: BrokerParts, *, adds: bool) -> bool:
-    """Whether the transaction coordinator must verify or add the partitions (KIP-890): always when
-    they are added, and for older requests unless verification is switched off."""
+def needs_verification(parts: BrokerParts, *, adds: bool) -> bool:
+    """Whether the transaction coordinator must verify or add the partitions (KIP-890): always
+    when they are added, and for older requests unless verification is switched off."""
     return adds or parts.config.boolean("transaction.partition.verification.enable")
 
 
@@ -32,33 +33,35 @@ def join_transaction(
     parts: BrokerParts,
     producer: Producer,
     partitions: Sequence[TopicPartition],
+    reply: Reply[dict[TopicPartition, ErrorCode]],
     effects: Effects,
     *,
     adds: bool,
-) -> dict[TopicPartition, ErrorCode]:
+) -> None:
     """The coordinator's answer for partitions where no transaction of the producer is open.
 
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1), unless verification is switched off.
     """
     if adds:
-        error = parts.transactions.add_partitions(
+        return parts.transactions.add_partitions(
             producer.transactional_id,
             partitions,
+            lambda error, effects: reply(dict.fromkeys(partitions, error), effects),
             effects,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             client_transaction_version=TRANSACTION_VERSION_2,
         )
-        return dict.fromkeys(partitions, error)
-    if not is_asked(parts, adds=adds):
-        return dict.fromkeys(partitions, ErrorCode.NONE)
-    return parts.transactions.verify_partitions(
+    if not needs_verification(parts, adds=adds):
+        return reply(dict.fromkeys(partitions, ErrorCode.NONE), effects)
+    verdicts = parts.transactions.verify_partitions(
         producer.transactional_id,
         partitions,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
     )
+    return reply(verdicts, effects)
 
 
 def fenced_error(error: ErrorCode, api_version: int, *, known_from: int) -> ErrorCode:

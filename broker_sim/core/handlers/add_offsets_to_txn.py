@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._verification import fenced_error
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
 
 _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
@@ -14,18 +16,21 @@ _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
 FENCED_VERSION = 2
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Adds the partition of `__consumer_offsets` that holds the group."""
     message = request.message
     if not parts.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
-        error_code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return _Response(throttle_time_ms=0, error_code=error_code)
-    error = parts.transactions.add_offsets(
+        return _answer(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, effects)
+    return parts.transactions.add_offsets(
         message.transactional_id,
         message.group_id,
+        partial(_answer, request),
         effects,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
     )
+
+
+def _answer(request: Request, error: ErrorCode, effects: Effects) -> None:
     error = fenced_error(error, request.api_version, known_from=FENCED_VERSION)
-    return _Response(throttle_time_ms=0, error_code=int(error))
+    respond(request, _Response(throttle_time_ms=0, error_code=int(error)), effects)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._verification import fenced_error, flatten
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.replies import Reply, gather
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].response
@@ -21,68 +23,82 @@ BATCH_VERSION = 4
 FENCED_VERSION = 2
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """All partitions of a transaction are added, or none (source: Kafka's `KafkaApis`)."""
     message = request.message
     if request.api_version >= BATCH_VERSION:
-        return _handle_batch(parts, message, effects)
+        return _handle_batch(parts, request, effects)
     partitions = flatten(message.v3_and_below_topics)
+
+    def answer(errors: dict[TopicPartition, ErrorCode], effects: Effects) -> None:
+        answers = {
+            partition: fenced_error(error, request.api_version, known_from=FENCED_VERSION)
+            for partition, error in errors.items()
+        }
+        results = _topic_results(message.v3_and_below_topics, answers)
+        response = _Response(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+        respond(request, response, effects)
+
     errors = _refused_partitions(parts, partitions, is_client=True)
-    if not errors:
-        error = parts.transactions.add_partitions(
-            message.v3_and_below_transactional_id,
-            partitions,
-            effects,
-            producer_id=message.v3_and_below_producer_id,
-            producer_epoch=message.v3_and_below_producer_epoch,
-        )
-        errors = dict.fromkeys(partitions, error)
-    answers = {
-        partition: fenced_error(error, request.api_version, known_from=FENCED_VERSION)
-        for partition, error in errors.items()
-    }
-    return _Response(
-        throttle_time_ms=0,
-        results_by_topic_v3_and_below=_topic_results(message.v3_and_below_topics, answers),
+    if errors:
+        return answer(errors, effects)
+    return parts.transactions.add_partitions(
+        message.v3_and_below_transactional_id,
+        partitions,
+        lambda error, effects: answer(dict.fromkeys(partitions, error), effects),
+        effects,
+        producer_id=message.v3_and_below_producer_id,
+        producer_epoch=message.v3_and_below_producer_epoch,
     )
 
 
-def _handle_batch(parts: BrokerParts, message: Any, effects: Effects) -> Message:
-    results = [
-        _Response.AddPartitionsToTxnResult(
-            transactional_id=transaction.transactional_id,
-            topic_results=_topic_results(
-                transaction.topics, _handle_transaction(parts, transaction, effects)
-            ),
-        )
-        for transaction in message.transactions
-    ]
-    return _Response(throttle_time_ms=0, error_code=0, results_by_transaction=results)
+def _handle_batch(parts: BrokerParts, request: Request, effects: Effects) -> None:
+    transactions = request.message.transactions
+
+    def answer(errors: dict[int, dict[TopicPartition, ErrorCode]], effects: Effects) -> None:
+        results = [
+            _Response.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_topic_results(transaction.topics, errors[number]),
+            )
+            for number, transaction in enumerate(transactions)
+        ]
+        response = _Response(throttle_time_ms=0, error_code=0, results_by_transaction=results)
+        respond(request, response, effects)
+
+    asks = {
+        number: partial(_handle_transaction, parts, transaction)
+        for number, transaction in enumerate(transactions)
+    }
+    gather(asks, answer, effects)
 
 
 def _handle_transaction(
-    parts: BrokerParts, transaction: Any, effects: Effects
-) -> dict[TopicPartition, ErrorCode]:
+    parts: BrokerParts,
+    transaction: Any,
+    reply: Reply[dict[TopicPartition, ErrorCode]],
+    effects: Effects,
+) -> None:
     partitions = flatten(transaction.topics)
+    ids = {
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+    }
     errors = _refused_partitions(parts, partitions, is_client=False)
-    if errors:
-        return errors
-    if transaction.verify_only:
-        return parts.transactions.verify_partitions(
-            transaction.transactional_id,
-            partitions,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
+    if not errors and transaction.verify_only:
+        errors = parts.transactions.verify_partitions(
+            transaction.transactional_id, partitions, **ids
         )
-    error = parts.transactions.add_partitions(
+    if errors or transaction.verify_only:
+        return reply(errors, effects)
+    return parts.transactions.add_partitions(
         transaction.transactional_id,
         partitions,
+        lambda error, effects: reply(dict.fromkeys(partitions, error), effects),
         effects,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
         client_transaction_version=TRANSACTION_VERSION_2,
+        **ids,
     )
-    return dict.fromkeys(partitions, error)
 
 
 def _refused_partitions(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from broker_sim.core.parts import BrokerParts, respond
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.DELETE_GROUPS].response
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Only groups without members go, with all their offsets."""
-    errors = parts.groups.delete_groups(request.message.groups_names, effects)
-    return _Response(
-        throttle_time_ms=0,
-        results=[
+
+    def answer(errors: dict[str, ErrorCode], effects: Effects) -> None:
+        results = [
             _Response.DeletableGroupResult(group_id=group_id, error_code=int(error))
             for group_id, error in errors.items()
-        ],
-    )
+        ]
+        respond(request, _Response(throttle_time_ms=0, results=results), effects)
+
+    parts.groups.delete_groups(request.message.groups_names, answer, effects)

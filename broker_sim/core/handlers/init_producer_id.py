@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._verification import fenced_error
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.transaction import ProducerIdResult
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INIT_PRODUCER_ID].response
@@ -12,16 +13,20 @@ _Response = APIS[ApiKey.INIT_PRODUCER_ID].response
 FENCED_VERSION = 4
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """A producer id and epoch; versions 3 and up may carry the ones the client holds (KIP-360)."""
     message = request.message
-    result = parts.transactions.init_producer_id(
+    parts.transactions.init_producer_id(
         message.transactional_id,
         message.transaction_timeout_ms,
+        lambda result, effects: respond(request, _answer(request, result), effects),
         effects,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
     )
+
+
+def _answer(request: Request, result: ProducerIdResult) -> Message:
     error = fenced_error(result.error, request.api_version, known_from=FENCED_VERSION)
     return _Response(
         throttle_time_ms=0,

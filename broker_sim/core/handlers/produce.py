@@ -15,11 +15,11 @@ from broker_sim.core.effects import Close, Effects, NoResponse, Request
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._verification import (
     Producer,
-    is_asked,
     join_transaction,
+    needs_verification,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.replica_manager import NO_ROOM
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.kafka_python import build
@@ -99,31 +99,51 @@ class _Target:
 _Targets = dict[TopicPartition, _Target]
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message | None:
-    """Append each partition's batch on its own, in the order of the request.
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
+    """Append each partition's batch on its own, in the order of the request, once the transaction
+    coordinator has answered for those that it must verify or add.
 
     Of a partition that is named twice only the last batch counts, as in Kafka.
     """
-    message = request.message
     targets = _targets(parts, request)
     transactional = [
         t for t in targets.values() if t.header is not None and t.header.is_transactional
     ]
-    if transactional and message.transactional_id is None:
+    asked: _Targets = {}
+    if transactional and request.message.transactional_id is None:
         # Nobody to be authorized for the transaction: all is refused.
-        results = dict.fromkeys(targets, _UNAUTHORIZED)
+        for target in targets.values():
+            target.refused = _UNAUTHORIZED
     else:
         _refuse(parts, request, targets.values())
         if transactional:
-            _refuse_transactional(parts, request, targets.values(), effects)
+            asked = _to_verify(parts, request, targets.values(), effects)
+
+    def append(verdicts: dict[TopicPartition, ErrorCode], effects: Effects) -> None:
+        for key, verdict in verdicts.items():
+            if verdict is not ErrorCode.NONE:
+                error = _verification_error(verdict, request.api_version)
+                asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
         results = {
             key: target.refused or _append(parts, target, effects)
             for key, target in targets.items()
         }
-    if message.acks == 0:
-        _answer_without_acks(request, results, effects)
-        return None
-    return _answer(parts, request, results)
+        if request.message.acks == 0:
+            _answer_without_acks(request, results, effects)
+        else:
+            respond(request, _answer(parts, request, results), effects)
+
+    if not asked:
+        return append({}, effects)
+    header = next(target.header for target in asked.values() if target.header is not None)
+    return join_transaction(
+        parts,
+        Producer(request.message.transactional_id, header.producer_id, header.producer_epoch),
+        list(asked),
+        append,
+        effects,
+        adds=request.api_version >= ADD_PARTITIONS_VERSION,
+    )
 
 
 def _answer(
@@ -276,42 +296,37 @@ def _no_whole_batch(records: bytes) -> AppendResult:
 # --------------------------------------------------------------------------- transactions
 
 
-def _refuse_transactional(
+def _to_verify(
     parts: BrokerParts, request: Request, targets: Iterable[_Target], effects: Effects
-) -> None:
-    """Refuse what belongs to no transaction: batches of several producers; partitions where no
-    transaction of the producer is open, when the epoch is older than what the partition knows, or
-    the coordinator says no."""
+) -> _Targets:
+    """Those that the transaction coordinator must answer for: where no transaction of the producer
+    is open. Refuses batches of several producers, and those whose epoch is older than what the
+    partition knows."""
     members = [t for t in targets if t.header is not None and t.header.is_transactional]
     producers = {(t.header.producer_id, t.header.producer_epoch) for t in members if t.header}
+    asked: _Targets = {}
     if len(producers) > 1:
         for target in targets:
             target.refused = _MIXED_PRODUCERS
-        return
+        return asked
     adds = request.api_version >= ADD_PARTITIONS_VERSION
-    if not producers or not is_asked(parts, adds=adds):
-        return
-    ((producer_id, producer_epoch),) = producers
-    asked: _Targets = {}
+    if not needs_verification(parts, adds=adds):
+        return asked
     for target in members:
         header, log = target.header, target.log
-        if header is None or log is None or log.has_open_transaction(producer_id, producer_epoch):
+        if header is None or log is None:
+            continue
+        ids = (header.producer_id, header.producer_epoch)
+        if log.has_open_transaction(*ids):
             continue
         rejection = log.begin_verification(
-            producer_id, producer_epoch, header.base_sequence, effects, supports_epoch_bump=adds
+            *ids, header.base_sequence, effects, supports_epoch_bump=adds
         )
         if rejection is not None:
             target.refused = AppendResult(rejection.error, rejection.message)
         else:
             asked[TopicPartition(target.topic, target.partition)] = target
-    if not asked:
-        return
-    producer = Producer(request.message.transactional_id, producer_id, producer_epoch)
-    verdicts = join_transaction(parts, producer, list(asked), effects, adds=adds)
-    for key, verdict in verdicts.items():
-        if verdict is not ErrorCode.NONE:
-            error = _verification_error(verdict, request.api_version)
-            asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
+    return asked
 
 
 def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
@@ -328,6 +343,7 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def _append(parts: BrokerParts, target: _Target, effects: Effects) -> AppendResult:
-    if target.log is None:
-        return _no_partition(target.topic)
-    return parts.replicas.append(target.log, target.records, effects, origin=AppendOrigin.CLIENT)
+    log = target.log
+    if log is None or parts.logs.get(target.topic, target.partition) is not log:
+        return _no_partition(target.topic)  # it may have gone while the coordinator was asked
+    return parts.replicas.append(log, target.records, effects, origin=AppendOrigin.CLIENT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.replies import Reply, gather
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
@@ -20,19 +22,33 @@ NO_PRODUCER = -1
 """No id, or no epoch."""
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Each partition on its own; durable before the answer, which has one part per producer id."""
-    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    named: set[TopicPartition] = set()
-    for entry in request.message.markers:
-        for topic in entry.topics:
-            for partition in topic.partition_indexes:
-                named.add(TopicPartition(topic.name, partition))
-                errors = answers.setdefault(entry.producer_id, {}).setdefault(topic.name, {})
-                errors[partition] = _append(parts, topic.name, partition, entry, effects)
-    if parts.config.boolean("flush.on.commit"):
-        logs = [parts.logs.get(*partition) for partition in sorted(named)]
-        parts.logs.flush([log for log in logs if log is not None], effects)
+    markers = [
+        (entry, TopicPartition(topic.name, partition))
+        for entry in request.message.markers
+        for topic in entry.topics
+        for partition in topic.partition_indexes
+    ]
+    asks = {
+        number: partial(_append, parts, partition, entry)
+        for number, (entry, partition) in enumerate(markers)
+    }
+
+    def on_written(errors: dict[int, ErrorCode], effects: Effects) -> None:
+        answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+        for number, (entry, (topic, partition)) in enumerate(markers):
+            topics = answers.setdefault(entry.producer_id, {})
+            topics.setdefault(topic, {})[partition] = errors[number]
+        if parts.config.boolean("flush.on.commit"):
+            logs = [parts.logs.get(*name) for name in sorted({name for _, name in markers})]
+            parts.logs.flush([log for log in logs if log is not None], effects)
+        respond(request, _answer(answers), effects)
+
+    gather(asks, on_written, effects)
+
+
+def _answer(answers: dict[int, dict[str, dict[int, ErrorCode]]]) -> Message:
     return _Response(
         markers=[
             _MarkerResult(
@@ -55,16 +71,20 @@ def _topic_result(topic: str, errors: dict[int, ErrorCode]) -> Any:
 
 
 def _append(
-    parts: BrokerParts, topic: str, partition: int, entry: Any, effects: Effects
-) -> ErrorCode:
+    parts: BrokerParts,
+    name: TopicPartition,
+    entry: Any,
+    reply: Reply[ErrorCode],
+    effects: Effects,
+) -> None:
     """The entry says which transaction version's epoch rule holds (KIP-1228); version 1 of the
     request, and with it every administrator's abort, has the rule before that.
 
     A marker of no producer or no epoch cannot be written, and Kafka has no better word for it.
     """
-    is_known = parts.logs.get(topic, partition) is not None
+    is_known = parts.logs.get(*name) is not None
     if is_known and NO_PRODUCER in (entry.producer_id, entry.producer_epoch):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+        return reply(ErrorCode.UNKNOWN_SERVER_ERROR, effects)
     marker = TransactionMarker(
         entry.producer_id,
         entry.producer_epoch,
@@ -72,5 +92,5 @@ def _append(
         entry.coordinator_epoch,
     )
     return parts.markers.append_marker(
-        topic, partition, marker, effects, transaction_version=entry.transaction_version
+        *name, marker, reply, effects, transaction_version=entry.transaction_version
     )

@@ -14,6 +14,8 @@ from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.replica.log_manager import LogManager, name_of
+from broker_sim.core.replica.partition import Partition
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import TransactionMarker
 from txnlog_spark.wire.topics import TopicPartition
@@ -30,13 +32,20 @@ class ReplicaManager:
     def __init__(self, logs: LogManager, space: FreeSpace) -> None:
         self._logs = logs
         self._space = space
+        self._partitions: dict[TopicPartition, Partition] = {}
+        """Those that something was waited for."""
         self._changed: set[TopicPartition] = set()
         """Partitions with something new to read, or gone, since `take_changed`."""
 
     def delete_topic(self, topic: Topic, effects: Effects) -> None:
         """Remove the partitions of a topic that is no longer in the image."""
         self._logs.delete(topic, effects)
-        self._changed.update(TopicPartition(topic.name, p) for p in range(topic.partition_count))
+        for number in range(topic.partition_count):
+            name = TopicPartition(topic.name, number)
+            self._changed.add(name)
+            partition = self._partitions.pop(name, None)
+            if partition is not None:
+                partition.delete(effects)
 
     def append(
         self,
@@ -67,6 +76,28 @@ class ReplicaManager:
         if result.error is ErrorCode.NONE:
             self._changed.add(name_of(log))
         return result
+
+    def when_committed(
+        self, log: PartitionLog, last_offset: int, reply: Reply[ErrorCode], effects: Effects
+    ) -> None:
+        """Call `reply` when the high watermark has passed an append of this log (acks=all).
+
+        With one replica that is at once. UNKNOWN_TOPIC_OR_PARTITION when the topic goes before.
+        """
+        name = name_of(log)
+        partition = self._partitions.get(name)
+        if partition is None:
+            partition = self._partitions[name] = Partition(log)
+        partition.when_committed(last_offset, reply, effects)
+
+    def advance_high_watermark(
+        self, name: TopicPartition, next_offset: int, effects: Effects
+    ) -> None:
+        """All below `next_offset` is replicated: answer who waited for it, and wake readers."""
+        partition = self._partitions[name]
+        partition.log.advance_high_watermark(next_offset, effects)
+        self._changed.add(name)
+        partition.release(effects)
 
     def delete_records(
         self, wanted: Iterable[tuple[PartitionLog, int]], effects: Effects

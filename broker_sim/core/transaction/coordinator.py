@@ -1,17 +1,20 @@
 """The transaction coordinator: each request checked in Kafka's order, then one change appended.
 
 Rules for this file: a request is answered by a value, never by an exception; it changes nothing
-but through `TransactionStateManager.append`. Source of every check and its order: Kafka's
-`TransactionCoordinator`, the 4.x line. What the codes become in old request versions
+but through `TransactionStateManager.change`. A request that may change something has a `reply`,
+called once: in this step, or when its record is committed. Source of every check and its order:
+Kafka's `TransactionCoordinator`, the 4.x line. What the codes become in old request versions
 (PRODUCER_FENCED to INVALID_PRODUCER_EPOCH) is the handlers' business.
 
-The decision is PREPARE in the log. Markers and COMPLETE follow in the same step, after it in the
-order of storage operations, so a crash may leave any prefix of them; a load goes on from there.
+The decision is PREPARE in the log. Once that is committed, with one replica in the same step, the
+markers follow, and COMPLETE when they are committed: after it in the order of storage operations,
+so a crash may leave any prefix of them; a load goes on from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from broker_sim.core.controller.producer_ids import ProducerIdAllocator
 from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
@@ -19,6 +22,7 @@ from broker_sim.core.coordinator.runtime import flush_logs, partition_for
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
@@ -48,10 +52,9 @@ from broker_sim.core.transaction.results import (
     TransactionFilters,
     TransactionListing,
 )
-from broker_sim.core.transaction.state_manager import TransactionPartition, TransactionStateManager
+from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
@@ -60,7 +63,7 @@ EXPIRATION_TIMER = ("transactional-id-expiration",)
 
 _S = TransactionState
 _E = ErrorCode
-Found = tuple[TransactionPartition, TransactionEntry]
+Found = tuple[TransactionShard, TransactionEntry]
 
 
 class TransactionCoordinator:
@@ -99,11 +102,7 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` whose leader coordinates this id."""
-        return self._manager.partition_for(transactional_id)
-
-    def begin_loading(self, partition: int) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until `load`."""
-        self._manager.begin_loading(partition)
+        return self._manager.runtime.partition_for(transactional_id)
 
     def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition: replay its log, then finish what was decided.
@@ -112,17 +111,17 @@ class TransactionCoordinator:
         group coordinator must be loaded before, since markers are written at once.
         """
         self._markers.forget(partition)
-        owned = self._manager.load(partition, log, effects)
-        if owned is None:
+        shard = self._manager.runtime.load(partition, log, effects)
+        if shard is None:
             return
-        for _, entry in sorted(owned.entries.items()):
+        for _, entry in sorted(shard.entries.items()):
             if entry.committed.state in PREPARED:
-                self._markers.begin(owned, entry, effects)
+                self._markers.begin(shard, entry, effects)
 
-    def unload(self, partition: int) -> None:
+    def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: forget it; requests get NOT_COORDINATOR."""
         self._markers.forget(partition)
-        self._manager.unload(partition)
+        self._manager.runtime.unload(partition, effects)
 
     # ---------------------------------------------------------------- InitProducerId
 
@@ -130,11 +129,12 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         timeout_ms: int,
+        reply: Reply[ProducerIdResult],
         effects: Effects,
         *,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
-    ) -> ProducerIdResult:
+    ) -> None:
         """A producer id and epoch that fence every older holder of `transactional_id`.
 
         `producer_id` and `producer_epoch` are what the client holds (KIP-360), both or neither.
@@ -142,31 +142,31 @@ class TransactionCoordinator:
         asks again.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-            return ProducerIdResult(_E.INVALID_REQUEST)
+            return reply(ProducerIdResult(_E.INVALID_REQUEST), effects)
         if transactional_id is None:
-            return self._init_idempotent(effects)
-        if not transactional_id:
-            return ProducerIdResult(_E.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.timeout_ms_max:
-            return ProducerIdResult(_E.INVALID_TRANSACTION_TIMEOUT)
-        owned = self._manager.find(transactional_id)
-        if isinstance(owned, ErrorCode):
-            return ProducerIdResult(owned)
-        entry = owned.entries.get(transactional_id)
-        if entry is None:
-            return self._init_unknown(owned, transactional_id, timeout_ms, effects)
+            return reply(self._init_idempotent(effects), effects)
+        shard = self._find_to_init(transactional_id, timeout_ms)
+        if isinstance(shard, ErrorCode):
+            return reply(ProducerIdResult(shard), effects)
+        entry = shard.entries.get(transactional_id)
         expected = None if producer_id == NO_PRODUCER_ID else (producer_id, producer_epoch)
+        if entry is None:
+            # What the client believes to hold does not matter: the id is new, or has expired.
+            entry, expected = self._new_entry(transactional_id, timeout_ms, effects), None
+        if entry is None:
+            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         refusal = refuse_init(entry, expected)
         if refusal is not _E.NONE:
-            return ProducerIdResult(refusal)
+            return reply(ProducerIdResult(refusal), effects)
         if entry.committed.state is _S.ONGOING:
-            error = self._fence_and_abort(owned, entry, effects)
-            return ProducerIdResult(_E.CONCURRENT_TRANSACTIONS if error is _E.NONE else error)
+            return self._fence_and_abort(shard, entry, partial(_aborted, reply), effects)
         expected_epoch = None if expected is None else producer_epoch
         target = self._plan_init(entry.committed, timeout_ms, expected_epoch, effects)
         if isinstance(target, ErrorCode):
-            return ProducerIdResult(target)
-        return self._append_init(owned, entry, target, effects)
+            return reply(ProducerIdResult(target), effects)
+        given = ProducerIdResult(_E.NONE, target.producer_id, target.producer_epoch)
+        on_written = partial(_given, reply, given)
+        return self._manager.change(shard, entry, target, on_written, effects)
 
     def _init_idempotent(self, effects: Effects) -> ProducerIdResult:
         producer_id = self._producer_ids.generate(effects)
@@ -174,25 +174,23 @@ class TransactionCoordinator:
             return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
         return ProducerIdResult(_E.NONE, producer_id, 0)
 
-    def _init_unknown(
-        self,
-        owned: TransactionPartition,
-        transactional_id: str,
-        timeout_ms: int,
-        effects: Effects,
-    ) -> ProducerIdResult:
-        """A new id. What the client believes to hold does not matter: the id has expired."""
+    def _find_to_init(self, transactional_id: str, timeout_ms: int) -> TransactionShard | ErrorCode:
+        if not transactional_id:
+            return _E.INVALID_REQUEST
+        if not 0 < timeout_ms <= self._config.timeout_ms_max:
+            return _E.INVALID_TRANSACTION_TIMEOUT
+        return self._manager.find(transactional_id)
+
+    def _new_entry(
+        self, transactional_id: str, timeout_ms: int, effects: Effects
+    ) -> TransactionEntry | None:
+        """An id that is not in the log; None when no producer id can be had now."""
         producer_id = self._producer_ids.generate(effects)
         if producer_id is None:
-            return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
-        entry = TransactionEntry(
+            return None
+        return TransactionEntry(
             new_transaction(transactional_id, producer_id, timeout_ms, effects.now_ms)
         )
-        target = self._plan_init(entry.committed, timeout_ms, None, effects)
-        check(isinstance(target, TransactionMetadata), "a new id can always begin")
-        if isinstance(target, ErrorCode):
-            return ProducerIdResult(target)
-        return self._append_init(owned, entry, target, effects)
 
     def _plan_init(
         self,
@@ -219,31 +217,19 @@ class TransactionCoordinator:
         )
         return _E.PRODUCER_FENCED if target is None else target
 
-    def _append_init(
-        self,
-        owned: TransactionPartition,
-        entry: TransactionEntry,
-        target: TransactionMetadata,
-        effects: Effects,
-    ) -> ProducerIdResult:
-        entry.prepare(target)
-        error = self._manager.append(owned, target, effects)
-        if error is not _E.NONE:
-            return ProducerIdResult(error)
-        return ProducerIdResult(_E.NONE, target.producer_id, target.producer_epoch)
-
     # ---------------------------------------------------------------- partitions
 
     def add_partitions(
         self,
         transactional_id: str,
         partitions: Collection[TopicPartition],
+        reply: Reply[ErrorCode],
         effects: Effects,
         *,
         producer_id: int,
         producer_epoch: int,
         client_transaction_version: int = 0,
-    ) -> ErrorCode:
+    ) -> None:
         """AddPartitionsToTxn; also the implicit add of Produce v12 and TxnOffsetCommit v5.
 
         `client_transaction_version` is 2 when the client speaks version 2, else 0. One answer
@@ -251,22 +237,20 @@ class TransactionCoordinator:
         """
         found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
-            return found
-        owned, entry = found
+            return reply(found, effects)
+        shard, entry = found
         refusal = refuse_add(entry, producer_id, producer_epoch)
-        if refusal is not _E.NONE:
-            return refusal
         current = entry.committed
-        if current.state is _S.ONGOING and current.partitions.issuperset(partitions):
-            return _E.NONE
+        is_there = current.state is _S.ONGOING and current.partitions.issuperset(partitions)
+        if refusal is not _E.NONE or is_there:
+            return reply(refusal, effects)
         target = plan_add_partitions(
             current,
             partitions,
             effects.now_ms,
             client_transaction_version=client_transaction_version,
         )
-        entry.prepare(target)
-        return self._manager.append(owned, target, effects)
+        return self._manager.change(shard, entry, target, reply, effects)
 
     def verify_partitions(
         self,
@@ -296,17 +280,19 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         group_id: str,
+        reply: Reply[ErrorCode],
         effects: Effects,
         *,
         producer_id: int,
         producer_epoch: int,
         client_transaction_version: int = 0,
-    ) -> ErrorCode:
+    ) -> None:
         """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
         partition = partition_for(group_id, self._config.offsets_partition_count)
-        return self.add_partitions(
+        self.add_partitions(
             transactional_id,
             [TopicPartition(GROUP_METADATA_TOPIC, partition)],
+            reply,
             effects,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -318,32 +304,34 @@ class TransactionCoordinator:
     def end_txn(
         self,
         transactional_id: str,
+        reply: Reply[ProducerIdResult],
         effects: Effects,
         *,
         producer_id: int,
         producer_epoch: int,
         committed: bool,
         client_transaction_version: int = 0,
-    ) -> ProducerIdResult:
+    ) -> None:
         """EndTxn. Version 2 (request version 5 on) answers the ids to go on with.
 
         NONE means decided and durable, or the retry of what was decided so.
         """
         found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
-            return ProducerIdResult(found)
-        owned, entry = found
+            return reply(ProducerIdResult(found), effects)
+        shard, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
         bumps = client_transaction_version >= TRANSACTION_VERSION_2
         verdict = self._decide_end_txn(entry, request, bumps=bumps)
         if isinstance(verdict, ErrorCode):
             if verdict is not _E.NONE or not bumps:
-                return ProducerIdResult(verdict)
+                return reply(ProducerIdResult(verdict), effects)
             current = entry.committed
-            return ProducerIdResult(_E.NONE, current.producer_id, current.producer_epoch)
+            ids = (current.producer_id, current.producer_epoch)
+            return reply(ProducerIdResult(_E.NONE, *ids), effects)
         next_producer_id = self._next_producer_id(entry.committed, effects, bumps=bumps)
         if next_producer_id is None:
-            return ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS)
+            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         target = plan_end(
             entry.committed,
             verdict,
@@ -351,7 +339,7 @@ class TransactionCoordinator:
             client_transaction_version=client_transaction_version if bumps else 0,
             next_producer_id=next_producer_id,
         )
-        return self._decide(owned, entry, target, effects)
+        return self._decide(shard, entry, target, reply, effects)
 
     def _decide_end_txn(
         self, entry: TransactionEntry, request: EndTxnRequest, *, bumps: bool
@@ -379,40 +367,50 @@ class TransactionCoordinator:
 
     def _decide(
         self,
-        owned: TransactionPartition,
+        shard: TransactionShard,
         entry: TransactionEntry,
         target: TransactionMetadata,
+        reply: Reply[ProducerIdResult],
         effects: Effects,
-    ) -> ProducerIdResult:
-        """Append PREPARE; from then on the transaction is decided. Then the markers."""
+    ) -> None:
+        """Append PREPARE; once it is committed the transaction is decided. Then the markers."""
         if target.state is _S.PREPARE_COMMIT and self._config.flush_on_commit:
             # The decision says "all of it is there", so the data must be durable before it.
             flush_logs(self._writer, entry.committed.partitions, effects)
-        entry.prepare(target)
-        error = self._manager.append(owned, target, effects)
-        if error is not _E.NONE:
-            return ProducerIdResult(error)
-        self._markers.begin(owned, entry, effects)
-        if target.client_transaction_version < TRANSACTION_VERSION_2:
-            return ProducerIdResult(_E.NONE)
-        # What COMPLETE will hold, also while it is still pending: after the last epoch that is
-        # the new producer id at 0 (KAFKA-18660), never the epoch 32767 of PREPARE.
-        ends_with = entry.pending or entry.committed
-        return ProducerIdResult(_E.NONE, ends_with.producer_id, ends_with.producer_epoch)
+
+        def on_decided(error: ErrorCode, effects: Effects) -> None:
+            if error is not _E.NONE:
+                return reply(ProducerIdResult(error), effects)
+            self._markers.begin(shard, entry, effects)
+            if target.client_transaction_version < TRANSACTION_VERSION_2:
+                return reply(ProducerIdResult(_E.NONE), effects)
+            # What COMPLETE will hold, also while it is still pending: after the last epoch that
+            # is the new producer id at 0 (KAFKA-18660), never the epoch 32767 of PREPARE.
+            ends_with = entry.pending or entry.committed
+            ids = (ends_with.producer_id, ends_with.producer_epoch)
+            return reply(ProducerIdResult(_E.NONE, *ids), effects)
+
+        self._manager.change(shard, entry, target, on_decided, effects)
 
     def _fence_and_abort(
-        self, owned: TransactionPartition, entry: TransactionEntry, effects: Effects
-    ) -> ErrorCode:
+        self,
+        shard: TransactionShard,
+        entry: TransactionEntry,
+        reply: Reply[ProducerIdResult],
+        effects: Effects,
+    ) -> None:
         """Stop the producer of an ongoing transaction and abort it, as the server's version."""
-        fenced = entry.prepare(plan_fence(entry.committed))
         version = self._config.transaction_version
-        next_producer_id = self._next_producer_id(
-            entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
-        )
-        # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
-        entry.cancel()
+        fenced = entry.prepare(plan_fence(entry.committed))
+        try:
+            next_producer_id = self._next_producer_id(
+                entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
+            )
+        finally:
+            # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
+            entry.cancel()
         if next_producer_id is None:
-            return _E.COORDINATOR_LOAD_IN_PROGRESS
+            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         target = plan_fencing_abort(
             entry.committed,
             fenced,
@@ -420,7 +418,7 @@ class TransactionCoordinator:
             transaction_version=version,
             next_producer_id=next_producer_id,
         )
-        return self._decide(owned, entry, target, effects).error
+        return self._decide(shard, entry, target, reply, effects)
 
     # ---------------------------------------------------------------- admin
 
@@ -449,10 +447,9 @@ class TransactionCoordinator:
         self._schedule_abort(effects)
 
     def _abort_all(self, why: str, found: Iterable[Found], effects: Effects) -> None:
-        for owned, entry in found:
-            error = self._fence_and_abort(owned, entry, effects)
-            transactional_id = entry.committed.transactional_id
-            effects.trace(why, transactional_id=transactional_id, error=error.name)
+        for shard, entry in found:
+            traced = partial(_trace_abort, why, entry.committed.transactional_id)
+            self._fence_and_abort(shard, entry, traced, effects)
 
     def _schedule_expiration(self, effects: Effects) -> None:
         self._timers.schedule(
@@ -465,3 +462,22 @@ class TransactionCoordinator:
     def _expiration_sweep(self, effects: Effects) -> None:
         self._manager.remove_expired(effects)
         self._schedule_expiration(effects)
+
+
+def _given(
+    reply: Reply[ProducerIdResult], given: ProducerIdResult, error: ErrorCode, effects: Effects
+) -> None:
+    """InitProducerId: the ids, when they are committed."""
+    reply(given if error is _E.NONE else ProducerIdResult(error), effects)
+
+
+def _aborted(reply: Reply[ProducerIdResult], result: ProducerIdResult, effects: Effects) -> None:
+    """InitProducerId over an ongoing transaction: the client asks again when it is aborted."""
+    error = _E.CONCURRENT_TRANSACTIONS if result.error is _E.NONE else result.error
+    reply(ProducerIdResult(error), effects)
+
+
+def _trace_abort(
+    why: str, transactional_id: str, result: ProducerIdResult, effects: Effects
+) -> None:
+    effects.trace(why, transactional_id=transactional_id, error=result.error.name)

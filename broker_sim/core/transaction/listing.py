@@ -32,10 +32,10 @@ def describe_transaction(
     """All of one transaction; while markers are written, the partitions still without one."""
     if not transactional_id:
         return TransactionDescription(ErrorCode.INVALID_REQUEST, transactional_id)
-    owned = manager.find(transactional_id)
-    if isinstance(owned, ErrorCode):
-        return TransactionDescription(owned, transactional_id)
-    entry = owned.entries.get(transactional_id)
+    shard = manager.find(transactional_id)
+    if isinstance(shard, ErrorCode):
+        return TransactionDescription(shard, transactional_id)
+    entry = shard.entries.get(transactional_id)
     if entry is None:
         return TransactionDescription(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     return _describe_entry(entry)
@@ -60,8 +60,6 @@ def list_transactions(
     manager: TransactionStateManager, now_ms: int, filters: TransactionFilters
 ) -> TransactionListing:
     """Those that pass every filter given; a state name that is not Kafka's is said back."""
-    if manager.is_loading:
-        return TransactionListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         pattern = re2.compile(filters.id_pattern, _QUIET) if filters.id_pattern else None
     except re2.error:
@@ -82,9 +80,9 @@ def list_transactions(
 
     listed = tuple(
         ListedTransaction(transactional_id, current.producer_id, current.state.label)
-        for owned in manager.owned()
+        for shard in manager.runtime.shards()
         for transactional_id, current in sorted(
-            (transactional_id, entry.committed) for transactional_id, entry in owned.entries.items()
+            (transactional_id, entry.committed) for transactional_id, entry in shard.entries.items()
         )
         if passes(current)
     )

@@ -1,28 +1,28 @@
 """The cache of transactions by partition of `__transaction_state`, and the one way to change it.
 
-Every change is: prepare (in `TransactionEntry`) -> append its record -> replay. `replay` is also
-what a load does with each record, so live and recovered state are the same by construction.
-Durability: an append here is flushed before anything after it, since the answer and the markers
-rest on it (there is one replica). Only COMPLETE is not: a lost one is written again after
-markers that change nothing, and every later record of the id is behind it in the same file.
+Every change is: prepare (in `TransactionEntry`) -> append its record -> replay once that is
+committed. `replay` is also what a load does with each record, so live and recovered state are the
+same by construction. Durability: an append here is flushed before anything after it, since the
+answer and the markers rest on it, and there may be no other replica. Only COMPLETE is not: a lost
+one is written again after markers that change nothing, and every later record of the id is behind
+it in the same file.
 
 No decision about a request is taken here (source: Kafka's `TransactionStateManager`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
-from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
+from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import (
-    coordinator_error,
-    flush_logs,
-    partition_for,
-)
+from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.log_records import (
     decode_key,
@@ -33,8 +33,8 @@ from broker_sim.core.transaction.log_records import (
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata, plan_dead
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import CorruptBatch, Record, decode_records, encode_batch
-from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, Record
+from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC
 
 TOMBSTONE_BATCH_BYTES = 16_384
 """Kafka's size of a batch of tombstones; a single one may be larger."""
@@ -42,13 +42,69 @@ TOMBSTONE_BYTES = 32
 """What a tombstone takes beside its key, at most."""
 
 
+class TransactionRecord(NamedTuple):
+    """The value of a transactional id, None for its tombstone."""
+
+    transactional_id: str
+    metadata: TransactionMetadata | None
+
+
 @dataclass(slots=True)
-class TransactionPartition:
+class TransactionShard:
     """One partition of the transaction log that this broker coordinates."""
 
     partition: int
     coordinator_epoch: int
+    value_version: int
+    """The transaction.version that records are written for."""
     entries: dict[str, TransactionEntry] = field(default_factory=dict)
+
+    def encode(self, record: TransactionRecord, now_ms: int) -> Record:
+        """As `log_records` has it."""
+        value = None
+        if record.metadata is not None:
+            value = encode_value(record.metadata, self.value_version)
+        return Record(encode_key(record.transactional_id), value, now_ms)
+
+    def decode(self, raw: Record) -> TransactionRecord | None:
+        """None for a key of another version. Raises CorruptRecord."""
+        if raw.key is None:
+            raise CorruptRecord("a transaction log record has no key")
+        transactional_id = decode_key(raw.key)
+        if transactional_id is None:
+            return None
+        metadata = None if raw.value is None else decode_value(transactional_id, raw.value)
+        return TransactionRecord(transactional_id, metadata)
+
+    def replay(
+        self, record: TransactionRecord, offset: int, producer_id: int, effects: Effects
+    ) -> None:
+        """The only place where committed state changes."""
+        del offset, producer_id
+        transactional_id, metadata = record
+        if metadata is None:
+            self.entries.pop(transactional_id, None)
+            return
+        entry = self.entries.setdefault(transactional_id, TransactionEntry(metadata))
+        entry.note_start(metadata, effects.now_ms, effects.monotonic_ms)
+        if entry.pending is not None:
+            entry.complete(metadata)
+        else:
+            entry.committed = metadata
+
+    def replay_marker(self, producer_id: int, committed: bool) -> int:
+        """No transaction writes to this topic."""
+        del producer_id, committed
+        return 0
+
+    def on_loaded(self, effects: Effects) -> None:
+        """Only to be traced."""
+        effects.trace(
+            "transaction-loaded",
+            partition=self.partition,
+            coordinator_epoch=self.coordinator_epoch,
+            ids=len(self.entries),
+        )
 
 
 class TransactionStateManager:
@@ -56,186 +112,112 @@ class TransactionStateManager:
 
     def __init__(self, config: TransactionConfig, writer: PartitionWriter) -> None:
         self._config = config
-        self._writer = writer
-        self._partitions: dict[int, TransactionPartition] = {}
-        self._loading: set[int] = set()
+        self.runtime: CoordinatorRuntime[TransactionShard, TransactionRecord] = CoordinatorRuntime(
+            "transaction",
+            TRANSACTION_STATE_TOPIC,
+            config.partition_count,
+            writer,
+            self._new_shard,
+            flushes=config.flush_on_commit,
+        )
 
-    @property
-    def is_loading(self) -> bool:
-        """Whether some partition is being loaded."""
-        return bool(self._loading)
+    def _new_shard(self, partition: int, log: PartitionLog) -> TransactionShard:
+        return TransactionShard(partition, log.leader_epoch, self._config.transaction_version)
 
-    def partition_for(self, transactional_id: str) -> int:
-        """Which partition of `__transaction_state` coordinates this id."""
-        return partition_for(transactional_id, self._config.partition_count)
-
-    def find(self, transactional_id: str) -> TransactionPartition | ErrorCode:
-        """The partition of an id, or COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR.
-
-        INVALID_REQUEST for one that is too long for a record.
-        """
-        if not is_storable(transactional_id):
-            return ErrorCode.INVALID_REQUEST
-        partition = self.partition_for(transactional_id)
-        if partition in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        owned = self._partitions.get(partition)
-        return ErrorCode.NOT_COORDINATOR if owned is None else owned
+    def find(self, transactional_id: str) -> TransactionShard | ErrorCode:
+        """The shard of an id, or NOT_COORDINATOR; INVALID_REQUEST for one that is too long."""
+        return self.runtime.find(transactional_id, too_long=ErrorCode.INVALID_REQUEST)
 
     def find_entry(
         self, transactional_id: str
-    ) -> tuple[TransactionPartition, TransactionEntry] | ErrorCode:
-        """An id's partition and entry, or the code that all requests about it are answered with."""
+    ) -> tuple[TransactionShard, TransactionEntry] | ErrorCode:
+        """An id's shard and entry, or the code that all requests about it are answered with."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        owned = self.find(transactional_id)
-        if isinstance(owned, ErrorCode):
-            return owned
-        entry = owned.entries.get(transactional_id)
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if entry is None else (owned, entry)
+        shard = self.find(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        entry = shard.entries.get(transactional_id)
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if entry is None else (shard, entry)
 
-    def owned(self) -> Iterator[TransactionPartition]:
-        """All partitions that are loaded, in order."""
-        for partition in sorted(self._partitions):
-            yield self._partitions[partition]
+    # ---------------------------------------------------------------- changes
 
-    def begin_loading(self, partition: int) -> None:
-        """From now on requests for this partition are answered COORDINATOR_LOAD_IN_PROGRESS."""
-        self._partitions.pop(partition, None)
-        self._loading.add(partition)
-
-    def load(
-        self, partition: int, log: PartitionLog, effects: Effects
-    ) -> TransactionPartition | None:
-        """Replay the partition's log; None when it holds what we cannot understand.
-
-        A log that cannot be read to its end must not be guessed at: a wrong decision would be
-        for ever. Such a partition answers NOT_COORDINATOR and the trace says why.
-        """
-        self.begin_loading(partition)
-        loaded = TransactionPartition(partition, log.leader_epoch)
-        try:
-            for header, data in log.batches(log.log_start_offset):
-                if header.is_control or header.record_count == 0:
-                    continue
-                for record in decode_records(data, 0, header):
-                    self._replay_record(loaded, record, effects)
-        except (CorruptBatch, CorruptRecord) as error:
-            self._loading.discard(partition)
-            effects.trace("transaction-load-failed", partition=partition, error=str(error))
-            return None
-        self._loading.discard(partition)
-        self._partitions[partition] = loaded
-        effects.trace(
-            "transaction-loaded",
-            partition=partition,
-            coordinator_epoch=loaded.coordinator_epoch,
-            ids=len(loaded.entries),
-        )
-        return loaded
-
-    def unload(self, partition: int) -> None:
-        """Forget a partition whose leadership went elsewhere."""
-        self._loading.discard(partition)
-        self._partitions.pop(partition, None)
-
-    def _replay_record(self, owned: TransactionPartition, record: Record, effects: Effects) -> None:
-        if record.key is None:
-            raise CorruptRecord("a transaction log record has no key")
-        transactional_id = decode_key(record.key)
-        if transactional_id is None:
-            return
-        metadata = None
-        if record.value is not None:
-            metadata = decode_value(transactional_id, record.value)
-        self._replay(owned, transactional_id, metadata, effects)
-
-    def _replay(
+    def change(
         self,
-        owned: TransactionPartition,
-        transactional_id: str,
-        metadata: TransactionMetadata | None,
+        shard: TransactionShard,
+        entry: TransactionEntry,
+        target: TransactionMetadata,
+        reply: Reply[ErrorCode],
         effects: Effects,
     ) -> None:
-        """The only place where committed state changes; None is a tombstone."""
-        if metadata is None:
-            owned.entries.pop(transactional_id, None)
-            return
-        entry = owned.entries.setdefault(transactional_id, TransactionEntry(metadata))
-        entry.note_start(metadata, effects.now_ms, effects.monotonic_ms)
-        if entry.pending is not None:
-            entry.complete(metadata)
-        else:
-            entry.committed = metadata
+        """Prepare `target` and append it; NONE is replied when it is the committed value.
 
-    def append(
-        self,
-        owned: TransactionPartition,
-        target: TransactionMetadata,
-        effects: Effects,
-        *,
-        keep_pending: bool = False,
-        flush: bool = True,
-    ) -> ErrorCode:
-        """Append a prepared value and replay it; the coordinator's error code otherwise.
-
-        On an error the pending value is dropped, so that the id is not blocked for ever, unless
-        `keep_pending` (the COMPLETE of a decided transaction is tried again). `flush`: something
-        that comes after rests on this record.
+        On an error, and whatever is raised before it is appended, the change is cancelled, so
+        that the id is not blocked for ever.
         """
-        record = Record(
-            encode_key(target.transactional_id),
-            encode_value(target, self._config.transaction_version),
-            effects.now_ms,
-        )
-        error = self._append_records(owned, [record], effects, flush=flush)
-        if error is ErrorCode.NONE:
-            self._replay(owned, target.transactional_id, target, effects)
-        elif not keep_pending:
-            entry = owned.entries.get(target.transactional_id)
-            if entry is not None:
-                entry.cancel()
-        effects.trace(
-            "transaction-state",
-            transactional_id=target.transactional_id,
-            state=target.state.label,
-            producer_id=target.producer_id,
-            producer_epoch=target.producer_epoch,
-            error=error.name,
-        )
-        return error
 
-    def _append_records(
+        def on_written(error: ErrorCode, effects: Effects) -> None:
+            if error is not ErrorCode.NONE:
+                self._cancel(shard, entry)
+            reply(error, effects)
+
+        entry.prepare(target)
+        is_written = False
+        try:
+            shard.entries.setdefault(target.transactional_id, entry)
+            self.write(shard, target, on_written, effects)
+            is_written = True
+        finally:
+            if not is_written:
+                self._cancel(shard, entry)
+
+    @staticmethod
+    def _cancel(shard: TransactionShard, entry: TransactionEntry) -> None:
+        entry.cancel()
+        if entry.committed.producer_epoch == NO_PRODUCER_EPOCH:
+            # It has never had a value in the log.
+            shard.entries.pop(entry.committed.transactional_id, None)
+
+    def write(
         self,
-        owned: TransactionPartition,
-        records: list[Record],
+        shard: TransactionShard,
+        target: TransactionMetadata,
+        reply: Reply[ErrorCode],
         effects: Effects,
         *,
         flush: bool = True,
-    ) -> ErrorCode:
-        outcome = self._writer.append(
-            TRANSACTION_STATE_TOPIC, owned.partition, encode_batch(records), effects
-        )
-        if outcome.error is ErrorCode.NONE and flush and self._config.flush_on_commit:
-            flush_logs(
-                self._writer, [TopicPartition(TRANSACTION_STATE_TOPIC, owned.partition)], effects
-            )
-        return coordinator_error(outcome.error)
+    ) -> None:
+        """Append a value that is prepared. `flush`: what comes after rests on this record."""
 
-    def ongoing(self) -> list[tuple[TransactionPartition, TransactionEntry]]:
+        def on_committed(error: ErrorCode, effects: Effects) -> None:
+            effects.trace(
+                "transaction-state",
+                transactional_id=target.transactional_id,
+                state=target.state.label,
+                producer_id=target.producer_id,
+                producer_epoch=target.producer_epoch,
+                error=error.name,
+            )
+            reply(error, effects)
+
+        record = TransactionRecord(target.transactional_id, target)
+        result = CoordinatorResult(records=[record], reply=on_committed, flush=flush)
+        self.runtime.write(shard, result, effects)
+
+    def ongoing(self) -> list[tuple[TransactionShard, TransactionEntry]]:
         """Ongoing transactions with no transition under way."""
         return [
-            (owned, entry)
-            for owned in self.owned()
-            for _, entry in sorted(owned.entries.items())
+            (shard, entry)
+            for shard in self.runtime.shards()
+            for _, entry in sorted(shard.entries.items())
             if entry.pending is None and entry.committed.state is TransactionState.ONGOING
         ]
 
-    def timed_out(self, monotonic_ms: int) -> list[tuple[TransactionPartition, TransactionEntry]]:
+    def timed_out(self, monotonic_ms: int) -> list[tuple[TransactionShard, TransactionEntry]]:
         """Those of the ongoing that are past their timeout, by the process's own clock."""
         return [
-            (owned, entry)
-            for owned, entry in self.ongoing()
+            (shard, entry)
+            for shard, entry in self.ongoing()
             if entry.started_monotonic_ms is not None
             and entry.started_monotonic_ms + entry.committed.timeout_ms < monotonic_ms
         ]
@@ -243,29 +225,47 @@ class TransactionStateManager:
     def remove_expired(self, effects: Effects) -> None:
         """Write tombstones for ids that were idle for transactional.id.expiration.ms."""
         deadline_ms = effects.now_ms - self._config.id_expiration_ms
-        for owned in self.owned():
+        for shard in self.runtime.shards():
             expired = [
                 transactional_id
-                for transactional_id, entry in sorted(owned.entries.items())
+                for transactional_id, entry in sorted(shard.entries.items())
                 if entry.pending is None
                 and entry.committed.state.may_expire
                 and entry.committed.last_update_ms <= deadline_ms
             ]
             for batch in _tombstone_batches(expired):
-                self._expire(owned, batch, effects)
+                self._expire(shard, batch, effects)
 
-    def _expire(self, owned: TransactionPartition, expired: list[str], effects: Effects) -> None:
+    def _expire(self, shard: TransactionShard, expired: list[str], effects: Effects) -> None:
         for transactional_id in expired:
-            entry = owned.entries[transactional_id]
+            entry = shard.entries[transactional_id]
             entry.prepare(plan_dead(entry.committed))
-        records = [Record(encode_key(each), None, effects.now_ms) for each in expired]
-        error = self._append_records(owned, records, effects)
-        for transactional_id in expired:
-            # Whether or not the append went well, the id must not stay pending (KAFKA-7519).
-            owned.entries[transactional_id].cancel()
-            if error is ErrorCode.NONE:
-                self._replay(owned, transactional_id, None, effects)
+        is_written = False
+        try:
+            result = CoordinatorResult(
+                records=[TransactionRecord(each, None) for each in expired],
+                reply=partial(self._on_expired, shard, expired),
+                flush=True,
+            )
+            self.runtime.write(shard, result, effects)
+            is_written = True
+        finally:
+            if not is_written:
+                self._cancel_all(shard, expired)
+
+    def _on_expired(
+        self, shard: TransactionShard, expired: list[str], error: ErrorCode, effects: Effects
+    ) -> None:
+        # Those that are still there must not stay pending (KAFKA-7519).
+        self._cancel_all(shard, expired)
         effects.trace("transactional-ids-expired", count=len(expired), error=error.name)
+
+    @staticmethod
+    def _cancel_all(shard: TransactionShard, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            entry = shard.entries.get(transactional_id)
+            if entry is not None:
+                entry.cancel()
 
 
 def _tombstone_batches(expired: list[str]) -> Iterator[list[str]]:
