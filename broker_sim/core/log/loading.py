@@ -88,6 +88,8 @@ class LoadedLog:
     """Closed segments whose indexes may have been rebuilt."""
     log_start_offset: int = 0
     """The first offset that may be read; it lies in the first segment, or at its base."""
+    truncations: tuple[int, ...] = ()
+    """Offsets that the log was being truncated to when the broker went down: one at most."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Loading:
     recovered: list[Segment] = field(default_factory=list)
     scanned_bytes: int = 0
     has_states: bool = False
+    truncates: bool = False
+    """A truncation was begun: what is the last segment now may be a compacted one."""
 
     @property
     def storage(self) -> Storage:
