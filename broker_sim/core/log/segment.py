@@ -158,7 +158,6 @@ class Segment:
         del self._ends[kept:], self._last_offsets[kept:], self._timestamps[kept:]
         if position < self._dense_start:
             self._dense_start, self._dense_start_offset = position, next_offset
-            self._in_order = (-1, -1)
         self.size_bytes, self.next_offset = position, next_offset
         self.damaged = False
 
