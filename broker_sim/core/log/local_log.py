@@ -41,6 +41,8 @@ class TruncationPoint(NamedTuple):
     segment_index: int
     position: int
     end_offset: int
+    highest: tuple[int, int]
+    """The highest timestamp of what is left of the segment, and its batch's last offset."""
 
 
 class LocalLog:
@@ -225,7 +227,8 @@ class LocalLog:
         end_offset = segment.next_offset
         if position < segment.size_bytes:
             _, end_offset = segment.slice_end(0, position, self.storage)
-        return TruncationPoint(at, position, end_offset)
+        highest = segment.max_timestamp_below(position, end_offset, self.storage)
+        return TruncationPoint(at, position, end_offset, highest)
 
     def truncate(
         self, offset: int, point: TruncationPoint, producers: ProducerStates, effects: Effects
@@ -243,17 +246,13 @@ class LocalLog:
         effects.storage.append(WriteFile(marker, b""))
         self.forget_states(effects)
         self._forget_snapshots([at for at in self.snapshots if at > point.end_offset], effects)
-        kept, removed = (
-            self.segments[: point.segment_index + 1],
-            self.segments[point.segment_index + 1 :],
-        )
-        retention.remove_segments(removed[::-1], effects)
-        self.segments = kept
-        kept[-1].truncate(point.position, point.end_offset, self.storage)
-        kept[-1].store_truncated(effects)
+        retention.remove_segments(self.segments[: point.segment_index : -1], effects)
+        del self.segments[point.segment_index + 1 :]
+        self.active.truncate(point.position, point.end_offset, point.highest)
+        self.active.store_truncated(effects)
         self.epochs.truncate_end(point.end_offset)
         self._write_epochs(effects)
-        states = recovery.replay_producers(self._folder, kept, self.snapshots, effects)
+        states = recovery.replay_producers(self._folder, self.segments, self.snapshots, effects)
         producers.truncate(states, point.end_offset)
         producers.remove_expired(effects.now_ms, self.config.producer_id_expiration_ms)
         self.roll(producers, effects)

@@ -141,13 +141,12 @@ class Segment:
         if data:
             effects.storage.append(Append(self.path(TIME_INDEX_SUFFIX), position, data))
 
-    def truncate(self, position: int, next_offset: int, storage: Storage) -> None:
+    def truncate(self, position: int, next_offset: int, highest: tuple[int, int]) -> None:
         """Keep the batches before `position`, which end at `next_offset`. All indexes are loaded.
 
-        Raises CorruptBatch, and changes nothing, when the file is damaged where it must be read.
+        `highest` is what `max_timestamp_below` says.
         """
-        timestamps = self._max_timestamp_below(position, next_offset, storage)
-        self.max_timestamp, self.max_timestamp_offset = timestamps
+        self.max_timestamp, self.max_timestamp_offset = highest
         if position == 0:
             self.first_timestamp = None
         self.offset_index.truncate_to(position)
@@ -172,10 +171,13 @@ class Segment:
                 effects.storage.append(Truncate(self.path(suffix), index.size_bytes))
         self.save_indexes(effects)
 
-    def _max_timestamp_below(
+    def max_timestamp_below(
         self, position: int, next_offset: int, storage: Storage
     ) -> tuple[int, int]:
-        """The highest timestamp before the position, and the last offset of its first batch."""
+        """The highest timestamp before the position, and the last offset of its first batch.
+
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
         if position and self.max_timestamp_offset < next_offset:
             return self.max_timestamp, self.max_timestamp_offset
         highest = self.time_index.highest(self.time_index.count_below(next_offset))
