@@ -15,7 +15,16 @@ def test_readers_and_producers_find_what_they_may_whatever_came_together(seeds, 
     for seed in seeds:
         for what, count in live(seed, 30 + seed % 170).items():
             counts[what] = counts.get(what, 0) + count
-    for what in ("append", "marker", "step", "roll", "checkpoint", "delete-records", "retention"):
+    for what in (
+        "append",
+        "marker",
+        "step",
+        "roll",
+        "checkpoint",
+        "delete-records",
+        "retention",
+        "truncate",
+    ):
         assert counts[f"crash-{what}"] >= at_least, counts
     assert min(counts["round"], counts["crash-round"], counts["kill"]) >= at_least
 

@@ -48,6 +48,8 @@ class LogLife(CompactedLog):
         """All below it was flushed."""
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.round: Cleaning | None = None
+        self.rewritten = 0
+        """Below it the cleaner was at work."""
         self.may_forget = False
         """Batches were removed whole: a crash may lose what only they told of their producers."""
         self.days = 0
@@ -126,7 +128,7 @@ class LogLife(CompactedLog):
             self._clean()
         else:
             rng.choice((self._roll, self._flush, self._checkpoint, self._delete_records,
-                        self._retention, self._clock, self._configure, self._retry,
+                        self._retention, self._truncate, self._clock, self._configure, self._retry,
                         self.kill))()  # fmt: skip
 
     def _append(self) -> None:
@@ -189,6 +191,7 @@ class LogLife(CompactedLog):
             self._write(CLEANED, plan.first_dirty_offset, effects)
             limits = CleanerLimits(rng.choice((1, 300, 1 << 20)), rng.choice((4, 6, 1 << 20)))
             self.round = self.log.start_cleaning(plan, limits)
+            self.rewritten = max(self.rewritten, plan.end_offset)
         for _ in range(rng.randint(1, 8)):
             if not self.round.is_valid:
                 self.round.abandon(effects)
@@ -244,6 +247,28 @@ class LogLife(CompactedLog):
         if self.log.apply_retention(effects):
             self.may_forget = True
         self.finish("retention", effects, 0.3)
+
+    def _truncate(self) -> None:
+        """As a follower: what is compacted was stable, and stays so.
+
+        A crash leaves all batches or those below the offset: `start` looks which.
+        """
+        low, effects = max(self.log.log_start_offset, self.rewritten), self.effects()
+        ends = [event.end for event in self.events if event.end >= low]
+        ends = [end for end in ends if min(self.expected(end)[1], default=low) >= self.rewritten]
+        if not ends:
+            return
+        if self.round is not None:
+            self.round.abandon(effects)
+            self.round = None
+        self.log.truncate_to(self.rng.choice(ends), effects)
+        self.durable = min(self.durable, self.log.log_end_offset)
+        truncated = self.log
+        self.finish("truncate", effects, 0.5)
+        if self.log is truncated:
+            end_offset = self.log.log_end_offset
+            self.events = [event for event in self.events if event.end <= end_offset]
+            self.check()
 
     def _clock(self) -> None:
         passed_ms = self.rng.choice((1, 500, 1100, 1100, DAY_MS))
@@ -319,11 +344,16 @@ class LogLife(CompactedLog):
         assert {at: everything.get(at) for at in raw} == raw
         assert set(seen) <= set(raw)
 
-    def expected(self) -> tuple[dict[int, Pair], list[int], dict[int, Pair]]:
+    def expected(
+        self, end_offset: int | None = None
+    ) -> tuple[dict[int, Pair], list[int], dict[int, Pair]]:
+        """Committed records, first offsets of open transactions, all records; below the offset."""
         committed: dict[int, Pair] = {}
         everything: dict[int, Pair] = {}
         opened: dict[int, list[Event]] = {}
         for event in self.events:
+            if end_offset is not None and event.end > end_offset:
+                break
             pairs = dict(enumerate(event.pairs, event.offset))
             everything |= pairs
             producer_id = event.producer[0] if event.producer else -1

@@ -228,7 +228,7 @@ def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
     file.content[:] = b"\xff\x00"
     broker.kill()
     log = broker.broker.parts.logs.get("orders", 0)
-    assert log.log_start_offset == log.first_segment_offset
+    assert log.log_start_offset == log._local.segments[0].base_offset
     assert log.log_end_offset == 10
 
 
@@ -242,7 +242,7 @@ def test_no_flipped_bit_hides_records(broker, bit: int):
             disk = copy.deepcopy(broker.disk)
             disk._files[name].content[at] ^= 1 << bit
             log = BrokerOnDisk(disk=disk).broker.parts.logs.get("orders", 0)
-            kept = log.first_segment_offset if name == FILE else 7
+            kept = log._local.segments[0].base_offset if name == FILE else 7
             assert (log.log_start_offset, log.log_end_offset) == (kept, 10), (name, at)
 
 

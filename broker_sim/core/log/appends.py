@@ -91,7 +91,6 @@ def not_appended(
 def stamp(
     buffer: bytearray,
     batches: Sequence[IncomingBatch],
-    *,
     next_offset: int,
     leader_epoch: int,
     log_append_time_ms: int | None,

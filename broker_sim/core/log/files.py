@@ -10,6 +10,7 @@ from broker_sim.core.effects import Storage
 
 PARTITION_METADATA = "partition.metadata"
 DELETED_SUFFIX = "-delete"
+TRUNCATION_SUFFIX = ".truncation"
 _DELETED_NAME_BYTES_MAX = 255
 _SMALL_FILE_BYTES = 1 << 20
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
@@ -28,6 +29,11 @@ def deleted_directory_name(topic: str, partition: int, topic_id: bytes) -> str:
     """What the folder is renamed to before it is removed; a crash may leave it behind."""
     tail = f"-{partition}.{topic_id.hex()}{DELETED_SUFFIX}"
     return topic[: _DELETED_NAME_BYTES_MAX - len(tail)] + tail
+
+
+def truncation_name(offset: int) -> str:
+    """The empty file that is there while the log is being truncated to the offset."""
+    return f"{offset:020d}{TRUNCATION_SUFFIX}"
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:

@@ -81,6 +81,13 @@ class IndexBytes:
         """Take the entries of `stored` for those that the file held at start, which are lost."""
         self._replace_stored(bytes(stored._data))
 
+    def truncate(self, count: int) -> None:
+        """Keep so many of the entries. Only when it is loaded."""
+        del self._data[count * self.layout.size :]
+        self.count = count
+        self.crc = crc32c(self._data)
+        self._stored_bytes = min(self._stored_bytes, len(self._data))
+
     def encode(self) -> bytes:
         """The whole file. Only when it is loaded."""
         return bytes(self._data)
@@ -124,6 +131,11 @@ class OffsetIndex(IndexBytes):
         self.last_position = position
         return self._add(last_offset - self.base_offset, position)
 
+    def truncate_to(self, position: int) -> None:
+        """Only the batches before the position are left. Only when it is loaded."""
+        self.truncate(bisect_left(range(self.count), position, key=lambda i: self.entry(i)[1]))
+        self.last_position = self.entry(self.count - 1)[1] if self.count else 0
+
     def floor(self, record_offset: int) -> tuple[int, int] | None:
         """The last entry (last offset, position) at or below the offset."""
         relative = record_offset - self.base_offset
@@ -160,6 +172,23 @@ class TimeIndex(IndexBytes):
         self.last = (timestamp, last_offset)
         return self._add(timestamp, last_offset - self.base_offset)
 
+    def count_below(self, next_offset: int) -> int:
+        """How many entries tell of batches below the offset. Only when it is loaded."""
+        relative = next_offset - self.base_offset
+        return bisect_left(range(self.count), relative, key=lambda i: self.entry(i)[1])
+
+    def highest(self, count: int) -> tuple[int, int] | None:
+        """(timestamp, last offset) of the last of the first `count` entries."""
+        if count == 0:
+            return None
+        timestamp, relative = self.entry(count - 1)
+        return timestamp, self.base_offset + relative
+
+    def truncate_to(self, next_offset: int) -> None:
+        """Only batches below the offset are left. Only when it is loaded."""
+        self.truncate(self.count_below(next_offset))
+        self.last = self.highest(self.count)
+
     def offset_before(self, timestamp: int) -> int:
         """All batches up to the returned last offset have lower timestamps."""
         at = bisect_left(range(self.count), timestamp, key=lambda i: self.entry(i)[0]) - 1
@@ -180,6 +209,10 @@ class TransactionIndex(IndexBytes):
             entry.last_offset,
             entry.last_stable_offset,
         )
+
+    def truncate_to(self, next_offset: int) -> None:
+        """Only markers below the offset are left. Only when it is loaded."""
+        self.truncate(bisect_left(range(self.count), next_offset, key=lambda i: self.entry(i)[3]))
 
     @property
     def entries(self) -> list[AbortedTransaction]:

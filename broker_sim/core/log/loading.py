@@ -88,6 +88,8 @@ class LoadedLog:
     """Closed segments whose indexes may have been rebuilt."""
     log_start_offset: int = 0
     """The first offset that may be read; it lies in the first segment, or at its base."""
+    truncations: tuple[int, ...] = ()
+    """Offsets that the log was being truncated to when the broker went down: one at most."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Loading:
     recovered: list[Segment] = field(default_factory=list)
     scanned_bytes: int = 0
     has_states: bool = False
+    truncates: bool = False
+    """A truncation was begun: the last segment may be a compacted one, no state may be true."""
 
     @property
     def storage(self) -> Storage:
@@ -138,7 +142,7 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
     if decoded is not None:
         epochs, loading.states = decoded
         loading.epochs = LeaderEpochs(epochs)
-    is_good = decoded is not None
+    is_good = decoded is not None and not loading.truncates
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
         segment = Segment(
             loading.folder.directory, base, loading.folder.config.index_interval_bytes
@@ -147,7 +151,7 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
         state = loading.states.get(base)
         if state is None:
             continue
-        if _is_usable(loading, segment, state, next_base):
+        if not loading.truncates and _is_usable(loading, segment, state, next_base):
             segment.restore(state, loading.storage)
         else:
             is_good = False

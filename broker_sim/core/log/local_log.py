@@ -7,7 +7,9 @@ order of which any prefix recovers (see `recovery`):
 2. the log file is appended before its indexes;
 3. old segments go oldest first, the log file before its indexes;
 4. segment states are written when all they tell of was flushed, and removed before any of it is
-   written again (`forget_states`).
+   written again (`forget_states`);
+5. a truncation is decided by an empty file named after its offset, and is finished at the next
+   start as long as that is there (`truncate`).
 
 Sources: Kafka's `LocalLog`, `LogSegments`. What it does not do: decide who may append or read
 (`partition_log`), preallocated index files.
@@ -17,9 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from broker_sim.core.effects import Delete, Effects, Flush, WriteFile
-from broker_sim.core.log import leader_epochs, loading, recovery, retention, segment_states
+from broker_sim.core.effects import Delete, Effects, Flush, Rename, WriteFile
+from broker_sim.core.log import files, leader_epochs, loading, recovery, retention, segment_states
 from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TransactionIndex
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
@@ -32,6 +35,16 @@ CHECKPOINT_BYTES = 1 << 20
 """A checkpoint flushes a log when more bytes than this would have to be read after a crash."""
 
 
+class TruncationPoint(NamedTuple):
+    """Where a truncated log ends: in which segment, and where in its file."""
+
+    segment_index: int
+    position: int
+    end_offset: int
+    highest: tuple[int, int]
+    """The highest timestamp of what is left of the segment, and its batch's last offset."""
+
+
 class LocalLog:
     """Segments in the order of their offsets; the last one is active, the only one written to."""
 
@@ -39,6 +52,10 @@ class LocalLog:
         self.directory = folder.directory
         self.config = folder.config
         self.storage = folder.storage
+        self._folder = folder
+        self._take(loaded)
+
+    def _take(self, loaded: loading.LoadedLog) -> None:
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.snapshots = loaded.snapshots
@@ -47,7 +64,6 @@ class LocalLog:
         """After a crash the log is read from here."""
         self.flushed_offset = loaded.recovery_point
         """All below it is on disk."""
-        self._folder = folder
         self._dirty = dict.fromkeys(loaded.dirty)
         self._unchecked_bytes = loaded.scanned_bytes
         """Log bytes above the recovery point."""
@@ -159,11 +175,8 @@ class LocalLog:
 
     def forget_before(self, log_start_offset: int, effects: Effects) -> None:
         """Leader epochs below the offset are of no use, nor snapshots below the first segment."""
-        for next_offset in sorted(self.snapshots):
-            if next_offset < self.segments[0].base_offset:
-                path = f"{self.directory}/{snapshot_name(next_offset)}"
-                effects.storage.append(Delete(path))
-                self.snapshots.discard(next_offset)
+        start = self.segments[0].base_offset
+        self._forget_snapshots([at for at in self.snapshots if at < start], effects)
         if self.epochs.truncate_start(log_start_offset):
             self._write_epochs(effects)
 
@@ -186,11 +199,7 @@ class LocalLog:
         effects.storage.append(Flush(cleaned.paths()))
         self._flush_active(effects)
         self.forget_states(effects)
-        for next_offset in sorted(self.snapshots):
-            if next_offset < cleaned.next_offset:
-                path = f"{self.directory}/{snapshot_name(next_offset)}"
-                effects.storage.append(Delete(path))
-                self.snapshots.discard(next_offset)
+        self._forget_snapshots([at for at in self.snapshots if at < cleaned.next_offset], effects)
         swap_in(cleaned, replaced, effects)
         at = self.segments.index(replaced[0])
         self.segments[at : at + len(replaced)] = [cleaned]
@@ -203,6 +212,73 @@ class LocalLog:
             from_bytes=sum(segment.size_bytes for segment in replaced),
             to_bytes=cleaned.size_bytes,
         )
+
+    # ----------------------------------------------------------------------- truncation
+
+    def truncation_point(self, offset: int) -> TruncationPoint:
+        """Where the batches end that lie wholly below the offset, which is not below the first.
+
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
+        at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        segment = self.segments[at]
+        segment.load_indexes(self.storage, self.rebuild_aborted)
+        position = segment.find(offset, self.storage)
+        end_offset = segment.next_offset
+        if position < segment.size_bytes:
+            _, end_offset = segment.slice_end(0, position, self.storage)
+        highest = segment.max_timestamp_below(position, end_offset, self.storage)
+        return TruncationPoint(at, position, end_offset, highest)
+
+    def truncate(
+        self, offset: int, point: TruncationPoint, producers: ProducerStates, effects: Effects
+    ) -> None:
+        """Remove all from the point of the offset on, and begin a new segment there.
+
+        A crash leaves the log as it was when it comes before the first operation, and otherwise as
+        it is after the last one: an empty file tells the next start to finish the truncation. Only
+        what was not flushed below the offset may be lost, as by any loss of power.
+
+        A new segment, because closed ones may have gaps and the active one may not; and because
+        then, as at any roll, what is kept is flushed and has a producer snapshot at its end.
+        """
+        marker = f"{self.directory}/{files.truncation_name(offset)}"
+        effects.storage.append(WriteFile(marker, b""))
+        self.forget_states(effects)
+        self._forget_snapshots([at for at in self.snapshots if at > point.end_offset], effects)
+        retention.remove_segments(self.segments[: point.segment_index : -1], effects)
+        del self.segments[point.segment_index + 1 :]
+        self.active.truncate(point.position, point.end_offset, point.highest)
+        self.active.store_truncated(effects)
+        self.epochs.truncate_end(point.end_offset)
+        self._write_epochs(effects)
+        states = recovery.replay_producers(self._folder, self.segments, self.snapshots, effects)
+        producers.truncate(states, point.end_offset)
+        producers.remove_expired(effects.now_ms, self.config.producer_id_expiration_ms)
+        self.roll(producers, effects)
+        self._write_states(producers, effects)
+        effects.storage.append(Delete(marker))
+        effects.trace("log-truncated", log=self.directory, offset=point.end_offset)
+
+    def truncate_fully(self, offset: int, effects: Effects) -> None:
+        """Remove everything; the log is empty and begins at the offset.
+
+        A crash leaves the log as it was, or empty: beginning at the offset or, when it comes
+        before the first file is there, where the log start is known to be.
+        """
+        self.delete(effects)
+        loaded = recovery.create_log(self._folder, effects, base_offset=offset)
+        # Without any segment it would begin elsewhere at the next start.
+        effects.storage.append(Flush(loaded.segments[0].paths()))
+        self._take(loaded)
+        effects.trace("log-truncated", log=self.directory, offset=offset)
+
+    def delete(self, effects: Effects) -> None:
+        """Remove the directory: renamed at once, so that a crash leaves no half of it in place."""
+        folder = self._folder
+        deleted = files.deleted_directory_name(folder.topic, folder.partition, folder.topic_id)
+        effects.storage += [Rename(self.directory, deleted), Delete(deleted)]
+        self._dirty.clear()
 
     # ----------------------------------------------------------------------- durability
 
@@ -270,9 +346,11 @@ class LocalLog:
     def _drop_snapshot(self, next_offset: int, effects: Effects) -> None:
         """One inside a segment is of no use when the recovery point has moved on."""
         kept = {self.end_offset, *(segment.base_offset for segment in self.segments)}
-        if next_offset in self.snapshots - kept:
-            path = f"{self.directory}/{snapshot_name(next_offset)}"
-            effects.storage.append(Delete(path))
+        self._forget_snapshots([*({next_offset} & self.snapshots - kept)], effects)
+
+    def _forget_snapshots(self, offsets: Sequence[int], effects: Effects) -> None:
+        for next_offset in sorted(offsets):
+            effects.storage.append(Delete(f"{self.directory}/{snapshot_name(next_offset)}"))
             self.snapshots.discard(next_offset)
 
     # ----------------------------------------------------------------------- repair

@@ -53,7 +53,12 @@ class LogReader:
         decompress: Decompress | None,
         budget: ReadBudget | None,
     ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record from the offset on that is not older, or None."""
+        """(timestamp, offset) of the first record from the offset on that is not older, or None.
+
+        In a compressed batch the answer is as coarse as the batch unless `decompress` is given, and
+        everywhere when the `budget`, which several lookups may share, is used up.
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
         return find_timestamp(
             self._local.segments,
             timestamp_ms,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from broker_sim.core.effects import Delete, Effects, FileSlice, Flush, Rename
-from broker_sim.core.log import files, loading, recovery, retention
+from broker_sim.core.effects import Delete, Effects, FileSlice, Flush
+from broker_sim.core.log import loading, recovery, retention
 from broker_sim.core.log.appends import check_producers, not_appended, stamp
 from broker_sim.core.log.cleanable import Cleanable, find_cleanable
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
@@ -49,8 +49,6 @@ from txnlog_spark.wire.records import (
     parse_header,
 )
 
-_INITIAL_LEADER_EPOCH = 0
-
 
 class PartitionLog:
     """The log of one partition. All offsets are as in the glossary: ends are exclusive."""
@@ -69,7 +67,7 @@ class PartitionLog:
         self._log_start_offset = loaded.log_start_offset
         self._verification = VerificationStates()
         self._last_flush_ms = now_ms
-        self.leader_epoch = max(self._local.epochs.latest or 0, _INITIAL_LEADER_EPOCH)
+        self.leader_epoch = self._local.epochs.latest or 0
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
 
@@ -90,7 +88,11 @@ class PartitionLog:
         """
         storage = finish_swaps(folder.directory, folder.storage, effects)
         folder = dataclasses.replace(folder, storage=storage)
-        return cls(folder, recovery.load_log(folder, known, effects), effects.now_ms)
+        loaded = recovery.load_log(folder, known, effects)
+        log = cls(folder, loaded, effects.now_ms)
+        for offset in loaded.truncations:
+            log._truncate(offset, effects)
+        return log
 
     @property
     def config(self) -> LogConfig:
@@ -107,11 +109,6 @@ class PartitionLog:
     def log_start_offset(self) -> int:
         """The first offset that may be read. It may lie inside the first segment."""
         return self._log_start_offset
-
-    @property
-    def first_segment_offset(self) -> int:
-        """Where the files begin; the log start is there or, after DeleteRecords, above it."""
-        return self._local.segments[0].base_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -181,10 +178,7 @@ class PartitionLog:
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older; None when all are.
 
-        Looks up to the log end: the caller compares with the high watermark or the LSO. In a
-        compressed batch the answer is as coarse as the batch unless `decompress` is given, and
-        everywhere when the `budget`, which several lookups may share, is used up.
-        Raises CorruptBatch when the file is damaged where it must be read.
+        Looks up to the log end: the caller compares with the high watermark or the LSO.
         """
         start = self.log_start_offset
         return self._reader.offset_for_timestamp(timestamp_ms, start, decompress, budget)
@@ -198,9 +192,10 @@ class PartitionLog:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when it is not known (KIP-101)."""
-        if leader_epoch == self.leader_epoch:
-            return leader_epoch, self.log_end_offset
-        return self._local.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        epochs, end_offset = self._local.epochs, self.log_end_offset
+        if leader_epoch == self.leader_epoch >= (epochs.latest or 0):
+            return leader_epoch, end_offset
+        return epochs.end_offset_for(leader_epoch, end_offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Whole batches from `start_offset` to the log end, read from the files, CRC checked.
@@ -247,9 +242,8 @@ class PartitionLog:
     ) -> AppendResult:
         """Append a COMMIT or ABORT marker; it decides the producer's open transaction, if any.
 
-        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by
-        `check_marker`. A marker that was written before is written again: it changes nothing for
-        readers.
+        Refused with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED. A marker that was
+        written before is written again: it changes nothing for readers.
         """
         entry = self._producers.entry(marker.producer_id)
         rejection = check_marker(entry, marker, transaction_version)
@@ -276,10 +270,8 @@ class PartitionLog:
         entry = self._producers.entry(producer_id)
         rejection = check_producer_epoch(entry, producer_epoch)
         if rejection is None:
-            now_ms = effects.now_ms
-            self._verification.begin(
-                producer_id, producer_epoch, sequence, supports_epoch_bump, now_ms
-            )
+            seen = (producer_id, producer_epoch, sequence)
+            self._verification.begin(*seen, supports_epoch_bump, effects.now_ms)
         return rejection
 
     def become_leader(self, leader_epoch: int) -> None:
@@ -294,13 +286,7 @@ class PartitionLog:
     ) -> AppendResult:
         """Append with the next offsets, this leader's epoch and, if so configured, its time."""
         append_time_ms = effects.now_ms if self.config.is_log_append_time else None
-        headers = stamp(
-            buffer,
-            batches,
-            next_offset=self.log_end_offset,
-            leader_epoch=self.leader_epoch,
-            log_append_time_ms=append_time_ms,
-        )
+        headers = stamp(buffer, batches, self.log_end_offset, self.leader_epoch, append_time_ms)
         return self._append(batches, headers, bytes(buffer), effects, append_time_ms)
 
     def _append(
@@ -371,7 +357,7 @@ class PartitionLog:
         if count == len(self._local.segments):
             self.roll(effects)
         self._local.remove_oldest(count, effects)
-        self._log_start_offset = max(self._log_start_offset, self.first_segment_offset)
+        self._log_start_offset = max(self._log_start_offset, self._local.segments[0].base_offset)
         self._local.forget_before(self.log_start_offset, effects)
         effects.trace("log-retention", log=self.directory, start_offset=self.log_start_offset)
         return below + count
@@ -393,6 +379,38 @@ class PartitionLog:
     def remove_below_start(self, effects: Effects) -> int:
         """Remove the segments that lie wholly below the log start; how many."""
         return self._local.remove_below(self.log_start_offset, effects)
+
+    # ----------------------------------------------------------------------- truncation
+
+    def truncate_to(self, offset: int, effects: Effects) -> None:
+        """Remove all batches from the one that holds the offset on, as a follower does.
+
+        The log then ends at the offset, or below it where a batch or a gap lies around it; nothing
+        happens when it ends there already. Producers, transactions, leader epochs and lookups are
+        as they were when the log ended there; the high watermark is not above its end. When that
+        leaves nothing to read, the log becomes an empty one that begins at the offset.
+
+        The caller sees to it before that no round of compaction is under way, that neither
+        `cleaner-offset-checkpoint` nor `log-start-offset-checkpoint` is above the offset, and that
+        nothing was appended in this step, for the files are read. Raises CorruptBatch, and changes
+        nothing, when they are damaged where it must look. Of a crash see `LocalLog.truncate`.
+
+        Sources: Kafka's `UnifiedLog.truncateTo`, `truncateFullyAndStartAt`.
+        """
+        if offset < self.log_end_offset:
+            self._truncate(offset, effects)
+
+    def _truncate(self, offset: int, effects: Effects) -> None:
+        local, start = self._local, self._log_start_offset
+        point = local.truncation_point(offset) if offset >= start else None
+        if point is None or point.end_offset < start:
+            local.truncate_fully(offset, effects)
+            self._log_start_offset = offset
+            self._producers.truncate((), offset)
+        else:
+            local.truncate(offset, point, self._producers, effects)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self.leader_epoch = local.epochs.latest or 0
 
     # ----------------------------------------------------------------------- compaction
 
@@ -476,8 +494,5 @@ class PartitionLog:
         self._local.close(self._producers, effects)
 
     def delete(self, effects: Effects) -> None:
-        """Remove the partition: renamed at once, so that a crash leaves no half of it in place."""
-        deleted = files.deleted_directory_name(self.topic, self.partition, self.topic_id)
-        effects.storage.append(Rename(self.directory, deleted))
-        effects.storage.append(Delete(deleted))
-        self._local.flushed()
+        """Remove the partition."""
+        self._local.delete(effects)

@@ -223,6 +223,10 @@ class ProducerStates:
     """All producers of one partition, its undecided and its not yet replicated transactions."""
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
+        self._unreplicated: dict[int, int] = {}
+        self._restore(entries)
+
+    def _restore(self, entries: Iterable[ProducerStateEntry]) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
         open_entries = (
             (entry.current_txn_first_offset, entry.producer_id)
@@ -231,7 +235,13 @@ class ProducerStates:
         )
         # In the order of first offsets: a new transaction always begins above all others.
         self._ongoing: dict[int, int] = dict(sorted(open_entries))
-        self._unreplicated: dict[int, int] = {}
+
+    def truncate(self, entries: Iterable[ProducerStateEntry], end_offset: int) -> None:
+        """The log ends at `end_offset` now, where these were the states."""
+        self._restore(entries)
+        self._unreplicated = {
+            first: last for first, last in self._unreplicated.items() if last < end_offset
+        }
 
     def entry(self, producer_id: int) -> ProducerStateEntry:
         """A copy to draft on; an empty one for a producer that is not known."""

@@ -20,7 +20,7 @@ readable, and a read in the damaged part says CORRUPT_MESSAGE.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from broker_sim.core.effects import Append, Delete, Effects, Truncate, WriteFile
 from broker_sim.core.log import files, leader_epochs
@@ -35,7 +35,7 @@ from broker_sim.core.log.loading import (
     offsets_of,
     open_segments,
 )
-from broker_sim.core.log.producer_state import ProducerStates
+from broker_sim.core.log.producer_state import ProducerStateEntry, ProducerStates
 from broker_sim.core.log.scan import is_torn, scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, Segment
 from broker_sim.core.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -78,12 +78,13 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
     storage = folder.storage
     names = storage.list(folder.directory)
     bases = offsets_of(names, LOG_SUFFIX)
+    truncations = tuple(offsets_of(names, files.TRUNCATION_SUFFIX))
     is_named = _check_topic_id(folder)
     log_start_offset = known.log_start_offset
     if not bases:
         effects.storage.append(Delete(folder.directory))
         return create_log(folder, effects, base_offset=log_start_offset)
-    loading = Loading(folder, effects, known)
+    loading = Loading(folder, effects, known, truncates=bool(truncations))
     if not is_named:
         path = loading.path(files.PARTITION_METADATA)
         effects.storage.append(WriteFile(path, files.encode_partition_metadata(folder.topic_id)))
@@ -110,6 +111,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
         has_states=loading.has_states,
         recovered=tuple(loading.recovered),
         log_start_offset=log_start_offset,
+        truncations=truncations,
     )
 
 
@@ -176,6 +178,26 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
     loading.producers.remove_expired(loading.effects.now_ms, expiration_ms)
     kept = {recovery_point, *(segment.base_offset for segment in segments)}
     return _prune_snapshots(loading, snapshot_offsets, kept, end_offset)
+
+
+def replay_producers(
+    folder: Folder, segments: Sequence[Segment], snapshots: set[int], effects: Effects
+) -> Iterable[ProducerStateEntry]:
+    """The states of all producers at the end of these segments, by the newest snapshot below it."""
+    loading = Loading(folder, effects, segments=list(segments))
+    start_offset, end_offset = segments[0].base_offset, segments[-1].next_offset
+    offsets = sorted(snapshots)
+    found = _load_snapshot(loading, offsets, start_offset, end_offset)
+    snapshots.intersection_update(offsets)
+    replay_from = start_offset if found is None else found
+    next_bases = [segment.base_offset for segment in segments[1:]]
+    for segment, next_base in zip(segments, [*next_bases, end_offset], strict=True):
+        if segment.next_offset > replay_from:
+            _replay_stored(loading, segment, replay_from, segment.size_bytes)
+        if segment.damaged and next_base > replay_from:
+            for _ in loading.producers.end_open(next_base - 1):
+                pass  # the transaction index has it
+    return loading.producers.entries.values()
 
 
 def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
@@ -289,7 +311,7 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
     rules = BatchRules(
         next_offset=segment.next_offset,
         end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
-        may_skip_offsets=loading.may_skip_offsets and next_base is not None,
+        may_skip_offsets=loading.may_skip_offsets and (next_base is not None or loading.truncates),
         leader_epoch_min=loading.epochs.latest_below(segment.next_offset),
         leader_epoch_max=loading.known.leader_epoch_max,
     )

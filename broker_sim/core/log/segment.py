@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from broker_sim.core.effects import Append, Effects, Storage, Truncate
+from broker_sim.core.effects import Append, Delete, Effects, Storage, Truncate
 from broker_sim.core.log.continuity import followed
 from broker_sim.core.log.indexes import (
     CorruptIndex,
@@ -140,6 +140,60 @@ class Segment:
         data = self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         if data:
             effects.storage.append(Append(self.path(TIME_INDEX_SUFFIX), position, data))
+
+    def truncate(self, position: int, next_offset: int, highest: tuple[int, int]) -> None:
+        """Keep the batches before `position`, which end at `next_offset`. All indexes are loaded.
+
+        `highest` is what `max_timestamp_below` says.
+        """
+        self.max_timestamp, self.max_timestamp_offset = highest
+        if position == 0:
+            self.first_timestamp = None
+        self.offset_index.truncate_to(position)
+        self.time_index.truncate_to(next_offset)
+        self.transaction_index.truncate_to(next_offset)
+        self._bytes_since_entry = position - self.offset_index.last_position
+        kept = bisect_right(self._ends, position)
+        del self._ends[kept:], self._last_offsets[kept:], self._timestamps[kept:]
+        if position < self._dense_start:
+            self._dense_start, self._dense_start_offset = position, next_offset
+        self.size_bytes, self.next_offset = position, next_offset
+        self.damaged = False
+
+    def store_truncated(self, effects: Effects) -> None:
+        """Truncate the files to what is left of them in memory, the log file first."""
+        effects.storage.append(Truncate(self.path(), self.size_bytes))
+        for suffix, index in self.indexes():
+            if suffix == TRANSACTION_INDEX_SUFFIX and not index.count:
+                effects.storage.append(Delete(self.path(suffix)))
+                self._unsaved.pop(suffix, None)
+            elif suffix not in self._unsaved:
+                effects.storage.append(Truncate(self.path(suffix), index.size_bytes))
+        self.save_indexes(effects)
+
+    def max_timestamp_below(
+        self, position: int, next_offset: int, storage: Storage
+    ) -> tuple[int, int]:
+        """The highest timestamp before the position, and the last offset of its first batch.
+
+        Raises CorruptBatch when the file is damaged where it must be read.
+        """
+        if position and self.max_timestamp_offset < next_offset:
+            return self.max_timestamp, self.max_timestamp_offset
+        highest = self.time_index.highest(self.time_index.count_below(next_offset))
+        start = self.find(highest[1] + 1, storage) if highest else 0
+        highest = highest or (NO_TIMESTAMP, self.base_offset)
+        for header, _ in scan_headers(storage, self.path(), start, position):
+            if header.max_timestamp > highest[0]:
+                highest = header.max_timestamp, header.last_offset
+        return highest
+
+    def load_indexes(
+        self, storage: Storage, rebuild: Callable[[Segment], TransactionIndex]
+    ) -> None:
+        """Read all three indexes, or rebuild them. Raises CorruptBatch where that fails."""
+        self._load_hints(storage)
+        self.load_aborted(rebuild)
 
     @property
     def unsaved(self) -> frozenset[str]:
