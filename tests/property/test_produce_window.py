@@ -125,6 +125,23 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     watched.run().check()
 
 
+def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_answered():
+    cluster = cluster_of(3, [500, 10])
+    parts = tuple(part_of(p, [[500]] * (400 if p == 1 else 40)) for p in range(3))
+    watched = Watched(cluster, build_plan(staged=parts, produce_request_bytes=500))
+    moved = []
+
+    def move() -> None:
+        if ("out", 0) in watched.produced.partitions and cluster.in_flight(1) == 5 and not moved:
+            # The other one's NOT_LEADER_OR_FOLLOWER makes the client look both up.
+            cluster.leaders.update({("out", 0): 2, ("out", 1): 1})
+            moved.append(cluster.now_ms)
+
+    cluster.on_wait = move
+    watched.run().check()
+    assert moved
+
+
 def test_a_slow_leader_keeps_no_other_waiting():
     finished_ms: dict[int, int] = defaultdict(int)
     cluster = cluster_of(2, [1000, 10])

@@ -189,7 +189,7 @@ def produce_staged(
 
 @dataclass(slots=True)
 class _Marks:
-    """The failpoints inside S5: after the first round and after half of the bytes."""
+    """The failpoints inside S5: after the first acknowledgement and after half of the bytes."""
 
     batch_id: int
     staged_bytes: int
