@@ -4,16 +4,25 @@ It shares no code with the broker's log but the layout of a batch. Numbers in th
 of `invariants.INVARIANTS`. It also names each operation (`labels`), so that a fault can be planned
 "after the second marker".
 
-The state follows the bytes: after a truncation or a loss of power it is rebuilt from the disk.
+The state follows the bytes: of a partition whose files were cut, removed or replaced it is rebuilt
+from the disk, and of all after a loss of power.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import Append, Flush, Rename, StorageOperation
+from broker_sim.core.effects import (
+    Append,
+    Delete,
+    Flush,
+    Rename,
+    StorageOperation,
+    Truncate,
+    WriteFile,
+)
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import (
@@ -74,6 +83,7 @@ class _Transaction:
 
     state: str
     producer_id: int
+    directory: str
 
 
 class LogOracle:
@@ -93,36 +103,53 @@ class LogOracle:
             case Flush():
                 return ["flush"]
             case Append(path, position, data):
-                if not path.endswith(".log"):
-                    return []
-                directory = path.rsplit("/", 1)[0]
-                batches = list(iter_batches(data))
-                if sum(h.size_bytes for h, _ in batches) != len(data):
-                    violated(12, "an append holds no whole batches", path=path, position=position)
-                return [
-                    label
-                    for header, at in batches
-                    for label in self._follow(directory, data, header, at)
-                ]
-            case Rename(path, new_path) if path.endswith(SWAPPED_SUFFIX):
-                if new_path.endswith(".log"):
-                    self.rebuild()
+                return self._watch_append(path, position, data)
+            case WriteFile():
                 return []
-            case _:
-                path = operation.path
-                directory, _, name = path.rpartition("/")
-                is_swap = any(n.endswith(SWAPPED_SUFFIX) for n in self._disk.list(directory))
-                if (name.endswith(".log") and not is_swap) or "." not in name:
-                    self.rebuild()
-                return []
+            case Truncate(path) | Delete(path):
+                self._on_changed(path)
+            case Rename(path, new_path):
+                if not path.endswith(SWAPPED_SUFFIX):
+                    self._on_changed(path)
+                self._on_changed(new_path)
+        return []
+
+    def _watch_append(self, path: str, position: int, data: bytes) -> list[str]:
+        if not path.endswith(".log"):
+            return []
+        directory = path.rpartition("/")[0]
+        batches = list(iter_batches(data))
+        if sum(header.size_bytes for header, _ in batches) != len(data):
+            violated(12, "an append holds no whole batches", path=path, position=position)
+        return [
+            label for header, at in batches for label in self._follow(directory, data, header, at)
+        ]
+
+    def _on_changed(self, path: str) -> None:
+        """A file, or a partition's whole folder, is not what it was."""
+        directory, _, name = path.rpartition("/")
+        if not directory:
+            self._rebuild((name,))
+        elif name.endswith(".log"):
+            names = self._disk.list(directory)
+            if not any(n.endswith(SWAPPED_SUFFIX) for n in names):
+                self._rebuild((directory,))
 
     def rebuild(self) -> None:
         """Read everything again from the disk; a torn or corrupt tail is not looked at."""
-        self._partitions.clear()
-        self._transactions.clear()
+        self._rebuild(sorted({*self._partitions, *self._disk.list("")}))
+
+    def _rebuild(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            self._partitions.pop(directory, None)
+        self._transactions = {
+            transactional_id: transaction
+            for transactional_id, transaction in self._transactions.items()
+            if transaction.directory not in directories
+        }
         self._live = False
         markers = dict(self.markers)
-        for directory in self._disk.list(""):
+        for directory in directories:
             for data, header, at in self._read(directory):
                 self._follow(directory, data, header, at)
         self.markers = markers
@@ -167,7 +194,7 @@ class LogOracle:
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset
         if directory.startswith("__transaction_state-"):
-            return self._follow_transactions(data, header, at)
+            return self._follow_transactions(directory, data, header, at)
         if header.is_control:
             return self._follow_marker(directory, partition, data, header, at)
         if header.has_producer_id:
@@ -222,7 +249,9 @@ class LogOracle:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
 
-    def _follow_transactions(self, data: bytes, header: BatchHeader, at: int) -> list[str]:
+    def _follow_transactions(
+        self, directory: str, data: bytes, header: BatchHeader, at: int
+    ) -> list[str]:
         labels = []
         for record in decode_records(data, at, header):
             key = record.key or b""
@@ -234,7 +263,7 @@ class LogOracle:
             _, producer_id, _, _, number = _STATE_VALUE.unpack_from(record.value)
             state = TRANSACTION_STATES[number]
             self._check_transition(transactional_id, state, producer_id)
-            self._transactions[transactional_id] = _Transaction(state, producer_id)
+            self._transactions[transactional_id] = _Transaction(state, producer_id, directory)
             labels.append(state)
         return labels
 

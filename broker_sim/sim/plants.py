@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_sim.core.group.offsets import OffsetStore
 from broker_sim.core.log import producer_state
-from broker_sim.core.log.partition_log import PartitionLog
+from broker_sim.core.log.log_view import LogView
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import driver
@@ -51,7 +51,7 @@ def _answer_before_storage(world: World) -> Iterator[None]:
 
 def _lso_is_high_watermark(world: World) -> contextlib.AbstractContextManager[None]:
     del world
-    return _replaced(PartitionLog, "last_stable_offset", property(lambda log: log.high_watermark))
+    return _replaced(LogView, "last_stable_offset", property(lambda log: log.high_watermark))
 
 
 def _progress_outside(world: World) -> contextlib.AbstractContextManager[None]:
@@ -106,12 +106,12 @@ def _sequences_not_checked(world: World) -> Iterator[None]:
 def _aborted_list_missing(world: World) -> contextlib.AbstractContextManager[None]:
     """Fetch answers without the aborted transactions."""
     del world
-    original = PartitionLog.read
+    original = LogView.read
 
-    def read(self: PartitionLog, *args: Any, **options: Any) -> Any:
+    def read(self: LogView, *args: Any, **options: Any) -> Any:
         return dataclasses.replace(original(self, *args, **options), aborted=())
 
-    return _replaced(PartitionLog, "read", read)
+    return _replaced(LogView, "read", read)
 
 
 def _prepared_forgotten(world: World) -> contextlib.AbstractContextManager[None]:

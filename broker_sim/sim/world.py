@@ -20,6 +20,7 @@ from broker_sim.sim import driver as spark
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.invariants import FinalState, Observations, check_final
 from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import Network, Weather
 from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.reader import (
@@ -149,6 +150,12 @@ class World:
         self._zombies: list[_Running] = []
         """Paused drivers that have not ended: a run waits to see what they do."""
         self._query_done = False
+        self._neighbours = Neighbourhood(
+            scenario.neighbours,
+            seed=seed,
+            now_ms=lambda: self.scheduler.monotonic_ms,
+            may_go_on=lambda: self._chaos,
+        )
 
     def _rng(self, name: str) -> random.Random:
         return random.Random(f"{self.seed}/{name}")
@@ -157,20 +164,9 @@ class World:
 
     def run(self) -> Verdict:
         """Run to the verdict. Only a bug of the simulator itself raises."""
-        failure = None
-        try:
-            with contextlib.ExitStack() as stack:
-                if self.scenario.plant:
-                    stack.enter_context(PLANTS[self.scenario.plant](self))
-                self._run_phases()
-        except (Violation, CoreInvariantViolation) as error:
-            failure = str(error)
-        except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
-            failure = f"crash: {type(error).__name__}: {error}"
-            self.trace.line("world", "crash", {"where": _innermost(error)})
-        finally:
-            for process in self._processes:
-                process.discard()
+        plant = PLANTS[self.scenario.plant](self) if self.scenario.plant else None
+        with plant or contextlib.nullcontext():
+            failure = self._run_to_failure()
         if failure is not None:
             self.trace.line("world", "FAILED", {"why": failure})
         return Verdict(
@@ -183,18 +179,35 @@ class World:
             virtual_ms=self.scheduler.monotonic_ms,
         )
 
+    def _run_to_failure(self) -> str | None:
+        failure = None
+        try:
+            self._run_phases()
+        except (Violation, CoreInvariantViolation) as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
+            failure = f"crash: {type(error).__name__}: {error}"
+            self.trace.line("world", "crash", {"where": _innermost(error)})
+        finally:
+            for process in self._processes:
+                process.discard()
+        return failure
+
     def _run_phases(self) -> None:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
         self.host.start()
         topics = {
             spark.INPUT_TOPIC: self.source.partitions,
             spark.OUTPUT_TOPIC: self.source.output_partitions,
+            **self._neighbours.topics,
         }
         self._finish("set-up", create_topics(topics), AUDIT_MS)
         self._begin_chaos()
         self._run(lambda: self._query_done, self.scenario.chaos_ms)
         self._end_chaos()
-        if not self._run(lambda: self._query_done and not self._zombies, CALM_MS):
+        if not self._run(
+            lambda: self._query_done and not self._zombies and not self._neighbours.running, CALM_MS
+        ):
             ends, commits = self.checkpoint.ends, sorted(self.checkpoint.commits)
             violated(46, "the query did not finish once faults ended", ends=ends, commits=commits)
         # A transaction's start is kept as wall time (as in Kafka): after a jump back it is in the
@@ -249,6 +262,7 @@ class World:
             interval_ms=OBSERVE_MS,
         )
         self._process("observer").run(watcher, self._on_observer_end)
+        self._neighbours.start(self._process)
         self._start_driver()
 
     def _end_chaos(self) -> None:
@@ -439,6 +453,7 @@ class World:
     def _audit(self) -> None:
         final = self._finish("audit", self._read_all(), AUDIT_MS)
         check_final(self.source, self.checkpoint, self.history, self.observations, final)
+        self._neighbours.check(self._finish("audit", self._neighbours.read(), AUDIT_MS))
 
     def _read_all(self) -> Operation[FinalState]:
         committed: dict[int, list[Record]] = {}
