@@ -23,17 +23,15 @@ from broker_sim.core.effects import (
     Truncate,
     WriteFile,
 )
+from broker_sim.sim.batches import Batch, decode_batches
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import (
     BatchHeader,
     CorruptBatch,
     MarkerType,
-    check_crc,
-    decode_marker,
-    decode_records,
+    Record,
     increment_sequence,
-    iter_batches,
 )
 
 TRANSACTION_STATES = (
@@ -118,12 +116,10 @@ class LogOracle:
         if not path.endswith(".log"):
             return []
         directory = path.rpartition("/")[0]
-        batches = list(iter_batches(data))
-        if sum(header.size_bytes for header, _ in batches) != len(data):
+        batches = list(decode_batches(data))
+        if sum(batch.header.size_bytes for batch in batches) != len(data):
             violated(12, "an append holds no whole batches", path=path, position=position)
-        return [
-            label for header, at in batches for label in self._follow(directory, data, header, at)
-        ]
+        return [label for batch in batches for label in self._follow(directory, batch)]
 
     def _on_changed(self, path: str) -> None:
         """A file, or a partition's whole folder, is not what it was."""
@@ -150,8 +146,8 @@ class LogOracle:
         self._live = False
         markers = dict(self.markers)
         for directory in directories:
-            for data, header, at in self._read(directory):
-                self._follow(directory, data, header, at)
+            for batch in self._read(directory):
+                self._follow(directory, batch)
         self.markers = markers
         self._live = True
 
@@ -169,23 +165,21 @@ class LogOracle:
             if producer.open_since is not None
         ]
 
-    def _read(self, directory: str) -> Iterator[tuple[bytes, BatchHeader, int]]:
+    def _read(self, directory: str) -> Iterator[Batch]:
         for name in self._disk.list(directory):
             if not name.endswith(".log"):
                 continue
             path = f"{directory}/{name}"
             data = self._disk.read(path, 0, self._disk.size_bytes(path) or 0)
             try:
-                for header, at in iter_batches(data):
-                    check_crc(data, at, header)
-                    yield data, header, at
+                yield from decode_batches(data)
             except CorruptBatch:
                 return
 
     # ------------------------------------------------------------------ rules
 
-    def _follow(self, directory: str, data: bytes, header: BatchHeader, at: int) -> list[str]:
-        check_crc(data, at, header)
+    def _follow(self, directory: str, batch: Batch) -> list[str]:
+        header = batch.header
         partition = self._partitions.setdefault(directory, _Partition())
         expected = partition.next_offset
         is_compacted = directory.startswith(COMPACTED_PREFIX) and not self._live
@@ -194,9 +188,9 @@ class LogOracle:
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset
         if directory.startswith("__transaction_state-"):
-            return self._follow_transactions(directory, data, header, at)
+            return self._follow_transactions(directory, batch.records)
         if header.is_control:
-            return self._follow_marker(directory, partition, data, header, at)
+            return self._follow_marker(directory, partition, batch)
         if header.has_producer_id:
             self._follow_producer(directory, partition, header)
         return ["offsets" if directory.startswith(OFFSETS_DIRECTORY) else "data"]
@@ -221,10 +215,8 @@ class LogOracle:
             header.producer_epoch, header.last_sequence, since
         )
 
-    def _follow_marker(
-        self, directory: str, partition: _Partition, data: bytes, header: BatchHeader, at: int
-    ) -> list[str]:
-        marker = decode_marker(data, at, header)
+    def _follow_marker(self, directory: str, partition: _Partition, batch: Batch) -> list[str]:
+        header, marker = batch.header, batch.marker
         if marker is None:
             return []
         known = partition.producers.get(header.producer_id)
@@ -249,11 +241,9 @@ class LogOracle:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
 
-    def _follow_transactions(
-        self, directory: str, data: bytes, header: BatchHeader, at: int
-    ) -> list[str]:
+    def _follow_transactions(self, directory: str, records: Sequence[Record]) -> list[str]:
         labels = []
-        for record in decode_records(data, at, header):
+        for record in records:
             key = record.key or b""
             transactional_id = key[4:].decode()
             if record.value is None:

@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from broker_sim.sim.batches import decode_batches
 from broker_sim.sim.violation import violated
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import (
-    MarkerType,
-    Record,
-    check_crc,
-    decode_marker,
-    decode_records,
-    iter_batches,
-)
+from txnlog_spark.wire.records import MarkerType, Record
 
 NODE = 0
 TIMEOUT_MS = 2_000
@@ -140,20 +134,18 @@ def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[R
     aborted: set[int] = set()
     records: list[Record] = []
     next_offset = start
-    for header, at in iter_batches(data):
-        check_crc(data, at, header)
+    for header, found, marker in decode_batches(data):
         while waiting and waiting[-1][0] <= header.last_offset:
             aborted.add(waiting.pop()[1])
         next_offset = max(next_offset, header.next_offset)
         if header.is_control:
-            marker = decode_marker(data, at, header)
             if marker is not None and marker.marker_type == MarkerType.ABORT:
                 aborted.discard(header.producer_id)
             continue
         hidden = header.is_transactional and header.producer_id in aborted
         if read_committed and hidden:
             continue
-        records += [r for r in decode_records(data, at, header) if r.record_offset >= start]
+        records += [record for record in found if record.record_offset >= start]
     return records, next_offset
 
 
