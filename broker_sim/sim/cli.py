@@ -23,7 +23,7 @@ STORIES = "stories"
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One run, as a process is told of it."""
+    """What a process needs to know of one run."""
 
     seed: int
     scenario: str

@@ -35,7 +35,7 @@ INVARIANTS = {
     19: "every marker carries the one decision in the transaction log",
     20: "of a transaction all is committed, or nothing",
     21: "read_committed never returns what is not committed",
-    22: "what was told to be committed is committed, once; what was not, never",
+    22: "what was answered as committed is committed, once; what nobody committed, never",
     23: "no batch joins a transaction it does not belong to",
     25: "COMPLETE only after the last marker",
     28: "the transaction log follows Kafka's state machine",

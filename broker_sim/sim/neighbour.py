@@ -46,7 +46,7 @@ class _Abandoned(Exception):
 
 @dataclass(slots=True)
 class Neighbour:
-    """One application, with what it was told of its transactions, by their numbers."""
+    """One application, with the outcomes of its transactions, by their numbers."""
 
     name: str
     rng: Random
@@ -196,14 +196,14 @@ class Neighbourhood:
         return found
 
     def check(self, partitions: Sequence[Sequence[Record]]) -> None:
-        """What they were told is what a reader of committed records finds (20, 22)."""
+        """What they were answered is what a reader of committed records finds (20, 22)."""
         found = [Counter((r.key, int(r.value or b"-1")) for r in records) for records in partitions]
         if any(other != found[0] for other in found):
             violated(20, "a part of a transaction is committed", partitions=found)
         for member in self._members:
             own = {n: times for (key, n), times in found[0].items() if key == member.name.encode()}
             if max(own.values(), default=1) > 1 or not member.committed <= set(own):
-                violated(22, "a transaction told to be committed is not there once",
+                violated(22, "a transaction answered as committed is not there once",
                          neighbour=member, found=own)  # fmt: skip
             if member.aborted & set(own):
                 violated(22, "a transaction is committed that nobody committed",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_sim.core.group.offsets import OffsetStore
 from broker_sim.core.log import producer_state
-from broker_sim.core.log.log_view import LogView
+from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import driver
@@ -29,6 +29,8 @@ Plant = Callable[["World"], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    if isinstance(owner, type):  # an inherited name is replaced where it is defined
+        owner = next(each for each in owner.__mro__ if name in vars(each))
     original = owner.__dict__[name]
     setattr(owner, name, value)
     try:
@@ -51,7 +53,7 @@ def _answer_before_storage(world: World) -> Iterator[None]:
 
 def _lso_is_high_watermark(world: World) -> contextlib.AbstractContextManager[None]:
     del world
-    return _replaced(LogView, "last_stable_offset", property(lambda log: log.high_watermark))
+    return _replaced(PartitionLog, "last_stable_offset", property(lambda log: log.high_watermark))
 
 
 def _progress_outside(world: World) -> contextlib.AbstractContextManager[None]:
@@ -106,12 +108,12 @@ def _sequences_not_checked(world: World) -> Iterator[None]:
 def _aborted_list_missing(world: World) -> contextlib.AbstractContextManager[None]:
     """Fetch answers without the aborted transactions."""
     del world
-    original = LogView.read
+    original = PartitionLog.read
 
-    def read(self: LogView, *args: Any, **options: Any) -> Any:
+    def read(self: PartitionLog, *args: Any, **options: Any) -> Any:
         return dataclasses.replace(original(self, *args, **options), aborted=())
 
-    return _replaced(LogView, "read", read)
+    return _replaced(PartitionLog, "read", read)
 
 
 def _prepared_forgotten(world: World) -> contextlib.AbstractContextManager[None]:

@@ -219,13 +219,13 @@ def test_the_oracle_forgets_a_partition_whose_files_are_cut_or_removed_and_no_ot
     ("values", "expected"),
     [
         (([b"1", b"2"], [b"1"]), "invariant 20: a part"),
-        (([b"1", b"1"], [b"1", b"1"]), "invariant 22: .* told to be committed is not there once"),
-        (([b"2"], [b"2"]), "invariant 22: .* told to be committed is not there once"),
+        (([b"1", b"1"], [b"1", b"1"]), "invariant 22: .* answered as committed is not there once"),
+        (([b"2"], [b"2"]), "invariant 22: .* answered as committed is not there once"),
         (([b"1", b"3"], [b"1", b"3"]), "invariant 22: .* committed that nobody committed"),
         (([b"1", b"2"], [b"1", b"2"]), None),
     ],
 )
-def test_what_neighbours_were_told_is_held_against_what_is_there(values, expected):
+def test_what_neighbours_were_answered_is_held_against_what_is_there(values, expected):
     neighbours = Neighbourhood(1, seed=1, now_ms=lambda: 0, may_go_on=lambda: True)
     (member,) = neighbours._members
     member.committed, member.aborted = {1}, {3}
