@@ -23,7 +23,7 @@ from txnlog_spark.wire.records import Record, encode_batch
 
 TOPIC = "neighbours"
 PARTITIONS = 2
-TRANSACTIONS_MAX = 12
+TRANSACTIONS_MAX = 6
 TICK_MS = 1_000
 ABORTED_SHARE = 0.2
 TRANSACTION_TIMEOUT_MS = 10_000
