@@ -4,40 +4,71 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 
 from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.scenario import RANDOM, ScenarioError, load_scenario, scenario_names
 from broker_sim.sim.world import Verdict, World
 
 FAILURES_TOLD_MAX = 20
+JOBS_AT_A_TIME = 4
+"""How many runs a process takes at a time: enough that it does not wait for the next."""
 STORIES = "stories"
 """Every scenario that has a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a process needs to know of one run."""
+
+    seed: int
+    scenario: str
+    plant: str
+    trace: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; 0 when all seeds passed, 1 when one failed, 2 for wrong arguments."""
     arguments = _parse(argv)
+    jobs = [
+        _Job(seed, name, arguments.plant, arguments.trace)
+        for name in _scenarios(arguments.scenario)
+        for seed in arguments.seeds
+    ]
     counts: Counter[str] = Counter()
-    passed = failed = 0
-    for name in _scenarios(arguments.scenario):
-        for seed in arguments.seeds:
-            verdict = run_seed(seed, name, arguments.plant, trace=arguments.trace)
-            counts.update(verdict.counts)
-            if arguments.digest:
-                _say(f"seed {seed} scenario {name} digest {verdict.digest}")
-            if verdict.failure is None:
-                passed += 1
-                continue
+    failed = 0
+    start_seconds = time.monotonic()
+    for job, verdict in zip(jobs, _verdicts(jobs, arguments.jobs), strict=True):
+        counts.update(verdict.counts)
+        if arguments.digest:
+            _say(f"seed {job.seed} scenario {job.scenario} digest {verdict.digest}")
+        if verdict.failure is not None:
             failed += 1
             if failed <= FAILURES_TOLD_MAX:
-                _tell(verdict, arguments.plant)
+                _tell(job, verdict.failure)
+    seconds = time.monotonic() - start_seconds
     for what, count in sorted(counts.items()):
         _say(f"{count:>8} x {what}")
-    _say(f"{passed} passed, {failed} failed")
+    _say(f"{len(jobs) / seconds:.1f} seeds a second: {len(jobs)} in {seconds:.1f} s")
+    _say(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def _verdicts(jobs: Sequence[_Job], processes: int) -> Iterator[Verdict]:
+    """In the order of `jobs`, each as soon as those before it are there."""
+    if processes == 1:
+        yield from map(_run_job, jobs)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(_run_job, jobs, chunksize=JOBS_AT_A_TIME)
+
+
+def _run_job(job: _Job) -> Verdict:
+    return run_seed(job.seed, job.scenario, job.plant, trace=job.trace)
 
 
 def run_seed(seed: int, scenario: str, plant: str = "", *, trace: bool = False) -> Verdict:
@@ -67,8 +98,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="run with this bug, which the checks have to catch",
     )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
+    parser.add_argument(
+        "--jobs", type=_positive, default=1, help="run seeds in so many processes (default 1)"
+    )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)
+    if arguments.trace and arguments.jobs > 1:
+        parser.error("--trace prints the lines of one process: leave --jobs out")
     try:
         names = _scenarios(arguments.scenario)
         if not names:
@@ -84,6 +120,12 @@ def _scenarios(name: str) -> tuple[str, ...]:
     return scenario_names() if name == STORIES else (name,)
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def _seeds(text: str) -> range:
     start, colon, end = text.partition(":")
     try:
@@ -96,12 +138,12 @@ def _seeds(text: str) -> range:
     return seeds
 
 
-def _tell(verdict: Verdict, plant: str) -> None:
-    _say(f"FAILED seed {verdict.seed} scenario {verdict.scenario}: {verdict.failure}")
-    planted = f" --plant {plant}" if plant else ""
+def _tell(job: _Job, failure: str) -> None:
+    _say(f"FAILED seed {job.seed} scenario {job.scenario}: {failure}")
+    planted = f" --plant {job.plant}" if job.plant else ""
     _say(
-        f"  replay: python -m broker_sim simulate --seeds {verdict.seed}:{verdict.seed + 1} "
-        f"--scenario {verdict.scenario}{planted} --trace"
+        f"  replay: python -m broker_sim simulate --seeds {job.seed}:{job.seed + 1} "
+        f"--scenario {job.scenario}{planted} --trace"
     )
 
 

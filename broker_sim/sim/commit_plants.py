@@ -32,6 +32,8 @@ Plant = Callable[[Any], contextlib.AbstractContextManager[None]]
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """`owner.name` is `value` meanwhile."""
+    if isinstance(owner, type):  # an inherited name is replaced where it is defined
+        owner = next(each for each in owner.__mro__ if name in vars(each))
     original = owner.__dict__[name]
     setattr(owner, name, value)
     try:

@@ -64,11 +64,12 @@ class SimDisk:
 
     def list(self, path: str) -> tuple[str, ...]:
         """Sorted names in a folder."""
-        prefix = f"{path}/" if path else ""
-        names = {
-            name[len(prefix) :].split("/", 1)[0] for name in self._files if name.startswith(prefix)
-        }
-        return tuple(sorted(names))
+        if not path:
+            return tuple(sorted({name.partition("/")[0] for name in self._files}))
+        prefix = f"{path}/"
+        start = len(prefix)
+        names = [name[start:] for name in self._files if name.startswith(prefix)]
+        return tuple(sorted({name.partition("/")[0] for name in names}))
 
     # ------------------------------------------------------------------ operations
 

@@ -4,27 +4,34 @@ It shares no code with the broker's log but the layout of a batch. Numbers in th
 of `invariants.INVARIANTS`. It also names each operation (`labels`), so that a fault can be planned
 "after the second marker".
 
-The state follows the bytes: after a truncation or a loss of power it is rebuilt from the disk.
+The state follows the bytes: of a partition whose files were cut, removed or replaced it is rebuilt
+from the disk, and of all after a loss of power.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import Append, Flush, Rename, StorageOperation
+from broker_sim.core.effects import (
+    Append,
+    Delete,
+    Flush,
+    Rename,
+    StorageOperation,
+    Truncate,
+    WriteFile,
+)
+from broker_sim.sim.batches import Batch, decode_batches
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import (
     BatchHeader,
     CorruptBatch,
     MarkerType,
-    check_crc,
-    decode_marker,
-    decode_records,
+    Record,
     increment_sequence,
-    iter_batches,
 )
 
 TRANSACTION_STATES = (
@@ -74,6 +81,7 @@ class _Transaction:
 
     state: str
     producer_id: int
+    directory: str
 
 
 class LogOracle:
@@ -93,38 +101,53 @@ class LogOracle:
             case Flush():
                 return ["flush"]
             case Append(path, position, data):
-                if not path.endswith(".log"):
-                    return []
-                directory = path.rsplit("/", 1)[0]
-                batches = list(iter_batches(data))
-                if sum(h.size_bytes for h, _ in batches) != len(data):
-                    violated(12, "an append holds no whole batches", path=path, position=position)
-                return [
-                    label
-                    for header, at in batches
-                    for label in self._follow(directory, data, header, at)
-                ]
-            case Rename(path, new_path) if path.endswith(SWAPPED_SUFFIX):
-                if new_path.endswith(".log"):
-                    self.rebuild()
+                return self._watch_append(path, position, data)
+            case WriteFile():
                 return []
-            case _:
-                path = operation.path
-                directory, _, name = path.rpartition("/")
-                is_swap = any(n.endswith(SWAPPED_SUFFIX) for n in self._disk.list(directory))
-                if (name.endswith(".log") and not is_swap) or "." not in name:
-                    self.rebuild()
-                return []
+            case Truncate(path) | Delete(path):
+                self._on_changed(path)
+            case Rename(path, new_path):
+                if not path.endswith(SWAPPED_SUFFIX):
+                    self._on_changed(path)
+                self._on_changed(new_path)
+        return []
+
+    def _watch_append(self, path: str, position: int, data: bytes) -> list[str]:
+        if not path.endswith(".log"):
+            return []
+        directory = path.rpartition("/")[0]
+        batches = list(decode_batches(data))
+        if sum(batch.header.size_bytes for batch in batches) != len(data):
+            violated(12, "an append holds no whole batches", path=path, position=position)
+        return [label for batch in batches for label in self._follow(directory, batch)]
+
+    def _on_changed(self, path: str) -> None:
+        """A file, or a partition's whole folder, is not what it was."""
+        directory, _, name = path.rpartition("/")
+        if not directory:
+            self._rebuild((name,))
+        elif name.endswith(".log"):
+            names = self._disk.list(directory)
+            if not any(n.endswith(SWAPPED_SUFFIX) for n in names):
+                self._rebuild((directory,))
 
     def rebuild(self) -> None:
         """Read everything again from the disk; a torn or corrupt tail is not looked at."""
-        self._partitions.clear()
-        self._transactions.clear()
+        self._rebuild(sorted({*self._partitions, *self._disk.list("")}))
+
+    def _rebuild(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            self._partitions.pop(directory, None)
+        self._transactions = {
+            transactional_id: transaction
+            for transactional_id, transaction in self._transactions.items()
+            if transaction.directory not in directories
+        }
         self._live = False
         markers = dict(self.markers)
-        for directory in self._disk.list(""):
-            for data, header, at in self._read(directory):
-                self._follow(directory, data, header, at)
+        for directory in directories:
+            for batch in self._read(directory):
+                self._follow(directory, batch)
         self.markers = markers
         self._live = True
 
@@ -142,23 +165,21 @@ class LogOracle:
             if producer.open_since is not None
         ]
 
-    def _read(self, directory: str) -> Iterator[tuple[bytes, BatchHeader, int]]:
+    def _read(self, directory: str) -> Iterator[Batch]:
         for name in self._disk.list(directory):
             if not name.endswith(".log"):
                 continue
             path = f"{directory}/{name}"
             data = self._disk.read(path, 0, self._disk.size_bytes(path) or 0)
             try:
-                for header, at in iter_batches(data):
-                    check_crc(data, at, header)
-                    yield data, header, at
+                yield from decode_batches(data)
             except CorruptBatch:
                 return
 
     # ------------------------------------------------------------------ rules
 
-    def _follow(self, directory: str, data: bytes, header: BatchHeader, at: int) -> list[str]:
-        check_crc(data, at, header)
+    def _follow(self, directory: str, batch: Batch) -> list[str]:
+        header = batch.header
         partition = self._partitions.setdefault(directory, _Partition())
         expected = partition.next_offset
         is_compacted = directory.startswith(COMPACTED_PREFIX) and not self._live
@@ -167,9 +188,9 @@ class LogOracle:
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset
         if directory.startswith("__transaction_state-"):
-            return self._follow_transactions(data, header, at)
+            return self._follow_transactions(directory, batch.records)
         if header.is_control:
-            return self._follow_marker(directory, partition, data, header, at)
+            return self._follow_marker(directory, partition, batch)
         if header.has_producer_id:
             self._follow_producer(directory, partition, header)
         return ["offsets" if directory.startswith(OFFSETS_DIRECTORY) else "data"]
@@ -194,10 +215,8 @@ class LogOracle:
             header.producer_epoch, header.last_sequence, since
         )
 
-    def _follow_marker(
-        self, directory: str, partition: _Partition, data: bytes, header: BatchHeader, at: int
-    ) -> list[str]:
-        marker = decode_marker(data, at, header)
+    def _follow_marker(self, directory: str, partition: _Partition, batch: Batch) -> list[str]:
+        header, marker = batch.header, batch.marker
         if marker is None:
             return []
         known = partition.producers.get(header.producer_id)
@@ -222,9 +241,9 @@ class LogOracle:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
 
-    def _follow_transactions(self, data: bytes, header: BatchHeader, at: int) -> list[str]:
+    def _follow_transactions(self, directory: str, records: Sequence[Record]) -> list[str]:
         labels = []
-        for record in decode_records(data, at, header):
+        for record in records:
             key = record.key or b""
             transactional_id = key[4:].decode()
             if record.value is None:
@@ -234,7 +253,7 @@ class LogOracle:
             _, producer_id, _, _, number = _STATE_VALUE.unpack_from(record.value)
             state = TRANSACTION_STATES[number]
             self._check_transition(transactional_id, state, producer_id)
-            self._transactions[transactional_id] = _Transaction(state, producer_id)
+            self._transactions[transactional_id] = _Transaction(state, producer_id, directory)
             labels.append(state)
         return labels
 

@@ -6,21 +6,15 @@ time, and aborted transactions are dropped by the rule of Kafka's consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from broker_sim.sim.batches import decode_batches
 from broker_sim.sim.violation import violated
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import (
-    MarkerType,
-    Record,
-    check_crc,
-    decode_marker,
-    decode_records,
-    iter_batches,
-)
+from txnlog_spark.wire.records import MarkerType, Record
 
 NODE = 0
 TIMEOUT_MS = 2_000
@@ -78,17 +72,13 @@ def read_partition(
     records: list[Record] = []
     next_offset = start_offset
     while True:
-        request = _fetch_request(topic, partition, next_offset, read_committed)
-        answer = yield from ask(request, FETCH_VERSION_MAX)
-        part = answer.responses[0].partitions[0] if answer.responses else None
-        code = answer.error_code or (part.error_code if part is not None else 0)
-        if code in RETRIABLE or part is None:
+        request = _fetch_request(topic, {partition: next_offset}, read_committed)
+        parts = _fetched(topic, (yield from ask(request, FETCH_VERSION_MAX)))
+        if not parts:
             yield Sleep(RETRY_MS)
             continue
-        if code:
-            violated(5, "a reader's position is refused", topic=topic, partition=partition,
-                     fetch_offset=next_offset, error=error_name(code))  # fmt: skip
-        found, after = _visible(part, next_offset, read_committed)
+        part = parts[0]
+        found, after = _visible(part, next_offset, read_committed=read_committed)
         records += found
         limit = part.last_stable_offset if read_committed else part.high_watermark
         if after == next_offset or after >= limit:
@@ -96,12 +86,23 @@ def read_partition(
         next_offset = after
 
 
-def _fetch_request(topic: str, partition: int, start: int, read_committed: bool) -> Message:
+def _fetched(topic: str, answer: Message) -> list[Message]:
+    """The partitions of a Fetch answer that were read; those with a passing error are not."""
+    parts = [part for response in answer.responses for part in response.partitions]
+    for code in (answer.error_code, *(part.error_code for part in parts)):
+        if code and code not in RETRIABLE:
+            violated(5, "a reader's position is refused", topic=topic, error=error_name(code),
+                     answer=answer)  # fmt: skip
+    return [part for part in parts if not part.error_code]
+
+
+def _fetch_request(topic: str, positions: Mapping[int, int], read_committed: bool) -> Message:
+    partition_type = _FETCH.FetchTopic.FetchPartition
     return _FETCH(
         replica_id=-1,
         max_wait_ms=0,
         min_bytes=0,
-        max_bytes=4096,
+        max_bytes=4096 * len(positions),
         isolation_level=int(read_committed),
         session_id=0,
         session_epoch=-1,
@@ -109,13 +110,14 @@ def _fetch_request(topic: str, partition: int, start: int, read_committed: bool)
             _FETCH.FetchTopic(
                 topic=topic,
                 partitions=[
-                    _FETCH.FetchTopic.FetchPartition(
+                    partition_type(
                         partition=partition,
                         current_leader_epoch=-1,
                         fetch_offset=start,
                         log_start_offset=-1,
                         partition_max_bytes=2048,
                     )
+                    for partition, start in positions.items()
                 ],
             )
         ],
@@ -124,7 +126,7 @@ def _fetch_request(topic: str, partition: int, start: int, read_committed: bool)
     )
 
 
-def _visible(part: Message, start: int, read_committed: bool) -> tuple[list[Record], int]:
+def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[Record], int]:
     data = bytes(part.records or b"")
     waiting = sorted(
         ((a.first_offset, a.producer_id) for a in part.aborted_transactions or ()),
@@ -133,20 +135,18 @@ def _visible(part: Message, start: int, read_committed: bool) -> tuple[list[Reco
     aborted: set[int] = set()
     records: list[Record] = []
     next_offset = start
-    for header, at in iter_batches(data):
-        check_crc(data, at, header)
+    for header, found, marker in decode_batches(data):
         while waiting and waiting[-1][0] <= header.last_offset:
             aborted.add(waiting.pop()[1])
         next_offset = max(next_offset, header.next_offset)
         if header.is_control:
-            marker = decode_marker(data, at, header)
             if marker is not None and marker.marker_type == MarkerType.ABORT:
                 aborted.discard(header.producer_id)
             continue
         hidden = header.is_transactional and header.producer_id in aborted
         if read_committed and hidden:
             continue
-        records += [r for r in decode_records(data, at, header) if r.record_offset >= start]
+        records += [record for record in found if record.record_offset >= start]
     return records, next_offset
 
 
@@ -173,18 +173,28 @@ def read_bounds(topic: str, partition: int) -> Operation[Bounds]:
 
 def read_group(group_id: str) -> Operation[dict[tuple[str, int], int]]:
     """All stable committed offsets of a group."""
-    request = _OFFSET_FETCH(
-        groups=[_OFFSET_FETCH.OffsetFetchRequestGroup(group_id=group_id, topics=None)],
+    while True:
+        answer = yield from ask(_offsets_request((group_id,)), OFFSET_FETCH_VERSION_MAX)
+        found = _stable_offsets(answer.groups[0])
+        if found is not None:
+            return found
+        yield Sleep(RETRY_MS)
+
+
+def _offsets_request(group_ids: Iterable[str]) -> Message:
+    group_type = _OFFSET_FETCH.OffsetFetchRequestGroup
+    return _OFFSET_FETCH(
+        groups=[group_type(group_id=group_id, topics=None) for group_id in group_ids],
         require_stable=True,
     )
-    while True:
-        answer = yield from ask(request, OFFSET_FETCH_VERSION_MAX)
-        group = answer.groups[0]
-        parts = [(t.name, p) for t in group.topics for p in t.partitions]
-        codes = {group.error_code, *(p.error_code for _, p in parts)}
-        if codes == {0}:
-            return {(name, p.partition_index): int(p.committed_offset) for name, p in parts}
-        yield Sleep(RETRY_MS)
+
+
+def _stable_offsets(group: Message) -> dict[tuple[str, int], int] | None:
+    """None while they are not stable, or the coordinator is loading."""
+    parts = [(t.name, p) for t in group.topics for p in t.partitions]
+    if {group.error_code, *(p.error_code for _, p in parts)} != {0}:
+        return None
+    return {(name, p.partition_index): int(p.committed_offset) for name, p in parts}
 
 
 def read_undecided() -> Operation[list[str]]:
@@ -210,14 +220,34 @@ def watch_output(
     on_group: Callable[[str, dict[tuple[str, int], int]], None],
     interval_ms: int,
 ) -> Operation[None]:
-    """For ever: read what is newly committed, and the groups' stable offsets."""
+    """For ever: read what is newly committed, and the groups' stable offsets.
+
+    It looks less often while there is nothing new: `interval_ms` doubles, up to eight times.
+    """
     positions = dict.fromkeys(range(partitions), 0)
+    offsets: dict[str, dict[tuple[str, int], int]] = {}
+    pause_ms = interval_ms
     while True:
-        for partition, start in positions.items():
-            records, positions[partition] = yield from read_partition(
-                topic, partition, start, read_committed=True
-            )
-            on_records(partition, records)
-        for group_id in groups():
-            on_group(group_id, (yield from read_group(group_id)))
-        yield Sleep(interval_ms)
+        asked = _fetch_request(topic, positions, read_committed=True)
+        calls = (
+            Call(NODE, asked, TIMEOUT_MS, FETCH_VERSION_MAX),
+            Call(NODE, _offsets_request(groups()), TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),
+        )
+        outcome = yield Calls(calls)
+        fetched, grouped = outcome if outcome is not None else (None, None)
+        changed = False
+        if isinstance(fetched, Reply):
+            for part in _fetched(topic, fetched.message):
+                number = part.partition_index
+                records, after = _visible(part, positions[number], read_committed=True)
+                on_records(number, records)
+                changed |= after > positions[number]
+                positions[number] = after
+        for group in grouped.message.groups if isinstance(grouped, Reply) else ():
+            found = _stable_offsets(group)
+            if found is not None:
+                on_group(group.group_id, found)
+                changed |= found != offsets.get(group.group_id)
+                offsets[group.group_id] = found
+        pause_ms = interval_ms if changed else min(2 * pause_ms, 8 * interval_ms)
+        yield Sleep(pause_ms)

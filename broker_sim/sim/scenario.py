@@ -103,6 +103,8 @@ class Scenario:
     """The logs of the coordinators have tiny segments, and the log cleaner works all the time."""
     clock_jump: float = 0.0
     """Per broker start: the wall clock jumps by up to an hour, either way."""
+    neighbours: int = 0
+    """Other applications with transactions of their own, many at the same instant."""
     faults: tuple[Fault, ...] = ()
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
@@ -141,6 +143,7 @@ def draw_random(seed: int) -> Scenario:
         connection_loss=some(0.001, 0.03),
         spike=some(0.001, 0.03),
         clock_jump=some(0.1, 0.5),
+        neighbours=rng.choice((0, 0, 0, 3)),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.invariants import InvariantViolation
 
 START_WALL_MS = 1_750_000_000_000
 """The wall clock's start; any instant long after 1970 will do."""
@@ -55,7 +55,8 @@ class Scheduler:
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Event:
         """Run `action` in `delay_us` microseconds (0: after what is already due now)."""
-        check(delay_us >= 0, "an event lies in the past", delay_us=delay_us)
+        if delay_us < 0:
+            raise InvariantViolation(f"an event lies {-delay_us} us in the past")
         event = Event(action)
         heapq.heappush(self._heap, (self.now_us + delay_us, self._next_id, event))
         self._next_id += 1
@@ -63,14 +64,15 @@ class Scheduler:
 
     def run_until(self, done: Callable[[], bool], *, limit_us: int) -> bool:
         """Run events until `done()` or virtual time `limit_us`; says whether it was done."""
+        heap = self._heap
         while not done():
-            if not self._heap or self._heap[0][0] > limit_us:
+            if not heap or heap[0][0] > limit_us:
                 self.now_us = max(self.now_us, limit_us)
                 return done()
-            deadline_us, _, event = heapq.heappop(self._heap)
-            self.now_us = deadline_us
+            self.now_us, _, event = heapq.heappop(heap)
             self.event_count += 1
-            check(self.event_count < EVENTS_MAX, "the run does not end", events=self.event_count)
+            if self.event_count >= EVENTS_MAX:
+                raise InvariantViolation(f"the run does not end after {EVENTS_MAX} events")
             if event.action is not None:
                 event.action()
         return True

@@ -251,6 +251,8 @@ class SimBroker:
                 self._round = self._scheduler.after(self._flush_us(), self._end_round)
             else:
                 self._end_round()
+        if self._broker is None and len(inputs) > 1:
+            self._trace.count("broker died in a round of several")
 
     def _perform_round(self, broker: Broker, inputs: Iterable[Input]) -> None:
         flushing = 0

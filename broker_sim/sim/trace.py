@@ -30,9 +30,9 @@ class Trace:
 
     def line(self, who: str, what: str, fields: Mapping[str, Any] | None = None) -> None:
         """Write one line."""
-        parts = [f"{self._now_us():>12}", who, what]
-        parts += [f"{name}={_text(value)}" for name, value in (fields or {}).items()]
-        text = " ".join(parts)
+        text = f"{self._now_us():>12} {who} {what}"
+        for name, value in (fields or {}).items():
+            text += f" {name}={value if type(value) is int else _text(value)}"
         self._hash.update(text.encode() + b"\n")
         self._last.append(text)
         if len(self._last) > 2 * LINES_KEPT:

@@ -19,6 +19,7 @@ from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
 from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import Network, Weather
 from broker_sim.sim.operator import Operator
 from broker_sim.sim.planned import PlannedFaults
@@ -39,7 +40,6 @@ from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation, Sleep
-from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import Record
 
@@ -130,6 +130,12 @@ class World:
         self._disk_rng = self._rng("disk")
         self._chaos = False
         self._processes: list[ClientProcess] = []
+        self._neighbours = Neighbourhood(
+            scenario.neighbours,
+            seed=seed,
+            now_ms=lambda: self.scheduler.monotonic_ms,
+            may_go_on=lambda: self._chaos,
+        )
         options = CommitOptions(
             group_id=GROUP_ID,
             topic=OUTPUT_TOPIC,
@@ -184,20 +190,9 @@ class World:
 
     def run(self) -> Verdict:
         """Run to the end. Only a bug of the simulator itself raises."""
-        failure = None
-        try:
-            with contextlib.ExitStack() as stack:
-                if self.scenario.plant:
-                    stack.enter_context(PLANTS[self.scenario.plant](self))
-                self._run_phases()
-        except (Violation, InvariantViolation) as error:
-            failure = str(error)
-        except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
-            failure = f"crash: {type(error).__name__}: {error}"
-            self.trace.line("world", "crash", {"where": _innermost(error)})
-        finally:
-            for process in self._processes:
-                process.discard()
+        plant = PLANTS[self.scenario.plant](self) if self.scenario.plant else None
+        with plant or contextlib.nullcontext():
+            failure = self._run_to_failure()
         if failure is not None:
             self.trace.line("world", "FAILED", {"why": failure})
         return Verdict(
@@ -210,6 +205,20 @@ class World:
             virtual_ms=self.scheduler.monotonic_ms,
         )
 
+    def _run_to_failure(self) -> str | None:
+        failure = None
+        try:
+            self._run_phases()
+        except (Violation, CoreInvariantViolation) as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
+            failure = f"crash: {type(error).__name__}: {error}"
+            self.trace.line("world", "crash", {"where": _innermost(error)})
+        finally:
+            for process in self._processes:
+                process.discard()
+        return failure
+
     def _run_phases(self) -> None:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
         self.host.start()
@@ -217,12 +226,13 @@ class World:
         for source in (query.operator.source for query in self.queries):
             topics[source.topic] = source.partitions
             topics[source.output_topic] = source.output_partitions
+        topics.update(self._neighbours.topics)
         self._finish("set-up", create_topics(topics), AUDIT_MS)
         self._begin_chaos()
         operators = [query.operator for query in self.queries]
         self._run(lambda: all(o.finished for o in operators), self.scenario.chaos_ms)
         self._end_chaos()
-        if not self._run(lambda: all(o.is_over for o in operators), CALM_MS):
+        if not self._run(lambda: self._is_over(operators), CALM_MS):
             newest = [o.checkpoints[-1] for o in operators]
             violated(46, "a query did not finish once faults ended",
                      planned=[c.batches("offsets") for c in newest],
@@ -236,6 +246,9 @@ class World:
         self._restart_broker()
         self._audit()
         self._check_expectations()
+
+    def _is_over(self, operators: list[Operator]) -> bool:
+        return all(o.is_over for o in operators) and not self._neighbours.running
 
     def _run(self, done: Callable[[], bool], for_ms: int) -> bool:
         return self.scheduler.run_until(done, limit_us=self.scheduler.now_us + for_ms * 1000)
@@ -282,6 +295,7 @@ class World:
             )
             self._process(f"{operator.name}-observer").run(watcher, self._on_observer_end)
             operator.start()
+        self._neighbours.start(self._process)
 
     def _end_chaos(self) -> None:
         self.trace.line("world", "calm")
@@ -352,6 +366,7 @@ class World:
         for query in self.queries:
             final = self._finish("audit", self._read_all(query.operator), AUDIT_MS)
             check_final(query.operator, query.observations, final)
+        self._neighbours.check(self._finish("audit", self._neighbours.read(), AUDIT_MS))
 
     def _read_all(self, operator: Operator) -> Operation[FinalState]:
         source = operator.source

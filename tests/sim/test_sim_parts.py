@@ -1,5 +1,6 @@
 """The simulator's own parts: what they promise, before anything is concluded from a run."""
 
+import contextlib
 import random
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import Network, Weather
 from broker_sim.sim.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
 from broker_sim.sim.scheduler import Scheduler
@@ -140,6 +142,15 @@ def test_a_broken_connection_delivers_nothing_more_in_either_direction():
     assert (client.frames, broker.frames, broker.closed) == ([], [], 1)
 
 
+def test_an_answer_to_a_client_that_is_gone_breaks_the_connection():
+    scheduler, client, broker, connection = connected()
+    broker.on_ended = lambda connection: connection.respond(b"to nobody")
+    connection.request(b"last words")
+    connection.close()
+    run(scheduler)
+    assert (client.frames, broker.closed, connection.broker_open) == ([], 1, False)
+
+
 def test_a_restarted_broker_hears_nothing_of_old_connections():
     scheduler, _, broker, connection = connected()
     connection.request(b"to the old process")
@@ -177,6 +188,44 @@ def test_the_oracle_names_each_broken_rule_of_a_log():
         assert oracle.watch(Append("t-0/0.log", 0, good)) == ["data"]
         with pytest.raises(Violation, match=expected):
             oracle.watch(Append("t-0/0.log", len(good), bad))
+
+
+def test_the_oracle_forgets_a_partition_whose_files_are_cut_or_removed_and_no_other():
+    disk = SimDisk()
+    oracle = LogOracle(disk)
+    first, second = batch(0, **ids(1, 0)), batch(1, **ids(1, 1))
+    for directory in ("t-0", "t-1", "t.x-2"):
+        for position, data in ((0, first), (len(first), second)):
+            append = Append(f"{directory}/0.log", position, data)
+            disk.apply(append)
+            oracle.watch(append)
+    for operation in (Truncate("t-0/0.log", len(first)), Delete("t.x-2"), Rename("t-1", "t-3")):
+        disk.apply(operation)
+        oracle.watch(operation)
+    undecided = [("t-0", 7, 0), ("t-3", 7, 0)]
+    assert oracle.open_transactions() == undecided
+    assert oracle.watch(Append("t-0/0.log", len(first), second)) == ["data"]
+    assert oracle.watch(Append("t-3/0.log", 9, batch(2, **ids(1, 2)))) == ["data"]
+    assert oracle.watch(Append("t.x-2/0.log", 0, first)) == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (([b"1", b"2"], [b"1"]), "invariant 20: a part"),
+        (([b"1", b"1"], [b"1", b"1"]), "invariant 22: .* answered as committed is not there once"),
+        (([b"2"], [b"2"]), "invariant 22: .* answered as committed is not there once"),
+        (([b"1", b"3"], [b"1", b"3"]), "invariant 22: .* committed that nobody committed"),
+        (([b"1", b"2"], [b"1", b"2"]), None),
+    ],
+)
+def test_what_neighbours_were_answered_is_held_against_what_is_there(values, expected):
+    neighbours = Neighbourhood(1, seed=1, now_ms=lambda: 0, may_go_on=lambda: True)
+    (member,) = neighbours._members
+    member.committed, member.aborted = {1}, {3}
+    found = [[Record(b"neighbour-0", value) for value in part] for part in values]
+    with pytest.raises(Violation, match=expected) if expected else contextlib.nullcontext():
+        neighbours.check(found)
 
 
 def test_a_scenario_with_an_unknown_field_is_refused_by_name():

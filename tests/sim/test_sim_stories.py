@@ -1,8 +1,10 @@
 """The scenarios that have files, and random faults: the real broker and commit, virtual time."""
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,14 @@ def test_the_story_of_compaction_compacts():
     for seed in range(3):
         counts = run_seed(seed, "coordinators_are_compacted").counts
         assert counts["segments compacted"] > 5
+
+
+def test_the_story_of_group_commit_commits_in_groups_and_dies_within_one():
+    counts = Counter()
+    for seed in range(6):
+        counts.update(run_seed(seed, "group_commit").counts)
+    assert counts["group commit"] > 10
+    assert counts["broker died in a round of several"] > 2
 
 
 @pytest.mark.invariant(3, 35, 46)
@@ -77,10 +87,44 @@ def test_different_seeds_tell_different_stories():
     assert len({run_seed(seed, "calm").digest for seed in range(3)}) == 3
 
 
-def test_the_command_prints_the_count_and_how_to_replay_a_failure(capsys):
+def test_the_command_prints_the_count_and_how_fast_it_was(capsys):
     assert main(["--seeds", "0:2", "--scenario", "calm"]) == 0
-    assert capsys.readouterr().out.endswith("2 passed, 0 failed\n")
-    assert main(["--seeds", "0:1", "--scenario", "calm", "--plant", "commit-log-first"]) in (0, 1)
+    *_, speed, count = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d+\.\d seeds a second: 2 in \d+\.\d s", speed)
+    assert count == "2 passed, 0 failed"
+
+
+def test_the_command_tells_how_to_replay_a_failure(capsys):
+    assert main(["--seeds", "0:6", "--plant", "aborted-list-missing"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    failed = next(line for line in lines if line.startswith("FAILED seed "))
+    replay = lines[lines.index(failed) + 1]
+    prefix = "  replay: python -m broker_sim simulate "
+    assert replay.startswith(prefix)
+    words = replay.removeprefix(prefix).split()
+    assert words[-1] == "--trace"
+    assert main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert failed in lines
+    assert lines[-1] == "0 passed, 1 failed"
+    assert any(" world FAILED " in line for line in lines), "the trace is printed"
+
+
+def test_several_processes_print_what_one_prints(capsys):
+    def printed(*more):
+        code = main(["--seeds", "0:9", "--plant", "aborted-list-missing", "--digest", *more])
+        lines = capsys.readouterr().out.splitlines()
+        return code, [line for line in lines if "seeds a second" not in line]
+
+    assert printed("--jobs", "2") == printed()
+
+
+@pytest.mark.parametrize("words", [["--jobs", "0"], ["--jobs", "x"], ["--jobs", "2", "--trace"]])
+def test_jobs_that_cannot_be_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--seeds", "0:1", *words])
+    assert ended.value.code == 2
+    assert "--jobs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--seeds", "5:5"], ["--seeds", "0:1", "--scenario", "stories"]])

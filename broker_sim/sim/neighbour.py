@@ -1,0 +1,210 @@
+"""Other applications on the same broker: small transactions, many of them at the same instant.
+
+They are plain clients without retries of their own making: what was not acknowledged is aborted by
+the next InitProducerId. All begin on the same tick of the clock, so that the broker decides several
+transactions in one round. Each writes one record of a transaction to each partition of a topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.reader import NODE, RETRY_MS, TIMEOUT_MS, ask, read_partition
+from broker_sim.sim.violation import violated
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
+from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.records import Record, encode_batch
+
+TOPIC = "neighbours"
+PARTITIONS = 2
+TRANSACTIONS_MAX = 6
+TICK_MS = 1_000
+ABORTED_SHARE = 0.2
+TRANSACTION_TIMEOUT_MS = 10_000
+ADD_PARTITIONS_VERSION_MAX = 3
+"""The last version of one transaction a request."""
+PRODUCE_VERSION_MAX = 11
+END_TXN_VERSION_MAX = 4
+"""Clients from before epochs rose with every transaction."""
+
+_AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIABLE}
+_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
+_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
+_PRODUCE = APIS[ApiKey.PRODUCE].request
+_END = APIS[ApiKey.END_TXN].request
+
+
+class _Abandoned(Exception):
+    """The transaction cannot go on: the next InitProducerId ends it."""
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """One application, with the outcomes of its transactions, by their numbers."""
+
+    name: str
+    rng: Random
+    now_ms: Callable[[], int]
+    may_go_on: Callable[[], bool]
+    committed: set[int] = field(default_factory=set)
+    aborted: set[int] = field(default_factory=set)
+    """Also those that were never asked to be committed."""
+    sequence: int = 0
+
+    def transactions(self, count: int) -> Operation[None]:
+        """Write `count` transactions, fewer when it may not go on."""
+        owner = None
+        for number in range(count):
+            yield Sleep(TICK_MS - self.now_ms() % TICK_MS)
+            if not self.may_go_on():
+                return
+            if owner is None:
+                owner = yield from self._init()
+            try:
+                yield from self._transaction(owner, number)
+            except _Abandoned:
+                owner = None
+
+    def _init(self) -> Operation[Message]:
+        request = _INIT(
+            transactional_id=self.name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            producer_id=-1, producer_epoch=-1,
+        )  # fmt: skip
+        self.sequence = 0
+        while True:
+            answer = yield from ask(request)
+            if answer.error_code == ErrorCode.NONE:
+                return answer
+            yield Sleep(RETRY_MS)
+
+    def _transaction(self, owner: Message, number: int) -> Operation[None]:
+        self.aborted.add(number)
+        topic_type = _ADD.AddPartitionsToTxnTopic
+        yield from self._once(
+            _ADD(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=owner.producer_id,
+                v3_and_below_producer_epoch=owner.producer_epoch,
+                v3_and_below_topics=[topic_type(name=TOPIC, partitions=[*range(PARTITIONS)])],
+            ),
+            ADD_PARTITIONS_VERSION_MAX,
+            lambda answer: [
+                part.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+            ],
+        )
+        yield from self._once(
+            self._produce(owner, number),
+            PRODUCE_VERSION_MAX,
+            lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
+        )
+        commits = self.rng.random() >= ABORTED_SHARE
+        if commits:
+            self.aborted.discard(number)
+        request = _END(
+            transactional_id=self.name, producer_id=owner.producer_id,
+            producer_epoch=owner.producer_epoch, committed=commits,
+        )  # fmt: skip
+        yield from self._once(request, END_TXN_VERSION_MAX, lambda answer: [answer.error_code])
+        if commits:
+            self.committed.add(number)
+
+    def _once(
+        self, request: Message, version_max: int, codes: Callable[[Message], Sequence[int]]
+    ) -> Operation[None]:
+        """Send until it is carried out. Raises _Abandoned when that is not known, or refused."""
+        while True:
+            outcome = yield Calls((Call(NODE, request, TIMEOUT_MS, version_max),))
+            if outcome is None or not isinstance(outcome[0], Reply):
+                raise _Abandoned
+            found = set(codes(outcome[0].message))
+            if found == {ErrorCode.NONE}:
+                return
+            if not found <= _AGAIN:
+                raise _Abandoned
+            yield Sleep(RETRY_MS)
+
+    def _produce(self, owner: Message, number: int) -> Message:
+        batch = encode_batch(
+            [Record(self.name.encode(), b"%d" % number)],
+            producer_id=owner.producer_id,
+            producer_epoch=owner.producer_epoch,
+            base_sequence=self.sequence,
+            transactional=True,
+        )
+        self.sequence += 1
+        topic_type = _PRODUCE.TopicProduceData
+        parts = [
+            topic_type.PartitionProduceData(index=partition, records=batch)
+            for partition in range(PARTITIONS)
+        ]
+        return _PRODUCE(
+            transactional_id=self.name, acks=-1, timeout_ms=TIMEOUT_MS,
+            topic_data=[topic_type(name=TOPIC, partition_data=parts)],
+        )  # fmt: skip
+
+
+class Neighbourhood:
+    """All of them, and what became of their transactions."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        seed: int,
+        now_ms: Callable[[], int],
+        may_go_on: Callable[[], bool],
+    ) -> None:
+        self.running = count
+        """How many have not ended yet."""
+        self._members = [
+            Neighbour(
+                f"neighbour-{number}", Random(f"{seed}/neighbour-{number}"), now_ms, may_go_on
+            )
+            for number in range(count)
+        ]
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The partitions of what they need."""
+        return {TOPIC: PARTITIONS} if self._members else {}
+
+    def start(self, process: Callable[[str], ClientProcess]) -> None:
+        """Start each in a process of its own."""
+        for member in self._members:
+            operation = member.transactions(TRANSACTIONS_MAX)
+            process(member.name).run(operation, self._on_end)
+
+    def _on_end(self, _: object, error: TxnLogError | None) -> None:
+        self.running -= 1
+        if error is not None:
+            violated(46, "a neighbour failed", error=str(error))
+
+    def read(self) -> Operation[list[list[Record]]]:
+        """The committed records of each partition."""
+        found = []
+        for partition in range(PARTITIONS if self._members else 0):
+            records, _ = yield from read_partition(TOPIC, partition, 0, read_committed=True)
+            found.append(records)
+        return found
+
+    def check(self, partitions: Sequence[Sequence[Record]]) -> None:
+        """What they were answered is what a reader of committed records finds (20, 22)."""
+        found = [Counter((r.key, int(r.value or b"-1")) for r in records) for records in partitions]
+        if any(other != found[0] for other in found):
+            violated(20, "a part of a transaction is committed", partitions=found)
+        for member in self._members:
+            own = {n: times for (key, n), times in found[0].items() if key == member.name.encode()}
+            if max(own.values(), default=1) > 1 or not member.committed <= set(own):
+                violated(22, "a transaction answered as committed is not there once",
+                         neighbour=member, found=own)  # fmt: skip
+            if member.aborted & set(own):
+                violated(22, "a transaction is committed that nobody committed",
+                         neighbour=member, found=own)  # fmt: skip
