@@ -25,10 +25,12 @@ from txnlog_spark.protocol.effects import (
     Call,
     Calls,
     FileAsk,
+    FileFailed,
     Operation,
     Outcome,
     Reached,
     ReadFile,
+    ReadStaged,
     Receive,
     Reply,
     RunBegan,
@@ -97,7 +99,7 @@ class ClientProcess:
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
         self.on_reached: Callable[[Reached], None] = _ignore
-        self.serve_file: Callable[[FileAsk], bytes | None] = _ignore
+        self.serve_file: Callable[[FileAsk], bytes | FileFailed | None] = _ignore
         """Performs what is asked of the checkpoint's disk; the process may die in it."""
         self.file_delay_us: Callable[[], int] = int
         self._scheduler = scheduler
@@ -203,7 +205,7 @@ class ClientProcess:
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
                 self.on_reached(ask)
-            case ReadFile() | WriteFile() | RunBegan():
+            case ReadFile() | WriteFile() | RunBegan() | ReadStaged():
                 fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
                 self._trace.line(self.name, "file", fields)
                 self._later(lambda: self._serve(ask), self.file_delay_us())

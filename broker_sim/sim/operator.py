@@ -27,8 +27,10 @@ from txnlog_spark.errors import (
     ProgressError,
     TxnLogError,
 )
-from txnlog_spark.protocol.effects import FileAsk, Reached
+from txnlog_spark.protocol.effects import FileAsk, FileFailed, Reached, ReadStaged
 from txnlog_spark.protocol.session import Session, SessionConfig
+from txnlog_spark.protocol.values import StagedPiece
+from txnlog_spark.wire.invariants import InvariantViolation
 
 RESTART_MS = 300
 PAUSE_MS = (10, 40_000)
@@ -232,11 +234,27 @@ class Operator:
         elif running is self._current:
             self._chance(running)
 
-    def _serve_file(self, running: Running, ask: FileAsk) -> bytes | None:
-        found = running.driver.checkpoint.perform(ask)
+    def _serve_file(self, running: Running, ask: FileAsk) -> bytes | FileFailed | None:
+        found: bytes | FileFailed | None
+        if isinstance(ask, ReadStaged):
+            found = self._read_staged(ask.piece)
+        else:
+            found = running.driver.checkpoint.perform(ask)
         if running is self._current:
             self._chance(running)
         return found
+
+    def _read_staged(self, piece: StagedPiece) -> bytes | FileFailed:
+        """What a task staged; it may be gone, or torn."""
+        data = piece.source
+        if not isinstance(data, bytes):
+            raise InvariantViolation("a simulated task stages bytes")
+        if not self.chaos or self.faults.random() >= self.scenario.staged_loss:
+            return data
+        self.trace.count("staged batches lost or torn")
+        if self.faults.random() < 0.5:
+            return FileFailed("no such file")
+        return data[: self.faults.randrange(len(data))]
 
     def _chance(self, running: Running) -> None:
         if not self.chaos:

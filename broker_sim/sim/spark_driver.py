@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker_sim.sim.checkpoint import Checkpoint
@@ -29,7 +29,7 @@ from txnlog_spark.protocol.effects import Operation, Reached, Sleep
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.source.planning import cap_at_committed
 from txnlog_spark.wire.records import Record, encode_batch
 from txnlog_spark.wire.topics import TopicPartition
@@ -236,13 +236,9 @@ class Driver:
 
 
 def _staged(topic: str, partition: int, records: list[Record]) -> StagedPartition:
-    pieces = [
-        encode_batch(records[start : start + RECORDS_PER_BATCH])
-        for start in range(0, len(records), RECORDS_PER_BATCH)
-    ]
-
-    def read() -> Iterable[bytes]:
-        return iter(pieces)
-
-    size_bytes = sum(map(len, pieces))
-    return StagedPartition(topic, partition, read, size_bytes, len(records))
+    pieces = []
+    for start in range(0, len(records), RECORDS_PER_BATCH):
+        taken = records[start : start + RECORDS_PER_BATCH]
+        data = encode_batch(taken)
+        pieces.append(StagedPiece(len(data), len(taken), data))
+    return StagedPartition(topic, partition, pieces)

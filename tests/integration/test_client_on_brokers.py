@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from support.checkpoint_files import progress_of
@@ -12,6 +11,7 @@ from support.commit_plans import build_plan, commit_on, record_batch, spent, sta
 from support.probe import wait_for, wait_until
 from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
+from support.staged_pieces import piece_of
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
@@ -267,8 +267,7 @@ def test_a_large_batch_streams_through(client, names):
             yield record_batch(*(f"{p}.{i}" + "x" * 90 for i in range(start, start + 500)))
 
     parts = tuple(
-        StagedPartition(names["out"], p, partial(pieces, p), sum(map(len, pieces(p))), rows)
-        for p in (0, 1)
+        StagedPartition(names["out"], p, [piece_of(data) for data in pieces(p)]) for p in (0, 1)
     )
     outcome = commit_on(client, None, plan_for(names, parts=parts))
     assert outcome.produced_records == 2 * rows

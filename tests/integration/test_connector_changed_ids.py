@@ -20,7 +20,7 @@ from txnlog_spark.errors import ProducerFenced
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
-from txnlog_spark.sink.files import Disk
+from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.staging import plan_staged
 

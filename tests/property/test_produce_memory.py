@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.commit_plans import build_plan
 from support.produce_run import Watched, cluster_of, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, refused
+from support.staged_pieces import read_back
 
 from txnlog_spark.protocol import produce
 from txnlog_spark.protocol.batches import queues_of
@@ -41,14 +42,13 @@ FAULT = st.sampled_from(
     st.integers(1, 3),
     st.tuples(st.integers(1, 6000), st.integers(1, 3000), st.integers(1, MISSES_MAX)),
     st.lists(FAULT, max_size=12),
-    st.booleans(),
 )
 @settings(max_examples=80)
 def test_memory_is_bounded_and_every_batch_arrives_once_and_in_order(
-    partitions, node_count, limits, faults, announced
+    partitions, node_count, limits, faults
 ):
     in_flight_bytes_max, request_bytes, misses_max = limits
-    parts = tuple(part_of(p, pieces, announced=announced) for p, pieces in enumerate(partitions))
+    parts = tuple(part_of(p, pieces) for p, pieces in enumerate(partitions))
     cluster = cluster_of(len(parts), node_count)
     cluster.script(K.PRODUCE, *faults)
     plan = build_plan(
@@ -104,7 +104,10 @@ def test_who_sends_again_comes_before_who_holds_a_piece():
     before = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 1))})
     moved = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 2))})
     assert turns.arrange(before) == []
-    taken = {p: queue.pop() for p, queue in turns.of(1)}
+    taken = {}
+    for partition, queue in turns.of(1):
+        queue.give(read_back(queue.next_piece))
+        taken[partition] = queue.pop()
     turns.put_back(("out", 2), [taken["out", 2]])
     for number in (0, 1, 3):
         turns.served(("out", number))

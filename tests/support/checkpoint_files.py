@@ -9,7 +9,7 @@ from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.commit.journal import Attempt, RecordedIdentity
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import fetch_progress
-from txnlog_spark.sink.files import Disk
+from txnlog_spark.sink.disk import Disk
 
 
 def read_query_id(folder: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from support.scripted_broker import ScriptedCluster
+from support.staged_pieces import served, staged_of
 from txnlog_spark.commit.micro_batch import commit_micro_batch as commit
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan
 from txnlog_spark.commit.progress import newest_progress
@@ -26,7 +27,7 @@ def record_batch(*values: str) -> bytes:
 
 def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
     """Staged pieces of one partition."""
-    return StagedPartition(topic, partition, lambda: list(pieces), sum(map(len, pieces)))
+    return staged_of(topic, partition, pieces)
 
 
 def build_plan(batch_id: int = 0, **changes) -> CommitPlan:
@@ -113,7 +114,7 @@ def restart_until_done(cluster: ScriptedCluster, plan: CommitPlan) -> CommitOutc
 
 def commit_on(client, identity: ProducerIdentity | None, plan: CommitPlan) -> CommitOutcome:
     """The commit of one plan on a real client."""
-    return client.run(commit(client.session, identity, plan))
+    return client.run(served(commit(client.session, identity, plan)))
 
 
 def spent(identity: ProducerIdentity) -> ProducerIdentity:

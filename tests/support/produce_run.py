@@ -6,6 +6,7 @@ from unittest import mock
 
 from support.commit_plans import check_wire_discipline
 from support.scripted_broker import ScriptedCluster
+from support.staged_pieces import read_back, staged_of
 from txnlog_spark.protocol.batches import PartitionQueue
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
@@ -14,7 +15,7 @@ from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import Record, encode_batch, iter_batches
 
 
-def part_of(partition: int, pieces: list[list[int]], *, announced: bool = True) -> StagedPartition:
+def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
     """Staged pieces of batches with values of these sizes; batch i of the partition says so."""
     numbers = iter(range(10**6))
     data = [
@@ -24,15 +25,7 @@ def part_of(partition: int, pieces: list[list[int]], *, announced: bool = True) 
         )
         for piece in pieces
     ]
-    sizes = tuple(map(len, data))
-    return StagedPartition(
-        topic="out",
-        partition=partition,
-        read=lambda: iter(data),
-        size_bytes=sum(sizes),
-        record_count=sum(map(len, pieces)),
-        piece_bytes=sizes if announced else (),
-    )
+    return staged_of("out", partition, data)
 
 
 class Watched:
@@ -87,7 +80,7 @@ class Watched:
         check_wire_discipline(self.cluster)
         for part in self.plan.staged:
             sent = [a.raw for a in self.cluster.state.logs["out", part.partition]]
-            staged = b"".join(bytes(piece) for piece in part.read())
+            staged = b"".join(bytes(read_back(piece)) for piece in part.pieces)
             assert [r[61:] for r in sent] == [
                 staged[at + 61 : at + h.size_bytes] for h, at in iter_batches(staged)
             ]

@@ -15,10 +15,12 @@ from typing import Any
 
 from support import scripted_answers as answers
 from support.scripted_state import FakeState
+from support.staged_pieces import read_back
 from txnlog_spark.protocol.effects import (
     Call,
     Calls,
     Reached,
+    ReadStaged,
     Receive,
     Reply,
     Send,
@@ -156,6 +158,8 @@ class ScriptedCluster:
                 return self._send(call)
             case Receive(tickets, within_ms):
                 return self._receive(tickets, within_ms)
+            case ReadStaged(piece):
+                return read_back(piece)
         return None
 
     def _send(self, call: Call) -> Ticket:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+from support.staged_pieces import piece_of
 from support.virtual_cluster import VirtualCluster
 
 from txnlog_spark.commit.micro_batch import commit_micro_batch
@@ -20,7 +22,7 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
-from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import SEQUENCE_MAX, parse_header
@@ -34,8 +36,7 @@ def commit(cluster, plan, identity=None):
 
 def many(partition: int, count: int) -> StagedPartition:
     pieces = [record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count)]
-    part = staged("out", partition, *pieces)
-    return dataclasses.replace(part, record_count=count, piece_bytes=tuple(map(len, pieces)))
+    return staged("out", partition, *pieces)
 
 
 def values(partition: int, count: int) -> list[bytes]:
@@ -72,19 +73,19 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
     size = len(record_batch("0.000" + "x" * 50))
     in_flight, most = 0, 0
 
-    def read():
+    def read(value):
         nonlocal in_flight, most
-        for value in values(0, 60):
-            in_flight += 1
-            most = max(most, in_flight)
-            yield record_batch(value.decode())
+        in_flight += 1
+        most = max(most, in_flight)
+        return record_batch(value.decode())
 
     def settle(calls):
         nonlocal in_flight
         in_flight = 0
 
+    pieces = [StagedPiece(size, 1, partial(read, value)) for value in values(0, 60)]
     plan = build_plan(
-        staged=(StagedPartition("out", 0, read, 60 * size),),
+        staged=(StagedPartition("out", 0, pieces),),
         produce_request_bytes=size,
         in_flight_bytes_max=3 * size,
     )
@@ -372,12 +373,12 @@ def test_staged_bytes_that_changed_are_never_produced(piece):
 
 
 def test_a_staged_file_that_is_gone_is_a_clear_error():
-    def read():
-        yield GOOD
+    def gone():
         raise FileNotFoundError("staging/part-0")
 
+    pieces = [piece_of(GOOD), StagedPiece(len(GOOD), 2, gone)]
     cluster = ScriptedCluster(2)
-    plan = build_plan(staged=(StagedPartition("out", 0, read),), produce_request_bytes=10)
+    plan = build_plan(staged=(StagedPartition("out", 0, pieces),), produce_request_bytes=10)
     with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
         commit(cluster, plan)
     assert not cluster.state.committed_values(("out", 0))
@@ -395,15 +396,15 @@ def test_a_batch_that_has_a_producer_already_is_refused():
 def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
     piece = kind(bytearray(GOOD) if kind is memoryview else GOOD)
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(staged=(StagedPartition("out", 0, lambda: [piece], len(GOOD)),)))
+    commit(cluster, build_plan(staged=(StagedPartition("out", 0, [piece_of(piece)]),)))
     assert bytes(piece) == GOOD
     assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("sizes", [(len(GOOD),), (len(GOOD),) * 3, (len(GOOD), 7)])
-def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(sizes):
+@pytest.mark.parametrize("announced", [7, len(GOOD) - 1, len(GOOD) + 1, 2 * len(GOOD)])
+def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(announced):
     cluster = ScriptedCluster(2)
-    part = dataclasses.replace(staged("out", 0, GOOD, GOOD), piece_bytes=sizes)
+    part = StagedPartition("out", 0, [piece_of(GOOD), StagedPiece(announced, 2, GOOD)])
     with pytest.raises(StagedBatchesInvalid, match="out-0"):
         commit(cluster, build_plan(staged=(part,)))
     assert not cluster.state.committed_values(("out", 0))

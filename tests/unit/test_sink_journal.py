@@ -13,7 +13,8 @@ from support.commit_plans import build_plan
 from txnlog_spark.commit.files import write_file
 from txnlog_spark.commit.journal import Attempt, Journal, RecordedIdentity, check_cluster
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
-from txnlog_spark.sink.files import Disk, write_atomically
+from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.files import write_atomically
 
 IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, True, 6, 2, 7)
 ATTEMPT = Attempt("q", 7, "r", "tid", "g.progress.q", ("out", 2), "d", "c", "host", 12)

@@ -24,7 +24,7 @@ from txnlog_spark.errors import OptionError, RecordRefused
 from txnlog_spark.sink import task
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter, plan_staged
+from txnlog_spark.sink.staging import StagedBatches, StagingWriter, plan_staged, read_piece
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.wire.records import Record, decode_records, iter_batches
 
@@ -72,7 +72,7 @@ def encode(
     message = StagedBatches("q", "r", 0, 0, chunks, encoder.partition_counts, inline, path)
     found = {}
     for part in plan_staged([message]):
-        data = b"".join(bytes(piece) for piece in part.read())
+        data = b"".join(bytes(read_piece(piece)) for piece in part.pieces)
         found[part.topic, part.partition] = [
             record
             for header, at in iter_batches(data)

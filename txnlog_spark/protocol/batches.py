@@ -10,14 +10,14 @@ acknowledged come back to the front, in sequence order.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.protocol.effects import FileFailed
 from txnlog_spark.protocol.transaction import Transaction
-from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition
+from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition, StagedPiece
 from txnlog_spark.wire.records import (
     NO_PRODUCER_ID,
     BatchHeader,
@@ -44,15 +44,12 @@ class PartitionQueue:
     def __init__(
         self, partition: Partition, staged: Iterable[StagedPartition], transaction: Transaction
     ) -> None:
-        parts = list(staged)
         self.partition = partition
         self._transaction = transaction
-        # Nothing but the batches that are not stamped yet keeps a piece in memory.
-        self._pieces = itertools.chain.from_iterable(part.read() for part in parts)
-        self._sizes = _sizes_of(parts)
+        # Nothing but the batches that are not stamped yet keeps a piece's bytes in memory.
+        self._pieces = deque(piece for part in staged for piece in part.pieces)
         self._split: deque[tuple[memoryview, BatchHeader]] = deque()
         self._ready: deque[StampedBatch] = deque()
-        self._is_read = False
         self.unstamped_bytes = 0
         """What was read and is not stamped."""
 
@@ -63,33 +60,51 @@ class PartitionQueue:
 
     @property
     def is_drained(self) -> bool:
-        """Whether all batches are known to be taken; one that must be read to tell is not yet."""
-        return self._is_read and not self._split and not self._ready
+        """Whether all batches are taken."""
+        return not self._pieces and not self._split and not self._ready
 
     @property
     def must_read(self) -> bool:
-        """Whether taking the next batch reads a piece; else it is in memory."""
+        """Whether the next batch is in a piece that has to be read; else it is in memory."""
         return not self._ready and not self._split
 
-    def next_bytes(self) -> int | None:
-        """How much the next batch takes at most, None when all are taken.
+    @property
+    def next_piece(self) -> StagedPiece:
+        """What has to be read next."""
+        return self._pieces[0]
 
-        Reads only where the sizes of the pieces are not known. Raises StagedBatchesInvalid.
-        """
+    def next_bytes(self) -> int | None:
+        """How much the next batch takes at most, None when all are taken."""
         if self._ready:
             return len(self._ready[0].data)
-        if not self._split and self._sizes:
-            return self._sizes[0]
-        if not self._split and not self._is_read:
-            self._read()
-        return self._split[0][1].size_bytes if self._split else None
+        if self._split:
+            return self._split[0][1].size_bytes
+        return self._pieces[0].size_bytes if self._pieces else None
+
+    def give(self, data: Bytes | FileFailed) -> None:
+        """The bytes of `next_piece`, as they were read back. Raises StagedBatchesInvalid."""
+        piece = self._pieces.popleft()
+        try:
+            if isinstance(data, FileFailed):
+                raise ValueError(data.reason)
+            # More or less than was announced would be rows doubled or lost.
+            if len(data) != piece.size_bytes:
+                raise ValueError(
+                    f"a piece of {piece.size_bytes} bytes was staged, {len(data)} are there"
+                )
+            self._split.extend(_split(data))
+        except ValueError as error:
+            topic, number = self.partition
+            raise StagedBatchesInvalid(
+                f"staged batches of {topic}-{number} cannot be read back: {error}. "
+                "Nothing of this batch becomes visible; restart the query, which stages it again"
+            ) from error
+        self.unstamped_bytes = len(data)
 
     def pop(self) -> StampedBatch:
-        """Take the next batch. Raises StagedBatchesInvalid."""
+        """Take the next batch, which is in memory."""
         if self._ready:
             return self._ready.popleft()
-        if not self._split:
-            self._read()
         piece, header = self._split.popleft()
         self.unstamped_bytes -= header.size_bytes
         return self._stamp(piece, header)
@@ -97,36 +112,6 @@ class PartitionQueue:
     def put_back(self, batches: Sequence[StampedBatch]) -> None:
         """Batches that were not acknowledged, in sequence order, before all others."""
         self._ready.extendleft(reversed(batches))
-
-    def _read(self) -> None:
-        """Read the next piece that holds a batch, or find that there is none."""
-        try:
-            while not self._split and not self._is_read:
-                piece = next(self._pieces, None)
-                self._check_size(piece)
-                if piece is None:
-                    self._is_read = True
-                else:
-                    self._split.extend(_split(piece))
-                    self.unstamped_bytes = len(piece)
-            if self._sizes is not None and not self._sizes and not self._is_read:
-                self._check_size(next(self._pieces, None))
-                self._is_read = True
-        except (OSError, ValueError) as error:
-            topic, number = self.partition
-            raise StagedBatchesInvalid(
-                f"staged batches of {topic}-{number} cannot be read back: {error}. "
-                "Nothing of this batch becomes visible; restart the query, which stages it again"
-            ) from error
-
-    def _check_size(self, piece: Bytes | None) -> None:
-        """A piece more or less than was announced would be rows doubled or lost."""
-        if self._sizes is None:
-            return
-        expected = self._sizes.popleft() if self._sizes else None
-        found = None if piece is None else len(piece)
-        if found != expected:
-            raise ValueError(f"a piece of {expected} bytes was staged, {found} are there")
 
     def _stamp(self, piece: memoryview, header: BatchHeader) -> StampedBatch:
         sequences = self._transaction.sequences
@@ -152,13 +137,6 @@ def queues_of(
     for part in staged:
         grouped.setdefault((part.topic, part.partition), []).append(part)
     return {p: PartitionQueue(p, parts, transaction) for p, parts in grouped.items()}
-
-
-def _sizes_of(parts: Sequence[StagedPartition]) -> deque[int] | None:
-    """The sizes of all pieces, None when one is not known."""
-    if not all(part.piece_bytes and min(part.piece_bytes) > 0 for part in parts):
-        return None
-    return deque(size for part in parts for size in part.piece_bytes)
 
 
 def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:

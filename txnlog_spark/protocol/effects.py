@@ -13,6 +13,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
+from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.wire.messages import Message
 
 ANY_NODE = -1
@@ -137,13 +138,20 @@ class RunBegan:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadStaged:
+    """What a task staged; resumed with the piece's bytes, or FileFailed."""
+
+    piece: StagedPiece
+
+
+@dataclass(frozen=True, slots=True)
 class FileFailed:
     """A file could not be read or written; whether a write took place is not known."""
 
     reason: str
 
 
-FileAsk = ReadFile | WriteFile | RunBegan
+FileAsk = ReadFile | WriteFile | RunBegan | ReadStaged
 T = TypeVar("T")
 
 

@@ -34,7 +34,16 @@ from dataclasses import dataclass, field
 from txnlog_spark.errors import RemoteProtocolError, TxnLogError
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, queues_of
 from txnlog_spark.protocol.calls import receive, refuse_if_final, send
-from txnlog_spark.protocol.effects import Ask, Call, Operation, Outcome, Reached, Reply, Unanswered
+from txnlog_spark.protocol.effects import (
+    Ask,
+    Call,
+    Operation,
+    Outcome,
+    Reached,
+    ReadStaged,
+    Reply,
+    Unanswered,
+)
 from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.pace import Pace
 from txnlog_spark.protocol.retry import (
@@ -60,7 +69,7 @@ IN_FLIGHT_MAX = 5
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
 MISSES_MAX = 16
-"""After so many partitions in a row that find no room, a leader's requests count as full."""
+"""After so many partitions in a row that find no space, a leader's requests count as full."""
 COORDINATOR_NOT_READY = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -233,13 +242,13 @@ class _Window:
         share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
         leader_bytes = max(self._plan.produce_request_bytes, share_bytes)
         for node in nodes:
-            while (request := self._next_request(node, leader_bytes)) is not None:
+            while (request := (yield from self._next_request(node, leader_bytes))) is not None:
                 self._transaction.begun = True
                 yield from self._parts.start(request, self._exchange(request))
         is_left = self._parts.is_empty and not self._turns.is_over
         check(not is_left, "something is sent while there is something to send")
 
-    def _next_request(self, node: int, leader_bytes: int) -> _Request | None:
+    def _next_request(self, node: int, leader_bytes: int) -> Operation[_Request | None]:
         """The next request to a leader, None while there is nothing to send or no room for it."""
         leader = self._leaders[node]
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
@@ -254,7 +263,8 @@ class _Window:
         for partition, queue in self._turns.of(node):
             if misses == MISSES_MAX or request.bytes >= request_bytes:
                 break
-            if self._may_send(partition, node) and not self._add(request, queue, request_bytes):
+            has_turn = self._may_send(partition, node)
+            if has_turn and not (yield from self._add(request, queue, request_bytes)):
                 misses += 1
             else:
                 turned.append(partition)
@@ -272,15 +282,17 @@ class _Window:
             flow.node == node and flow.unanswered < (IN_FLIGHT_MAX if is_known else 1)
         )
 
-    def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> bool:
+    def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> Operation[bool]:
         """Move the queue's next batch to the request; False when there is no room for it."""
-        size_bytes = self._memory.next_bytes(queue)
+        size_bytes = queue.next_bytes()
         if size_bytes is None:
             return True
         if request.batches and request.bytes + size_bytes > request_bytes:
             return False
         if not self._memory.has_room(queue, size_bytes):
             return False
+        if queue.must_read:
+            self._memory.give(queue, (yield ReadStaged(queue.next_piece)))
         batch = self._memory.take(queue)
         request.batches.append(batch)
         request.bytes += len(batch.data)
@@ -343,7 +355,7 @@ class _Window:
         """Sort a request's batches into acknowledged and failed; raise for a final refusal."""
         if self._transaction.version >= 2 and reply.version < IMPLICIT_ADD_VERSION:
             raise RemoteProtocolError(
-                f"the cluster has finalized transaction.version 2, but a broker speaks Produce "
+                f"the cluster has finalized transaction.version 2, but a broker supports Produce "
                 f"v{reply.version} at most, which does not add partitions to the transaction"
             )
         answers = {

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch
 from txnlog_spark.protocol.cluster_view import NO_LEADER, ClusterView
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.protocol.effects import FileFailed
+from txnlog_spark.protocol.values import Bytes, Partition
 
 Ring = OrderedDict[Partition, PartitionQueue]
 
@@ -25,7 +26,7 @@ class Turns:
     """Whose turn it is: the queues that may send, in two rings for each leader.
 
     Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be room for nobody.
+    others before them there could be space for nobody.
     """
 
     def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
@@ -79,7 +80,7 @@ class Turns:
     def served(self, partition: Partition) -> None:
         """The queue got its turn and may send on: it comes last; first while it holds a piece.
 
-        Were those that hold a piece not next, all that there is room for could be held by others.
+        Were those that hold a piece not next, all that there is space for could be held by others.
         """
         self.rest(partition)
         self.ready(partition)
@@ -120,12 +121,10 @@ class Memory:
         """How much more may be stamped; may be negative."""
         return self.bytes_max - self.stamped_bytes
 
-    def next_bytes(self, queue: PartitionQueue) -> int | None:
-        """`PartitionQueue.next_bytes`; what it reads is accounted for."""
-        unstamped_bytes = queue.unstamped_bytes
-        size_bytes = queue.next_bytes()
-        self.unstamped_bytes += queue.unstamped_bytes - unstamped_bytes
-        return size_bytes
+    def give(self, queue: PartitionQueue, data: Bytes | FileFailed) -> None:
+        """`PartitionQueue.give`, accounted for. Raises StagedBatchesInvalid."""
+        queue.give(data)
+        self.unstamped_bytes += queue.unstamped_bytes
 
     def has_room(self, queue: PartitionQueue, size_bytes: int) -> bool:
         """Whether the queue's next batch may be taken; one alone always may."""

@@ -5,7 +5,7 @@ A partition is `(topic, partition)`, so that a `NamedTuple` of the same two fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,24 +38,38 @@ class ProducerIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """Staged record batches for one partition, in the order in which they are to be appended.
+class StagedPiece:
+    """Whole, valid RecordBatches with blank producer fields; `source` tells the host where.
 
-    `read()` opens them at each call and yields pieces of whole, valid RecordBatches with blank
-    producer fields, one or more to a piece; a piece should stay near 1 MiB, because it is held in
-    memory until its batches are acknowledged. Several StagedPartitions may name one partition: they
-    are appended in the order of the plan. `size_bytes` and `record_count` are of all its record
-    batches, headers included: what is acknowledged in the end, each batch once. `piece_bytes` are
-    the sizes of what `read()` yields, so that nothing is read before there is space for it; () says
-    that they are not known.
+    A piece should stay near 1 MiB, because it is held in memory until its batches are acknowledged.
+    `size_bytes` and `record_count` are of all its record batches, headers included.
+    """
+
+    size_bytes: int
+    record_count: int
+    source: object
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """Staged pieces for one partition, in the order in which they are to be appended.
+
+    Several StagedPartitions may name one partition: they are appended in the order of the plan.
     """
 
     topic: str
     partition: int
-    read: Callable[[], Iterable[Bytes]]
-    size_bytes: int = 0
-    record_count: int = 0
-    piece_bytes: Sequence[int] = ()
+    pieces: Sequence[StagedPiece]
+
+    @property
+    def size_bytes(self) -> int:
+        """All record batches, each once."""
+        return sum(piece.size_bytes for piece in self.pieces)
+
+    @property
+    def record_count(self) -> int:
+        """All records."""
+        return sum(piece.record_count for piece in self.pieces)
 
 
 class ProducePlan(Protocol):

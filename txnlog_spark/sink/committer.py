@@ -16,7 +16,7 @@ from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.sink.files import Disk
+from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.staging import (
     StagedBatches,
@@ -95,7 +95,7 @@ def commit_batch_write(
         version=settings.txn_version,
         source_offsets=by_plain_names(settings.source_offsets),
     )
-    outcome = client.run(commit_write(client.session, write))
+    outcome = client.run(Disk().serve(commit_write(client.session, write)))
     remove_all(default_root(None, settings.staging_location), write_id)
     return outcome
 

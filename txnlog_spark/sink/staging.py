@@ -20,16 +20,15 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed, TxnLogError
-from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.sink.files import flush_directory
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
@@ -237,7 +236,7 @@ def plan_staged(messages: Sequence[StagedBatches]) -> list[StagedPartition]:
 
     Raises StagedBatchesInvalid for a message of another version of this package.
     """
-    found: dict[tuple[str, int], list[tuple[StagedBatches, StagedChunk]]] = {}
+    found: dict[tuple[str, int], list[StagedPiece]] = {}
     for message in messages:
         if message.version != MESSAGE_VERSION:
             raise StagedBatchesInvalid(
@@ -245,40 +244,21 @@ def plan_staged(messages: Sequence[StagedBatches]) -> list[StagedPartition]:
                 f"{MESSAGE_VERSION}: install one version of txnlog_spark on all machines"
             )
         for chunk in message.chunks:
-            found.setdefault((chunk.topic, chunk.partition), []).append((message, chunk))
+            piece = StagedPiece(chunk.size_bytes, chunk.record_count, (message, chunk))
+            found.setdefault((chunk.topic, chunk.partition), []).append(piece)
     return [
-        StagedPartition(
-            topic=topic,
-            partition=number,
-            read=_reader(pieces),
-            size_bytes=sum(chunk.size_bytes for _, chunk in pieces),
-            record_count=sum(chunk.record_count for _, chunk in pieces),
-            piece_bytes=[chunk.size_bytes for _, chunk in pieces],
-        )
-        for (topic, number), pieces in sorted(found.items())
+        StagedPartition(topic, partition, tuple(pieces))
+        for (topic, partition), pieces in sorted(found.items())
     ]
 
 
-def _reader(
-    pieces: list[tuple[StagedBatches, StagedChunk]],
-) -> Callable[[], Iterator[bytes | memoryview]]:
-    return partial(_read_pieces, pieces)
-
-
-def _read_pieces(
-    pieces: list[tuple[StagedBatches, StagedChunk]],
-) -> Iterator[bytes | memoryview]:
-    """The chunks' bytes, one at a time, each checked.
+def read_piece(piece: StagedPiece) -> bytes | memoryview:
+    """The bytes of a piece of `plan_staged`, checked. Raises StagedBatchesInvalid.
 
     No file stays open between two pieces: all partitions of a batch are read side by side, and a
     topic may have more of them than a process may have open files.
     """
-    for message, chunk in pieces:
-        yield _read_piece(message, chunk)
-
-
-def _read_piece(message: StagedBatches, chunk: StagedChunk) -> bytes | memoryview:
-    """A function of its own: a generator's variable would hold the piece until the next one."""
+    message, chunk = cast("tuple[StagedBatches, StagedChunk]", piece.source)
     data: bytes | memoryview
     if message.path is None:
         inline = present(message.inline, "batches without a file are in the message")

@@ -22,7 +22,7 @@ from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import Partition
-from txnlog_spark.sink.files import Disk
+from txnlog_spark.sink.disk import Disk
 from txnlog_spark.tools.state import (
     BrokerState,
     CheckpointState,

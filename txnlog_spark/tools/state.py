@@ -17,7 +17,7 @@ from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.values import Partition
-from txnlog_spark.sink.files import Disk
+from txnlog_spark.sink.disk import Disk
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})

@@ -23,8 +23,8 @@ class Producer:
 
 
 def is_asked(parts: BrokerParts, *, adds: bool) -> bool:
-    """Whether the coordinator has a word in this append: it always has when partitions are added,
-    and for older requests unless verification is switched off."""
+    """Whether the transaction coordinator must verify or add the partitions (KIP-890): always when
+    they are added, and for older requests unless verification is switched off."""
     return adds or parts.config.boolean("transaction.partition.verification.enable")
 
 

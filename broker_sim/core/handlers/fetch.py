@@ -40,7 +40,7 @@ class _Result:
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
-    """Answer now, or park until bytes or the deadline come."""
+    """Answer now, or wait until bytes or the deadline come."""
     message = request.message
     if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
