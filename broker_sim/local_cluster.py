@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from txnlog_spark.wire.invariants import present
+
 READY_PREFIX = "READY bootstrap.servers="
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
@@ -137,9 +139,7 @@ class LocalCluster:
     def _await_ready(self, broker_id: int, process: subprocess.Popen[str]) -> int:
         """The port the broker says it is ready on."""
         deadline = time.monotonic() + START_SECONDS_MAX
-        output = process.stdout
-        if output is None:  # pragma: no cover - Popen was given a pipe
-            raise ClusterError("the broker's output is not captured")
+        output = present(process.stdout, "the process was started with a pipe")
         while time.monotonic() < deadline:
             readable, _, _ = select.select([output], [], [], 0.2)
             line = output.readline() if readable else ""

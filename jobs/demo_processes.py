@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pyspark
 
+from txnlog_spark.wire.invariants import present
+
 ROOT = Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
 
@@ -121,7 +123,7 @@ class SparkJob:
         self._reader.start()
 
     def _show(self, narrator: Narrator, shown_as: str) -> None:
-        for line in self._process.stdout or ():
+        for line in present(self._process.stdout, "it was started with a pipe"):
             narrator.say(f"{shown_as} | {line.rstrip()}")
 
     def wait(self, timeout_seconds: float, watch: Callable[[], None] = lambda: None) -> int:

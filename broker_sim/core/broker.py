@@ -34,7 +34,7 @@ from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
-from txnlog_spark.wire.invariants import InvariantViolation, check
+from txnlog_spark.wire.invariants import InvariantViolation, check, present
 from txnlog_spark.wire.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -112,11 +112,7 @@ class Broker:
     @property
     def parts(self) -> BrokerParts:
         """The parts, once started; for tests and invariants to look at."""
-        parts = self._parts
-        check(parts is not None, "the broker has not been started")
-        if parts is None:  # pragma: no cover - for the type checker; check() raised
-            raise InvariantViolation
-        return parts
+        return present(self._parts, "the broker has not been started")
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes.

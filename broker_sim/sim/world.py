@@ -209,7 +209,7 @@ class World:
         failure = None
         try:
             self._run_phases()
-        except (Violation, CoreInvariantViolation) as error:
+        except (Violation, InvariantViolation) as error:
             failure = str(error)
         except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
             failure = f"crash: {type(error).__name__}: {error}"

@@ -77,6 +77,8 @@ def delete(query: Query, topic: str) -> None:
     with Connection(int(query.bootstrap.rpartition(":")[2])) as connection:
         delete_topics(connection, (topic, ZERO_ID))
         wait_until_gone(connection, topic)
+    # The driver's client is this one: it knows the topics of its last metadata until it asks again.
+    admin.topic_partitions(client_for(query.settings.connection), None)
 
 
 @pytest.fixture

@@ -42,7 +42,8 @@ PUBLIC_NAMES = {
     "broker_sim.local_cluster.LocalCluster.restart": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
     "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
-    "txnlog_spark.protocol.commit.STEPS": "the failpoints that tests go through one by one",
+    "broker_sim.core.log.partition_log.PartitionLog.append_as_follower": "a follower will call it",
+    "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""
 

@@ -239,7 +239,8 @@ def test_a_directory_whose_metadata_was_removed_is_refused():
         (b"version=0\nbroker.id=0\n", "version 0"),
         (b"version=1\nnode.id=0\ncluster.id=elsewhere\n", "two clusters"),
         (b"version=1\ncluster.id=elsewhere\n", "node.id=None"),
-        (b"nonsense\n", "damaged"),
+        (b"nonsense\n", "version None"),
+        (b"version=\\u00\n", "damaged"),
     ],
 )
 def test_a_directory_whose_owner_cannot_be_told_is_refused(content, says):

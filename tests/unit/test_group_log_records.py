@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.group.log_records import (
@@ -111,6 +114,13 @@ def test_every_cut_and_a_version_from_the_future_are_refused(decode, data) -> No
     if decode is not decode_key:
         with pytest.raises(CorruptRecord):
             decode(b"\x00\x05" + data[2:])
+
+
+@given(st.sampled_from([OFFSET_V4_WITH_ID, GROUP_V3]), st.integers(2, 90), st.binary(max_size=6))
+def test_changed_bytes_are_a_value_or_are_refused(data, at, changed) -> None:
+    decode = decode_group_value if data == GROUP_V3 else decode_offset_value
+    with contextlib.suppress(CorruptRecord):
+        decode(data[:at] + changed + data[at + len(changed) :])
 
 
 def test_subscriptions_are_read_as_far_as_version_0_goes() -> None:

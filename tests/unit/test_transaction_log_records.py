@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_transaction_states import build_metadata
 
 from broker_sim.core.coordinator.codec import CorruptRecord
@@ -71,6 +75,12 @@ def test_tags_of_later_versions_are_skipped() -> None:
     data = VALUE_V1.replace(start_and_count, start_and_count[:-1] + b"\x04")
     data += bytes.fromhex("0903aabbcc")
     assert decode_value("t", data) == decode_value("t", VALUE_V1)
+
+
+@given(st.sampled_from([VALUE_V0, VALUE_V1]), st.integers(0, 70), st.binary(max_size=6))
+def test_changed_bytes_are_a_value_or_are_refused(data, at, changed) -> None:
+    with contextlib.suppress(CorruptRecord):
+        decode_value("t", data[:at] + changed + data[at + len(changed) :])
 
 
 @pytest.mark.parametrize("data", [VALUE_V0, VALUE_V1])

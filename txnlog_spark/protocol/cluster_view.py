@@ -59,10 +59,6 @@ class ClusterView:
         leaders = {**view.leaders, partition[1]: NO_LEADER}
         return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
 
-    def without_topic(self, topic: str) -> ClusterView:
-        """The same view, not knowing this topic."""
-        return replace(self, topics={n: t for n, t in self.topics.items() if n != topic})
-
     def with_topics(self, topics: Iterable[str]) -> ClusterView:
         """The same view, knowing no other topics than these."""
         return replace(self, topics={name: self.topics[name] for name in topics})

@@ -182,24 +182,15 @@ def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Op
     )
 
 
-def commit_group_offsets(
-    session: Session,
-    transaction: Transaction,
-    group_id: str,
-    offsets: Mapping[Partition, CommittedOffset],
-) -> Operation[None]:
-    """TxnOffsetCommit: the offsets become the group's when the transaction commits."""
-    request = _offsets_request(transaction, group_id, offsets, partition_codes)
-    yield from _ask(session, transaction, request)
-
-
 def commit_source_offsets(
     session: Session,
     transaction: Transaction,
     group_id: str,
     offsets: Mapping[Partition, CommittedOffset],
 ) -> Operation[frozenset[Partition]]:
-    """As `commit_group_offsets`, but leaves out what no longer exists; returns that.
+    """TxnOffsetCommit: the offsets become the group's when the transaction commits.
+
+    Leaves out what no longer exists, and returns that.
 
     Coordinators refuse the offsets of a topic that was deleted (UNKNOWN_TOPIC_OR_PARTITION, for its
     partitions alone), so that a batch which read it could never be committed. The same is said of a

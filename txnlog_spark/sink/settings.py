@@ -11,7 +11,7 @@ from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 TRANSACTIONAL_ID_BYTES_MAX = 249
@@ -46,9 +46,7 @@ class SinkSettings:
     @property
     def checkpoint_path(self) -> Path:
         """The checkpoint of a streaming query's sink."""
-        if self.checkpoint is None:
-            raise InvariantViolation("a streaming sink has a checkpoint")
-        return self.checkpoint
+        return present(self.checkpoint, "a streaming sink has a checkpoint")
 
     @property
     def commit_options(self) -> CommitOptions:

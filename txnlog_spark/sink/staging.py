@@ -30,6 +30,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.sink.files import flush_directory
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
 
 logger = logging.getLogger(__name__)
@@ -260,7 +261,8 @@ def read_piece(piece: StagedPiece) -> bytes | memoryview:
     message, chunk = cast("tuple[StagedBatches, StagedChunk]", piece.source)
     data: bytes | memoryview
     if message.path is None:
-        data = memoryview(message.inline or b"")[chunk.position :][: chunk.size_bytes]
+        inline = present(message.inline, "batches without a file are in the message")
+        data = memoryview(inline)[chunk.position :][: chunk.size_bytes]
     else:
         with _open(message, message.path) as file:
             file.seek(chunk.position)

@@ -25,6 +25,7 @@ from txnlog_spark.source.settings import (
     Selection,
     SourceSettings,
 )
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 COMMITTED_WAIT_MS_MIN = 330_000
@@ -148,9 +149,9 @@ def fetch_decided(
         return fetch_committed(settings, partitions, stable_within_ms=DECIDED_WAIT_MS)
     except DeadlineExceeded as error:
         logger.warning("using the last stable offsets, which the sink compares again: %s", error)
-    committed = admin.committed_offsets(
-        client_for(settings.connection), settings.group_id or "", require_stable=False
-    )
+    group_id = present(settings.group_id, "offsets are decided for a group")
+    client = client_for(settings.connection)
+    committed = admin.committed_offsets(client, group_id, require_stable=False)
     return {TopicPartition(*name): position for name, position in committed.items()}
 
 
@@ -175,7 +176,8 @@ def _fetch_start(
     if unseen:
         partitions = discover(settings, known=unseen)
     found = {p: committed[p] for p in partitions if p in committed}
-    logger.warning(explain_group_start(request, settings.group_id or "", partitions, found))
+    group_id = present(settings.group_id, "a start from committed offsets has a group")
+    logger.warning(explain_group_start(request, group_id, partitions, found))
     return partitions, found
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, SourceOffset, format_offsets
 from txnlog_spark.source.settings import COMMITTED, COMMITTED_WORDS, PositionRequest
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = -1
@@ -92,7 +93,7 @@ def explain_group_start(
         without = f", the earliest of {len(new)} partitions that it has none in" if new else ""
         return f"{start} committed offsets, the query starts from them ({known}){without}"
     if request.word != COMMITTED:
-        at = COMMITTED_WORDS[request.word or ""]
+        at = COMMITTED_WORDS[present(request.word, "only a word starts from the group")]
         return f"{start} no committed offset, the query starts from the {at}"
     topics = sorted({p.topic for p in names})
     read = ", ".join(map(str, _shown(topics))) or "no topic matches"

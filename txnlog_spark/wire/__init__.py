@@ -2,5 +2,8 @@
 
 `messages` names Kafka's requests and responses and the supported version ranges, `framing` turns
 bytes into frames and frames into messages, `records` has the record batch header, the control
-records and a plain scalar codec for small batches, `errors` Kafka's error codes.
+records and a plain scalar codec for small batches, `compression` the codecs of batches, `varint`
+the integers in both, `errors` Kafka's error codes. What is private to kafka-python is in
+`kafka_python`. `invariants` has the checks of our own state, `topics` the names of
+partitions.
 """

@@ -36,6 +36,7 @@ from broker_sim.core.log.scan import scan_batches
 from broker_sim.core.log.segment import SUFFIXES, Segment
 from broker_sim.core.log.swap import CLEANED
 from broker_sim.core.log.values import AbortedTransaction
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.records import BatchHeader, decode_marker, parse_header
 
 FLUSH_BYTES = 8 << 20
@@ -243,13 +244,17 @@ class Cleaning:
             return False
         return self._map.is_latest(record.key, record.record_offset)
 
+    @property
+    def _started_ms(self) -> int:
+        return present(self._now_ms, "the first step sets the time of a cleaning")
+
     def _has_passed(self, horizon_ms: int | None) -> bool:
-        return horizon_ms is not None and horizon_ms <= (self._now_ms or 0)
+        return horizon_ms is not None and horizon_ms <= self._started_ms
 
     def _filtered(
         self, header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], *, sets: bool
     ) -> bytes:
-        horizon_ms = min((self._now_ms or 0) + self._local.config.delete_retention_ms, INT64_MAX)
+        horizon_ms = min(self._started_ms + self._local.config.delete_retention_ms, INT64_MAX)
         return filtered_batch(
             header, plain, kept, self._codecs, new_delete_horizon_ms=horizon_ms if sets else None
         )
