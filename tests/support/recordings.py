@@ -40,8 +40,8 @@ CLIENTS = {
     "pyspark": "pyspark",
 }
 """The libraries that talk to the broker, by the name that is imported."""
-ELSEWHERE = {TESTS / "support" / "sim_broker.py", TESTS / "support" / "recordings.py"}
-"""What fixtures import that takes no part in a run on Apache Kafka."""
+ELSEWHERE = {TESTS / "support" / f"{name}.py" for name in ("connector", "recordings", "sim_broker")}
+"""What `conftest.py` imports that takes no part in what is recorded."""
 WITH_FILES = {TESTS / "support" / "java_tools.py": "java/*"}
 """Modules that use files they do not import, and which."""
 
