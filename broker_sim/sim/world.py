@@ -40,6 +40,7 @@ from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation, Sleep
+from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import Record
 

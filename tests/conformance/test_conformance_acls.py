@@ -30,7 +30,7 @@ from txnlog_spark.source.batch import TxnLogBatchReader
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.only_kafka]
 
 INPUT_ROWS = 20
 """Where the second of two batches ends."""
@@ -273,6 +273,7 @@ def test_an_output_that_is_not_there_yet_takes_create(
     assert world.query.values() == ["a", "bb", "c"]
 
 
+@pytest.mark.live
 @pytest.mark.slow
 def test_a_whole_pipeline_in_spark_needs_no_more(
     connector_spark, kafka: SecuredKafka, tmp_path: Path, unique: Callable[[str], str]

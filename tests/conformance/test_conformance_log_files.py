@@ -17,7 +17,7 @@ from broker_sim.core.effects import WriteFile
 from broker_sim.core.log import Folder, KnownAtStart, LogConfig, PartitionLog, files
 from broker_sim.sim.disk import SimDisk
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.only_kafka]
 
 TOPIC = "files"
 OPEN_TRANSACTION_MS = 600_000

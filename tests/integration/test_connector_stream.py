@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from support.connector import Pipe, finish
 from support.librdkafka import committed_offsets, create_topic, read_topic
 from support.probe import wait_until
@@ -118,6 +120,31 @@ def test_a_committed_batch_that_the_commit_log_lost_is_skipped(both_pipe: Pipe) 
     both_pipe.feed(range(40, 60))
     both_pipe.copy(source={"maxOffsetsPerTrigger": 25})
     assert both_pipe.output_values("read_uncommitted") == texts(range(60))
+
+
+def test_a_torn_commit_log_is_repaired_or_refused_but_doubles_nothing(pipe: Pipe) -> None:
+    # RELIABILITY D19: what a crash can leave of Spark's own commits/N.
+    def copy() -> None:
+        pipe.copy(source={"maxOffsetsPerTrigger": 25})
+
+    pipe.feed(range(40))
+    copy()
+    entry = pipe.checkpoint / "commits" / str(max(pipe.logged("commits")))
+    checksum = entry.with_name(f".{entry.name}.crc")
+    whole = entry.read_bytes()
+    for torn in (b"", b"v1", b'v1\n{"nextBatch'):
+        checksum.unlink(missing_ok=True)
+        entry.write_bytes(torn)
+        with contextlib.suppress(PySparkException):  # repaired, or refused
+            copy()
+        assert pipe.output_values("read_uncommitted") == texts(range(40))
+    checksum.unlink(missing_ok=True)
+    entry.write_bytes(whole)
+    # The rename never happened: only the temporary file is there.
+    entry.rename(entry.with_name(f".{entry.name}.0000.tmp"))
+    pipe.feed(range(40, 60))
+    copy()
+    assert pipe.output_values("read_uncommitted") == texts(range(60))
 
 
 def test_a_committed_batch_that_both_logs_lost_is_planned_again_and_skipped(

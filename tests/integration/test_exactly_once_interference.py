@@ -1,11 +1,10 @@
 """Rows D of docs/faults.md beyond the plain kill: lost requests and answers, errors inside the
-commit, a driver that wakes up after another took over, brokers killed inside the transaction, and a
-commit log that was torn. Real Spark applications, looked at from outside.
+commit, a driver that wakes up after another took over, and brokers killed inside the transaction.
+Real Spark applications, looked at from outside.
 """
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -160,25 +159,4 @@ def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
         job.wait()
     finally:
         job.kill()
-    finish(query)
-
-
-@on_brokers(SIM)
-def test_a_torn_commit_log_is_repaired_or_refused_but_doubles_nothing(query):
-    # D19: what a crash can leave of Spark's own commits/N.
-    assert query.run().code == 0
-    entry = query.checkpoint / "commits" / "1"
-    saved = query.folder / "saved"
-    shutil.copy(entry, saved)
-    checksum = entry.with_name(".1.crc")
-    for torn in (b"", b"v1", b'v1\n{"nextBatch'):
-        checksum.unlink(missing_ok=True)
-        entry.write_bytes(torn)
-        query.run()
-        query.check_exactly_once()
-    checksum.unlink(missing_ok=True)
-    shutil.copy(saved, entry)
-    # The rename never happened: only the temporary file is there.
-    entry.rename(entry.with_name(".1.0000.tmp"))
-    query.feed(10)
     finish(query)

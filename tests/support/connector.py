@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from support.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.prepared import wait_until_marked
+from support.spark_copy import SMALL, java_options
 
 QUERY_SECONDS_MAX = 120
 PARTITIONS = 3
@@ -22,7 +23,8 @@ def start_session(master: str, **config: str) -> SparkSession:
     """A session that is small and quiet."""
     builder = SparkSession.builder.master(master).appName("connector-tests")
     settings = {
-        "spark.ui.enabled": "false",
+        **SMALL,
+        **java_options(),
         "spark.driver.memory": "700m",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",

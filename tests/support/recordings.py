@@ -40,8 +40,8 @@ CLIENTS = {
     "pyspark": "pyspark",
 }
 """The libraries that talk to the broker, by the name that is imported."""
-ELSEWHERE = {TESTS / "support" / "sim_broker.py", TESTS / "support" / "recordings.py"}
-"""What fixtures import that takes no part in a run on Apache Kafka."""
+ELSEWHERE = {TESTS / "support" / f"{name}.py" for name in ("connector", "recordings", "sim_broker")}
+"""What `conftest.py` imports that takes no part in what is recorded."""
 WITH_FILES = {TESTS / "support" / "java_tools.py": "java/*"}
 """Modules that use files they do not import, and which."""
 
@@ -119,8 +119,9 @@ def _file_of(module: str) -> Path | None:
 
 
 def runs_on_kafka(item: pytest.Item) -> bool:
-    """Whether it is the run of a body on Apache Kafka."""
-    return KAFKA in getattr(getattr(item, "callspec", None), "params", {}).values()
+    """Whether it is the run of a body on Apache Kafka, of both brokers or as the only one."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return KAFKA in params.values() or item.get_closest_marker("only_kafka") is not None
 
 
 class Selection:
@@ -161,15 +162,15 @@ class Selection:
     def _choose(self, item: pytest.Item) -> None:
         """What is recorded, or the connector's and not `live`, becomes a run of `make chaos`."""
         name, place = _name(item.path), item.path.parent.name
+        if item.get_closest_marker("live") is not None:
+            return
         if place == "conformance" and self._writes:
             item.add_marker("recordable")
             item.user_properties.append(("recordable", name))
         elif place == "conformance" and self._is_valid(name):
             if item.location[2] in self._known[name]["passed"]:
                 item.add_marker("chaos")
-        elif (
-            place == "integration" and item.get_closest_marker("live") is None and not wants_live()
-        ):
+        elif place == "integration" and not wants_live():
             item.add_marker("chaos")
 
     def _is_valid(self, name: str) -> bool:

@@ -35,11 +35,13 @@ JAVA_OPTIONS = (
 )
 CLASSES = REPOSITORY / ".cache" / f"spark-{pyspark.__version__}-classes.jsa"
 """Spark's classes as the JVM had them in memory (class data sharing): a third off each start."""
-SPARK_CONFIG = {
-    # What a batch commits is no matter of generated code, and to compile it takes a second a start.
+SMALL = {
+    # What a batch commits is no matter of generated code, and to compile it takes a second a query.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.enabled": "false",
+}
+SPARK_CONFIG = SMALL | {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -63,6 +65,11 @@ class Run:
         """The last line that names an error of ours."""
         lines = [line for line in self.stderr.splitlines() if "txnlog_spark.errors." in line]
         return lines[-1].strip() if lines else ""
+
+
+def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str, str]:
+    """A JVM that starts soon; reads the archive of classes where there is one."""
+    return {"spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, classes))}
 
 
 class CopyQuery:
@@ -220,10 +227,9 @@ class RunningJob:
 
     def _java_options(self) -> dict[str, str]:
         """The first run that nobody kills writes the archive of classes, later ones read it."""
-        sharing = f"-XX:SharedArchiveFile={CLASSES}"
         if self._new_classes is not None:
-            sharing = f"-XX:ArchiveClassesAtExit={self._new_classes}"
-        return {"spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, sharing))}
+            return java_options(f"-XX:ArchiveClassesAtExit={self._new_classes}")
+        return java_options()
 
     def wait(self, timeout_s: int = RUN_SECONDS_MAX) -> Run:
         """The end of the run; one that hangs is killed and fails the test."""
