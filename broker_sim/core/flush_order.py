@@ -2,8 +2,8 @@
 
 A `Flush` is remembered. Its files are flushed before the next operation that is not an append to
 the only file that waits, and at the end of a round of inputs at the latest, before any of them is
-answered. That cannot be told apart from the strict order: of an append-only file recovery keeps a
-prefix of whole batches, whatever came after it.
+answered. That cannot be distinguished from the strict order: of an append-only file recovery keeps
+a prefix of whole batches, whatever came after it.
 
 Both hosts go by this: what the simulator tears apart is the order in which the server writes.
 """
@@ -37,5 +37,5 @@ class FlushOrder:
         return flushes
 
     def forget(self) -> None:
-        """Nobody is to be told any more that these files are flushed."""
+        """No answer may say any more that these files are flushed."""
         self._paths.clear()

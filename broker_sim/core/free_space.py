@@ -1,4 +1,4 @@
-"""Whether the storage has room for what makes logs grow; the host says so (`StorageSpace`)."""
+"""Whether the storage has space for what makes logs grow; the host says so (`StorageSpace`)."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def _serve(
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = random.Random(secrets.randbits(128))
     host = BrokerServer(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
-    # What the process before this one was told of a failed fsync is not known any more.
+    # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     try:
         host.start()

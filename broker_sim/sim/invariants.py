@@ -176,7 +176,7 @@ def check_groups(operator: Operator, final: FinalState) -> None:
 
 
 def check_decided_batches(history: DriverHistory) -> None:
-    """No batch was committed by two runs (35, told from the drivers' side)."""
+    """No batch was committed by two runs (35, from the drivers' side)."""
     by_batch: dict[tuple[str, int], str] = {}
     for query_id, run_id, batch_id in history.committed:
         first = by_batch.setdefault((query_id, batch_id), run_id)

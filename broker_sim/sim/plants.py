@@ -46,7 +46,7 @@ def _lso_is_high_watermark(world: Any) -> contextlib.AbstractContextManager[None
 
 @contextlib.contextmanager
 def _progress_outside(world: Any) -> Iterator[None]:
-    """The driver trusts its commit log alone: a batch that comes again is written again."""
+    """The driver relies on its commit log alone: a batch that comes again is written again."""
     del world
     with (
         replaced(micro_batch, "is_committed", lambda *_: False),

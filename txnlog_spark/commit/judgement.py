@@ -1,7 +1,7 @@
 """Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
 
 `judge` gets the plan and what the brokers say (`Facts`), and says SKIP or DO, or raises why a
-person has to look. What it has to be told depends on the case: `questions` says it, and `facts.py`
+person has to look. What it needs depends on the case: `questions` says it, and `facts.py`
 asks. All facts but a visible progress that has the batch are taken after InitProducerId, when
 nobody else can move the query's progress or its group under the query's transactional id.
 """
@@ -71,7 +71,7 @@ def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
 
 
 def questions(plan: CommitPlan, found: Progress | None) -> Questions:
-    """What `judge` has to be told besides the progress that was found."""
+    """What `judge` needs besides the progress that was found."""
     if not plan.is_stream:
         return Questions()
     if _progress_is_missing(plan, found):
@@ -185,7 +185,7 @@ def _compares_group_with_previous(plan: CommitPlan, found: Progress | None) -> b
 def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[Partition, int]) -> bool:
     """Whether all that the batch read is in the committed output: only then it may be skipped.
 
-    Spark's offset log can be lost with its commit log; the batch is then planned anew and may
+    Spark's offset log can be lost with its commit log; the batch is then planned again and may
     reach further than the committed one (the second variant of paimon#9666).
     """
     if found.next_batch_id == plan.batch_id + 1:
@@ -235,7 +235,7 @@ def _check_of_this_cluster(
 def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
     return (
         f"query {plan.query_id} has kafka.group.id={plan.group_id!r}, but a source's offsets are "
-        f"no positions in the cluster that the sink writes to ({reason}). Offsets are committed "
+        f"not positions in the cluster that the sink writes to ({reason}). Offsets are committed "
         "for a group on one cluster only, in the transaction of the output. Nothing was written. "
         "Remove kafka.group.id from the writer: the query stays exactly-once by its checkpoint"
     )
@@ -307,7 +307,7 @@ def _behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
 def _replanned_text(plan: CommitPlan, found: Progress) -> str:
     return (
         f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
-        f"{found.next_batch_id}), but was planned anew since, and {_what_differs(plan, found)}: "
+        f"{found.next_batch_id}), but was planned again since, and {_what_differs(plan, found)}: "
         "the checkpoint's offsets log was lost or rolled back. Skipping the batch could lose "
         "records, writing it could double them. Nothing was written. Restore the folders offsets "
         "and sources of the checkpoint as they were when the batch was committed. "
@@ -317,7 +317,7 @@ def _replanned_text(plan: CommitPlan, found: Progress) -> str:
 
 def _what_differs(plan: CommitPlan, found: Progress) -> str:
     if found.next_batch_id == plan.batch_id + 1 and found.source_digest == plan.source_digest:
-        return "its source offsets do not tell whether it holds the same records"
+        return "its source offsets do not show whether it holds the same records"
     return "has other source offsets than it was committed with"
 
 
@@ -351,7 +351,7 @@ def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
         "default, counted from the last batch on: while a query is stopped, and while it has no "
         "input), or were deleted, by themselves or with topic "
         f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
-        f"output cannot be told. {_missing_remedy(plan)}"
+        f"output is not known. {_missing_remedy(plan)}"
     )
 
 
@@ -361,7 +361,7 @@ def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
     return ProgressMissing(
         f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
         f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
-        f"batch {plan.batch_id} is in the output cannot be told. {_missing_remedy(plan)}"
+        f"batch {plan.batch_id} is in the output is not known. {_missing_remedy(plan)}"
     )
 
 

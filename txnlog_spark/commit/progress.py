@@ -7,8 +7,8 @@ Spark logged for the batch (`<checkpoint>/offsets/<batchId>`, which holds the ti
 It becomes visible with the batch's records or not at all, and never goes back.
 
 What pins a batch: equal digests of the whole log entry are one planning, and Spark then reads the
-same input again. After the entry was lost, the batch is planned anew. Then equal source offsets are
-equal input only where an offset pins the records, as Kafka's does; the counter of a file source
+same input again. After the entry was lost, the batch is planned again. Then equal source offsets
+are equal input only where an offset pins the records, as Kafka's does; the counter of a file source
 (`{"logOffset":1}`) names whatever files are there by now.
 
 It is looked up by fetching the whole group with require_stable and taking this query's newest.
@@ -34,7 +34,7 @@ from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import Partition
 
 PROGRESS_FORMAT_VERSION = 1
-"""In every metadata string; an unknown version is no progress of ours."""
+"""In every metadata string; an unknown version is not progress of ours."""
 
 
 def format_progress(progress: Progress) -> str:

@@ -2,10 +2,10 @@
 
 Theory of operation. Every leader has a window of its own: up to five Produce requests (Kafka's
 max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
-about `produce_request_bytes`. An answer makes room for the next request to that leader, whatever
+about `produce_request_bytes`. An answer makes space for the next request to that leader, whatever
 the others do. Partitions take turns (`turns.py`), and a batch is read and stamped when there is
-room for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
-the number of partitions. A leader with requests in flight waits until there is room for a whole
+space for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
+the number of partitions. A leader with requests in flight waits until there is space for a whole
 request, since small acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
@@ -60,7 +60,7 @@ IN_FLIGHT_MAX = 5
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
 MISSES_MAX = 16
-"""After so many partitions in a row that find no room, a leader's requests count as full."""
+"""After so many partitions in a row that find no space, a leader's requests count as full."""
 COORDINATOR_NOT_READY = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -222,7 +222,7 @@ class _Window:
         return self._parts.is_empty
 
     def fill(self) -> Operation[None]:
-        """Send what there is room for."""
+        """Send what there is space for."""
         leaderless = self._turns.arrange(self._session.cluster)
         if leaderless:
             for partition in leaderless:
@@ -240,7 +240,7 @@ class _Window:
         check(not is_left, "something is sent while there is something to send")
 
     def _next_request(self, node: int, leader_bytes: int) -> _Request | None:
-        """The next request to a leader, None while there is nothing to send or no room for it."""
+        """The next request to a leader, None while there is nothing to send or no space for it."""
         leader = self._leaders[node]
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
             return None
@@ -273,7 +273,7 @@ class _Window:
         )
 
     def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> bool:
-        """Move the queue's next batch to the request; False when there is no room for it."""
+        """Move the queue's next batch to the request; False when there is no free space for it."""
         size_bytes = self._memory.next_bytes(queue)
         if size_bytes is None:
             return True

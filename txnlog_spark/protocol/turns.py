@@ -1,7 +1,7 @@
 """Which partition is next, and whether there is memory for its batch.
 
 The queues of one leader that have something to send form two rings.
-Who was served goes to the end, so that no partition starves though there is room for a few only;
+Who was served goes to the end, so that no partition starves though there is space for a few only;
 who has something in memory, read or to be sent again, comes to the front, so that it leaves memory
 first. Filling a request looks at the queues that it serves and at few others, however many there
 are: who may not send at the moment is in no ring.
@@ -25,7 +25,7 @@ class Turns:
     """Whose turn it is: the queues that may send, in two rings for each leader.
 
     Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be room for nobody.
+    others before them there could be space for nobody.
     """
 
     def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
@@ -79,7 +79,7 @@ class Turns:
     def served(self, partition: Partition) -> None:
         """The queue got its turn and may send on: it comes last; first while it holds a piece.
 
-        Were those that hold a piece not next, all that there is room for could be held by others.
+        Were those that hold a piece not next, all that there is space for could be held by others.
         """
         self.rest(partition)
         self.ready(partition)

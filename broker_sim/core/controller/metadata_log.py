@@ -32,7 +32,7 @@ class MetadataLog:
     def __init__(self, log: PartitionLog) -> None:
         self.image = ClusterImage()
         self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
-        """Told of each change after it is durable; the publisher's, once the broker is wired."""
+        """Called for each change after it is durable; the publisher's, once the broker is wired."""
         self._log = log
 
     def load(self) -> None:

@@ -109,7 +109,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """A committed offset. An expire timestamp (version 1) leaves no room for epoch and topic id."""
+    """A committed offset. An expire timestamp (version 1) has no field for epoch and topic id."""
     fields = build(
         OffsetCommitValue,
         offset=value.committed_offset,

@@ -1,7 +1,7 @@
 """Fetch (key 1): read record batches by reference, and wait for `min_bytes` of them.
 
 Fetch sessions (KIP-227) are refused by answering with session id 0: clients then send whole
-requests. A long poll keeps its request delayed and is read anew when it completes.
+requests. A long poll keeps its request and reads again when it completes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Result:
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
-    """Answer now, or park until bytes or the deadline come."""
+    """Answer now, or wait until bytes or the deadline come."""
     message = request.message
     if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)

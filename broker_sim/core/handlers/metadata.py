@@ -68,7 +68,7 @@ def _has_id_or_no_name(entry: Any) -> bool:
 
 def _create_missing(parts: BrokerParts, names: list[str], effects: Effects) -> None:
     """Create the topics that are not there, in one step, as Kafka does: what is too much for one
-    CreateTopics creates nothing. Who asked is never told why, for Kafka creates them later."""
+    CreateTopics creates nothing. Who asked never gets a reason, for Kafka creates them later."""
     missing = [name for name in names if name not in parts.image.topics]
     if not parts.config.boolean("auto.create.topics.enable") or len(missing) > PARTITION_COUNT_MAX:
         return

@@ -25,7 +25,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     known, errors = split_known(parts, message.topics, names, by_id=by_id)
     if known:
         # The id is stored also when the request has names only: it guards against reading the
-        # offset of a topic that was deleted and made again.
+        # offset of a topic that was deleted and recreated.
         topics = parts.image.topics
         offsets = tuple(replace(offset, topic_id=topics[offset.topic].topic_id) for offset in known)
         errors.update(

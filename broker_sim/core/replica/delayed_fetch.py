@@ -1,7 +1,7 @@
 """Long-polling fetches that wait for bytes: Kafka's fetch purgatory.
 
 A delayed fetch is looked at again when one of its partitions changed, and answered at its deadline
-whatever there is. It keeps the request, not a half-made answer: everything is read anew on
+whatever there is. It keeps the request, not a half-made answer: everything is read again on
 completion, so that a marker that arrived meanwhile is in the aborted list (KAFKA-5376).
 """
 
