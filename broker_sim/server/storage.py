@@ -160,7 +160,7 @@ class FileStorage:
                 self._replace(path, data)
             case Truncate(path, size_bytes):
                 self._note_change(path)
-                with telling(f"cutting {path}"):
+                with telling(f"truncating {path}"):
                     self._system.truncate(self._open(path, create=True), size_bytes)
             case Rename(path, new_path):
                 self._rename(path, new_path)

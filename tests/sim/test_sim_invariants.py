@@ -7,6 +7,7 @@ import pytest
 
 from broker_sim.core.effects import Append
 from broker_sim.core.handlers import HANDLERS
+from broker_sim.sim import operator as operator_
 from broker_sim.sim import world
 from broker_sim.sim.cli import run_seed
 from broker_sim.sim.disk import SimDisk
@@ -18,11 +19,11 @@ from broker_sim.sim.invariants import (
     check_groups,
     check_observed,
     check_order,
+    note_owner,
 )
 from broker_sim.sim.log_oracle import TRANSACTION_STATES, LogOracle
-from broker_sim.sim.spark_driver import GROUP_ID, INPUT_TOPIC, OUTPUT_TOPIC, PROGRESS_GROUP_ID
 from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.messages import APIS, ApiKey, build
+from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
 
 SOURCE = SimpleNamespace(partitions=1, rows=2, output_partition=lambda key: 0)
@@ -33,33 +34,39 @@ def row(position: int, at: int, partition: int = 0) -> Record:
 
 
 def final(*records: Record, group: int = 2, progress: int = 1) -> FinalState:
-    groups = {
-        GROUP_ID: {(INPUT_TOPIC, 0): group},
-        PROGRESS_GROUP_ID: {(OUTPUT_TOPIC, 0): progress},
-    }
+    groups = {"g": {("in", 0): group}, "g.progress": {("in", 0): progress}}
     return FinalState({0: list(records)}, {}, groups)
 
 
-def checkpoint(*commits: int) -> SimpleNamespace:
-    return SimpleNamespace(offsets={0: {}}, commits=set(commits))
+def operator(*commits: int) -> SimpleNamespace:
+    noted = {"offsets": [0], "commits": list(commits)}
+    return SimpleNamespace(
+        options=SimpleNamespace(group_id="g"),
+        source=SimpleNamespace(ends={("in", 0): 2}),
+        progress_groups=lambda: {"q": "g.progress"},
+        finished=SimpleNamespace(query_id="q", batches=noted.get),
+    )
 
 
 def observed(value: bytes) -> Observations:
     return Observations(committed={(0, 0): value})
 
 
-def given(process: str, seen: Observations) -> None:
-    request = build(APIS[ApiKey.INIT_PRODUCER_ID].request, transactional_id="t")
+def given(*processes: str) -> None:
+    request = APIS[ApiKey.INIT_PRODUCER_ID].request(transactional_id="t")
     answer = SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
-    seen.on_reply(process, request, answer, 5)
+    owners: dict[tuple[int, int], str] = {}
+    for process in processes:
+        note_owner(owners, process, request, answer, 5)
 
 
 def test_a_clean_history_breaks_nothing() -> None:
     good = final(row(0, 0), row(1, 1))
     check_exactly_once(SOURCE, good)
     check_order(good)
+    given("a", "a")
     check_observed(observed(b"0:0:run"), good)
-    check_groups(SOURCE, checkpoint(0), good)
+    check_groups(operator(0), good)
 
 
 @pytest.mark.invariant(1, 16, 21, 31, 35, 37)
@@ -67,7 +74,7 @@ def test_a_clean_history_breaks_nothing() -> None:
     ("number", "check"),
     [
         (1, lambda: observed(b"0:1:run").on_records(0, [row(0, 0)])),
-        (16, lambda: [given(name, seen) for seen in [Observations()] for name in "ab"]),
+        (16, lambda: given("a", "b")),
         (21, lambda: check_observed(observed(b"0:0:run"), final())),
         (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {("t", 0): 4})),
         (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {})),
@@ -75,10 +82,15 @@ def test_a_clean_history_breaks_nothing() -> None:
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(1, 2)))),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(2, 2)))),
         (35, lambda: check_order(final(row(1, 0), row(0, 1)))),
-        (35, lambda: check_decided_batches(SimpleNamespace(committed=[("a", 0), ("b", 0)]))),
-        (37, lambda: check_groups(SOURCE, checkpoint(0), final(group=1))),
-        (37, lambda: check_groups(SOURCE, checkpoint(0), final(progress=0))),
-        (37, lambda: check_groups(SOURCE, checkpoint(), final())),
+        (
+            35,
+            lambda: check_decided_batches(
+                SimpleNamespace(committed=[("q", "a", 0), ("q", "b", 0)])
+            ),
+        ),
+        (37, lambda: check_groups(operator(0), final(group=1))),
+        (37, lambda: check_groups(operator(0), final(progress=0))),
+        (37, lambda: check_groups(operator(), final())),
     ],
 )
 def test_what_clients_saw(number: int, check) -> None:
@@ -147,7 +159,7 @@ def test_a_transaction_that_is_never_decided(monkeypatch) -> None:
 @pytest.mark.invariant(38)
 def test_a_skipped_batch_that_sends_what_only_a_new_one_may(monkeypatch) -> None:
     # In place of a Produce: what a skipped batch does send.
-    monkeypatch.setattr(world, "PRODUCE", "OffsetFetch")
+    monkeypatch.setattr(operator_, "PRODUCE", "OffsetFetch")
     run_of("driver_dies_before_commit_log", 38)
 
 

@@ -4,8 +4,8 @@
     batch_write.py  one batch write, which has no checkpoint
     micro_batch.py  the transaction: S1 to S11, tries and aborts
     takeover.py     InitProducerId, another transactional id, the baseline
-    judgement.py    skip, do, or refuse: one pure function, and what it has to be told
-    facts.py        asks the brokers for what the judgement has to be told
+    judgement.py    skip, do, or refuse: one pure function, and the facts it needs
+    facts.py        asks the brokers for the facts of the judgement
     progress.py     the committed offset that says how far a query has come
     checkpoint.py   what Spark logged for a batch
     journal.py      what the sink keeps in the checkpoint

@@ -1,4 +1,4 @@
-"""What the brokers say of a query and its group, as far as the judgement has to be told."""
+"""What the brokers say of a query and its group, as far as the judgement needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | 
 
 
 def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
-    """Ask the brokers what `judge` has to be told for this progress."""
+    """Ask the brokers what `judge` needs to know for this progress."""
     asked = questions(plan, found)
     gone = False
     if asked.progress_topic:

@@ -1,7 +1,7 @@
 """Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
 
 `judge` gets the plan and what the brokers say (`Facts`), and says SKIP or DO, or raises why a
-person has to look. What it has to be told depends on the case: `questions` says it, and `facts.py`
+person has to look. What it needs depends on the case: `questions` says it, and `facts.py`
 asks. All facts but a visible progress that has the batch are taken after InitProducerId, when
 nobody else can move the query's progress or its group under the query's transactional id.
 """
@@ -71,7 +71,7 @@ def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
 
 
 def questions(plan: CommitPlan, found: Progress | None) -> Questions:
-    """What `judge` has to be told besides the progress that was found."""
+    """What `judge` needs besides the progress that was found."""
     if not plan.is_stream:
         return Questions()
     if _progress_is_missing(plan, found):
@@ -361,7 +361,7 @@ def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
     return ProgressMissing(
         f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
         f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
-        f"batch {plan.batch_id} is in the output cannot be told. {_missing_remedy(plan)}"
+        f"batch {plan.batch_id} is in the output is not known. {_missing_remedy(plan)}"
     )
 
 

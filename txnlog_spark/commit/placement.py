@@ -30,7 +30,7 @@ def place_progress(
 ) -> Operation[Partition]:
     """Where the query's progress is, else (the first batch) where it is going to be.
 
-    `recorded` is what the checkpoint says. Progress that went with its topic is placed anew only
+    `recorded` is what the checkpoint says. Progress that went with its topic is placed again only
     where it `may_move`, for a batch that was never begun; else it has to be missed where it was.
     """
     if recorded is not None:

@@ -70,7 +70,7 @@ class Worker:
 class QueryBatch:
     """One micro-batch as Spark's driver hands it to the sink.
 
-    `run_id` and `query_id` are what the tasks were told, None for a batch without tasks; then
+    `run_id` and `query_id` are what the tasks were given, None for a batch without tasks; then
     `new_run_id` names the run. `host` and `pid` are this process's, for messages.
     """
 

@@ -3,7 +3,7 @@
 `FetchCursor` is where a range is read: it builds the next request, takes its answer and moves on.
 The stream `fetch_ahead` reads a range with it and keeps one request ahead of its consumer. Batches
 are handed on as bytes: only their headers are read here, to know where to go on. Offsets may have
-gaps (markers, aborted and compacted records): a gap is no data loss, a log start offset beyond the
+gaps (markers, aborted and compacted records): a gap is not data loss, a log start offset beyond the
 start is.
 """
 

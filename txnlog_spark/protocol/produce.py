@@ -2,10 +2,10 @@
 
 Theory of operation. Every leader has a window of its own: up to five Produce requests (Kafka's
 max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
-about `produce_request_bytes`. An answer makes room for the next request to that leader, whatever
+about `produce_request_bytes`. An answer makes space for the next request to that leader, whatever
 the others do. Partitions take turns (`turns.py`), and a batch is read and stamped when there is
-room for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
-the number of partitions. A leader with requests in flight waits until there is room for a whole
+space for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
+the number of partitions. A leader with requests in flight waits until there is space for a whole
 request, since small acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
@@ -231,7 +231,7 @@ class _Window:
         return self._parts.is_empty
 
     def fill(self) -> Operation[None]:
-        """Send what there is room for."""
+        """Send what there is space for."""
         leaderless = self._turns.arrange(self._session.cluster)
         if leaderless:
             for partition in leaderless:

@@ -1,7 +1,7 @@
 """Which partition is next, and whether there is memory for its batch.
 
 The queues of one leader that have something to send form two rings.
-Who was served goes to the end, so that no partition starves though there is room for a few only;
+Who was served goes to the end, so that no partition starves though there is space for a few only;
 who has something in memory, read or to be sent again, comes to the front, so that it leaves memory
 first. Filling a request looks at the queues that it serves and at few others, however many there
 are: who may not send at the moment is in no ring.

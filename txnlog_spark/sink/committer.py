@@ -30,7 +30,7 @@ from txnlog_spark.sink.staging import (
 from txnlog_spark.wire.invariants import check
 
 workers: dict[tuple[int, str], Worker] = {}
-"""What this process remembers, by its id (a fork begins anew) and the cluster's address."""
+"""What this process remembers, by its id (a fork begins without) and the cluster's address."""
 
 
 def commit_streaming(

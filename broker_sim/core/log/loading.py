@@ -61,7 +61,7 @@ class KnownAtStart:
     was_cleaned: bool = False
     """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
     may_truncate: bool = True
-    """False: only a write cut short may be truncated, other damage raises DamagedLog."""
+    """False: only an incomplete write may be truncated, other damage raises DamagedLog."""
 
     @property
     def end_offset(self) -> int:

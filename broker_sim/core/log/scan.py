@@ -92,9 +92,9 @@ def _damaged(path: str, position: int, reason: str) -> CorruptBatch:
 def is_torn(storage: Storage, path: str, position: int, end: int) -> bool:
     """Whether the bytes from `position` on, where no valid batch is, look like an incomplete write.
 
-    A write that a crash cut short leaves the first part of its last batch, or zeros, and nothing
+    A write that a crash interrupted leaves the first part of its last batch, or zeros, and nothing
     after it. A whole batch that is not valid, or a valid one somewhere behind, has changed later:
-    that is damage, and more than an unfinished write would be lost by cutting it off.
+    that is damage, and more than an unfinished write would be lost by truncating it.
     """
     rest = storage.read(path, position, min(end - position, _TEAR_BYTES_MAX))
     if len(rest) < HEADER_BYTES or not any(rest):
