@@ -10,9 +10,11 @@ import pytest
 from support.checkpoint_files import read_attempt, read_identity, write_attempt, write_identity
 from support.commit_plans import build_plan
 
+from txnlog_spark.commit import journal
 from txnlog_spark.commit.files import write_file
 from txnlog_spark.commit.journal import Attempt, Journal, RecordedIdentity, check_cluster
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
+from txnlog_spark.protocol.effects import ReadFile
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.files import write_atomically
 
@@ -55,6 +57,19 @@ def test_a_damaged_attempt_is_an_error_and_not_a_first_start(tmp_path: Path, tex
     write_atomically(tmp_path / "attempt.json", text.encode())
     with pytest.raises(ProgressError, match=r"attempt\.json"):
         read_attempt(tmp_path)
+
+
+def test_an_attempt_that_another_driver_records_meanwhile_is_found(tmp_path: Path) -> None:
+    write_attempt(tmp_path, ATTEMPT)
+    write_identity(tmp_path, IDENTITY)
+    operation = journal.read_attempt("folder")
+    assert next(operation) == ReadFile("folder/attempt.json")
+    assert operation.send(None) == ReadFile("folder/identity.json")  # there was none yet
+    asked = operation.send((tmp_path / "identity.json").read_bytes())
+    assert asked == ReadFile("folder/attempt.json")
+    with pytest.raises(StopIteration) as stop:
+        operation.send((tmp_path / "attempt.json").read_bytes())
+    assert stop.value.value == ATTEMPT
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version":2}', '{"version":3}'])

@@ -87,8 +87,19 @@ def read_attempt(folder: str) -> Operation[Attempt | None]:
     """The recorded attempt, None before the first. Raises ProgressError if it is unreadable."""
     path = f"{folder}/attempt.json"
     data = yield from read_file(path)
-    if data is None:
-        return (yield from _attempt_before_version_3(folder))
+    if data is not None:
+        return _attempt_of(path, data)
+    identity_path = f"{folder}/identity.json"
+    identity = yield from read_file(identity_path)
+    if identity is None:
+        return None
+    data = yield from read_file(path)  # another driver may have written both since
+    if data is not None:
+        return _attempt_of(path, data)
+    return _attempt_before_version_3(identity_path, identity)
+
+
+def _attempt_of(path: str, data: bytes) -> Attempt:
     value = json_of(path, text_of(path, data))
     try:
         if value.pop("version") != ATTEMPT_VERSION:
@@ -154,16 +165,12 @@ def write_identity(folder: str, identity: RecordedIdentity) -> Operation[bool]:
     return True
 
 
-def _attempt_before_version_3(folder: str) -> Operation[Attempt | None]:
+def _attempt_before_version_3(path: str, data: bytes) -> Attempt:
     """What identity.json said before there was attempt.json; the last batch may have been begun.
 
     Raises ProgressError for one that says nothing: with it a query has committed, which must not be
     taken for its first start.
     """
-    path = f"{folder}/identity.json"
-    data = yield from read_file(path)
-    if data is None:
-        return None
     recorded = _identity_of(data)
     if recorded is None or not recorded.extra:
         raise unreadable(path, "it is damaged, or attempt.json beside it is gone")
