@@ -96,6 +96,28 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
     assert commit(cluster, build_plan(0)).skipped
 
 
+@pytest.mark.invariant(41)
+def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
+    cluster = ScriptedCluster(2)
+    first = commit(cluster, build_plan(0))
+    progress = cluster.state.offsets[PROGRESS_GROUP]
+    visible = dict(progress)
+    commit(cluster, build_plan(1), first.identity)
+    decided = dict(progress)
+    progress.update(visible)
+    cluster.asked.clear()
+    perform = cluster._call
+
+    def answer(call: Any) -> Any:
+        if getattr(call.message, "require_stable", False):
+            progress.update(decided)
+        return perform(call)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    assert commit(cluster, build_plan(0, next_batch_id_min=2)).skipped
+    assert K.INIT_PRODUCER_ID not in cluster.apis()
+
+
 # ------------------------------------------------------------------ what is asked
 
 

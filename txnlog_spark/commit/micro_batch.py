@@ -168,10 +168,16 @@ def _skip(
 ) -> Operation[CommitOutcome]:
     """The outcome of a batch that visible progress has, before anybody is fenced.
 
+    A commit is answered, and recorded by who asked for it, before its markers are written: what is
+    visible may be behind the record without anything being lost.
+
     Raises BatchReplanned when it is another batch, ProgressMissing.
     """
-    facts = yield from facts_about(session, attempt.plan, found)
-    verdict = judge(attempt.plan, facts)
+    plan = attempt.plan
+    if found is not None and found.next_batch_id < plan.next_batch_id_min:
+        found = yield from stable_progress(session, plan)
+    facts = yield from facts_about(session, plan, found)
+    verdict = judge(plan, facts)
     check(verdict is Verdict.SKIP, "a batch that is to be done was skipped")
     return _skipped(attempt, facts, None)
 
