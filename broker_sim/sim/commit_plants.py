@@ -175,16 +175,16 @@ def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager
 def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
     """The progress that was visible before the fence decides; what was undecided then is missed."""
     visible = visible_progress
-    last: list[Progress | None] = []
+    seen: dict[int, tuple[CommitPlan, Progress | None]] = {}  # by the plan, which one try has
 
     def remember(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        last[:] = [(yield from visible(session, plan))]
-        return last[0]
+        seen[id(plan)] = plan, (yield from visible(session, plan))
+        return seen[id(plan)][1]
 
     def remembered(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        if not last:
-            last.append((yield from visible(session, plan)))
-        return last[0]
+        if id(plan) not in seen:
+            yield from remember(session, plan)
+        return seen[id(plan)][1]
 
     with (
         replaced(micro_batch, "visible_progress", remember),

@@ -114,7 +114,7 @@ def _add_offsets(cluster, message, _version):
 
 def _txn_offset_commit(cluster, message, version):
     state, name = cluster.state, message.transactional_id
-    code = state.check(name, message.producer_id, message.producer_epoch)
+    code = state.check_offsets(name, message.producer_id, message.producer_epoch, message.group_id)
     if code == E.NONE and version >= 5:
         state.add(name, set(), {message.group_id})
     elif code == E.NONE and message.group_id not in state.transactions[name].groups:
@@ -255,6 +255,26 @@ def _fetched(group_id, offsets, code, version):
     return response(groups=[group_type(group_id=group_id, topics=topics)])
 
 
+def _list_offsets(_cluster, message, _version):
+    """Logs are not trimmed: the earliest offset is 0. Nothing here asks for another one."""
+    response = _response(ApiKey.LIST_OFFSETS)
+    topic_type = response.ListOffsetsTopicResponse
+    return response(
+        topics=[
+            topic_type(
+                name=t.name,
+                partitions=[
+                    topic_type.ListOffsetsPartitionResponse(
+                        partition_index=p.partition_index, offset=0, timestamp=-1
+                    )
+                    for p in t.partitions
+                ],
+            )
+            for t in message.topics
+        ]
+    )
+
+
 def _describe_configs(cluster, message, _version):
     """Of a broker, by the names asked for; what is unknown is left out, as Kafka does."""
     return _response(ApiKey.DESCRIBE_CONFIGS)(
@@ -289,6 +309,7 @@ _ANSWERS = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.END_TXN: _end_txn,
     ApiKey.PRODUCE: _produce,
+    ApiKey.LIST_OFFSETS: _list_offsets,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
 }
 

@@ -84,6 +84,10 @@ class FakeState:
             return E.INVALID_PRODUCER_ID_MAPPING
         return E.NONE if txn.producer_epoch == producer_epoch else E.PRODUCER_FENCED
 
+    def check_offsets(self, name: str, producer_id: int, producer_epoch: int, _group: str) -> int:
+        """The errors of TxnOffsetCommit."""
+        return self.check(name, producer_id, producer_epoch)
+
     def add(self, name: str, partitions: set[Partition], groups: set[str]) -> None:
         """Make partitions and groups part of the transaction."""
         txn = self.transactions[name]

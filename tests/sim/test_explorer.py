@@ -1,0 +1,68 @@
+"""Every schedule of two drivers over two batches, with one fault at any ask.
+
+What is checked on the way: no driver stops because a person would have to look, and none aborts a
+transaction whose EndTxn(commit) it has sent. In the end, when a driver without faults has run:
+each row once and in order under read_committed, the group behind it, all progress in one place.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.explored_query import driver, explore, hanging_worker, two_workers
+from support.explorer import ANSWER_LOST, CRASH, LATE, REQUEST_LOST, Explored, Violated
+
+from broker_sim.sim.commit_plants import COMMIT_PLANTS
+
+CAUGHT_BY = {
+    "baseline-not-transactional": (frozenset(), "progress is"),
+    "resumed-although-fenced": (frozenset(), "a driver without faults stopped"),
+    "judged-by-an-unstable-read": (frozenset(), "ProgressMissing"),
+    "recorded-before-the-baseline": (frozenset({CRASH}), "ProgressMissing"),
+}
+"""The fault that a planted bug needs beside a second driver, and what it is noticed by."""
+
+
+def see(explored: Explored, states_min: int) -> None:
+    """Say how much was seen; fewer states are an explorer that has gone blind."""
+    print(
+        f"explored {explored.states} states, {explored.schedules} schedules, "
+        f"{explored.ends} ends, drivers stopped with {sorted(explored.stops)}"
+    )
+    assert explored.states >= states_min
+    assert explored.schedules > explored.states
+
+
+@pytest.mark.invariant(35, 36, 37, 39, 41, 58)
+@pytest.mark.parametrize(
+    ("fault", "states_min"),
+    [
+        (None, 20_000),
+        (CRASH, 30_000),
+        (REQUEST_LOST, 80_000),
+        (ANSWER_LOST, 80_000),
+        pytest.param(LATE, 300_000, marks=pytest.mark.chaos),
+    ],
+)
+def test_two_drivers_in_every_order(fault: str | None, states_min: int) -> None:
+    see(explore(frozenset({fault} - {None})), states_min)
+
+
+@pytest.mark.invariant(35, 57)
+def test_two_workers_of_one_run_and_a_third_that_hangs_in_every_order() -> None:
+    programs = [two_workers("run-1"), hanging_worker("run-1")]
+    see(explore(frozenset({CRASH}), programs=programs, may_fail=2), 9_000)
+
+
+@pytest.mark.invariant(35, 58)
+@pytest.mark.parametrize("version", [1, 2])
+def test_one_driver_with_any_fault_on_either_transaction_version(version: int) -> None:
+    faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST})
+    see(explore(faults, programs=[driver("run-1")], transaction_version=version), 500)
+
+
+@pytest.mark.invariant(49)
+@pytest.mark.parametrize("plant", CAUGHT_BY)
+def test_a_bug_that_takes_two_drivers_is_caught(plant: str) -> None:
+    faults, noticed_by = CAUGHT_BY[plant]
+    with COMMIT_PLANTS[plant](None), pytest.raises(Violated, match=noticed_by):
+        explore(faults)

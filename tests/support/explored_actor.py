@@ -1,0 +1,293 @@
+"""An operation as an automaton: what it asks next is a function of the outcomes it was given.
+
+Generators cannot be copied, so a node of the tree of outcomes is reached by replaying the outcomes
+before it; each node is made once. Outcomes after which the program is in the same state
+(`generator_state`) lead to one node, and so does a request that is asked again after a wait:
+neither what was lost nor waiting leaves a trace. Asks that touch nothing shared are performed at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.generator_state import state_of
+from support.scripted_broker import ScriptedCluster
+from support.staged_pieces import read_back
+from txnlog_spark.protocol.effects import (
+    Call,
+    Calls,
+    Reached,
+    ReadFile,
+    ReadStaged,
+    Receive,
+    Reply,
+    RunBegan,
+    Send,
+    Sleep,
+    Ticket,
+    Unanswered,
+    WriteFile,
+)
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.framing import encode_request
+from txnlog_spark.wire.messages import ApiKey, api_of
+
+LOCAL_APIS = frozenset(
+    {ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.LIST_OFFSETS}
+)
+"""Their answers are the same in every state that is explored."""
+ROUNDS_MAX = 1000
+"""Local asks in a row: more are a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFile:
+    """An entry of one of Spark's logs; resumed with whether it is new."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """The paths of Spark's logs; resumed with a frozenset."""
+
+
+SharedAsk = Call | ReadFile | WriteFile | CreateFile | ListFiles
+Program = Callable[[Session], Generator[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class Round:
+    """Requests that are sent at once, carried out one after the other, and their outcomes."""
+
+    calls: tuple[Call, ...]
+    outcomes: list[Reply | Unanswered] = field(default_factory=list)
+
+
+class Host:
+    """Performs a program's local asks, and stops at each one that others may notice."""
+
+    def __init__(self, program: Program, cluster: ScriptedCluster, constants: dict[str, bytes]):
+        """`constants`: files that are read after they were written and never change, with all
+        that they are numbered with."""
+        self.now_ms = 0
+        self.slept = False
+        """Whether the program has waited since its last shared ask."""
+        self.round: Round | None = None
+        self._operation = program(Session(lambda: self.now_ms))
+        self._cluster = cluster
+        self._constants = constants
+        self._constant_paths = tuple({path.rstrip("0123456789") for path in constants})
+        self._open: dict[Ticket, Any] = {}
+        self._sent = 0
+        self._ask: Any = None
+
+    def start(self) -> SharedAsk:
+        """The first shared ask. Raises StopIteration, or what ends the program."""
+        self._ask = next(self._operation)
+        return self._run()
+
+    def resume(self, outcome: Any) -> SharedAsk:
+        """The shared ask after this outcome. Raises StopIteration, or what ends the program."""
+        self.slept = False
+        match self._ask:
+            case Send():
+                self._sent += 1
+                ticket = Ticket(self._sent)
+                self._open[ticket] = outcome
+                self._ask = self._operation.send(ticket)
+            case Calls() if self.round is not None:
+                self.round.outcomes.append(outcome)
+            case _:
+                self._ask = self._operation.send(outcome)
+        return self._run()
+
+    def state(self) -> Any:
+        """Equal for programs that go on in the same way."""
+        return state_of((self._operation, self._open, self._ask, self.round))
+
+    def _run(self) -> SharedAsk:
+        self.now_ms = 0  # deadlines do not pass, and a wait leaves no trace
+        for _ in range(ROUNDS_MAX):
+            match self._ask:
+                case Calls(calls):
+                    self.round = self.round or Round(calls)
+                    asked = self._next_call(self.round)
+                    if asked is not None:
+                        return asked
+                    outcomes, self.round = tuple(self.round.outcomes), None
+                    self._ask = self._operation.send(outcomes)
+                case Send(call):
+                    return call
+                case ReadFile(path) if not path.startswith(self._constant_paths):
+                    return self._ask
+                case WriteFile() | CreateFile() | ListFiles():
+                    return self._ask
+                case _:
+                    self._ask = self._operation.send(self._perform(self._ask))
+        raise AssertionError(f"the program does not come to an end of {self._ask}")
+
+    def _next_call(self, asked: Round) -> Call | None:
+        """The first request of a round that is not local; None when all have outcomes."""
+        while len(asked.outcomes) < len(asked.calls):
+            call = asked.calls[len(asked.outcomes)]
+            if api_of(call.message).key not in LOCAL_APIS:
+                return call
+            asked.outcomes.append(self._cluster._call(call))
+        return None
+
+    def _perform(self, ask: Any) -> Any:
+        match ask:
+            case Sleep(duration_ms):
+                self.now_ms += duration_ms
+                self.slept = True
+            case Receive(tickets, within_ms):
+                if tickets:
+                    ticket = min(tickets)
+                    return ticket, self._open.pop(ticket)
+                self.now_ms += within_ms or 0
+                self.slept = True
+            case ReadStaged(piece):
+                return read_back(piece)
+            case ReadFile(path):
+                return self._constants.get(path)
+            case Reached() | RunBegan():
+                pass
+            case _:
+                raise AssertionError(f"nobody performs {ask}")
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Where a program stands after some outcomes: at a shared ask, or at its end."""
+
+    number: int
+    parent: Node | None
+    outcome: Any
+    """The one that led here from `parent`."""
+    ask: SharedAsk | None = None
+    key: bytes = b""
+    """Equal for equal asks."""
+    round: tuple[Call, ...] = ()
+    """All requests of which the ask is one."""
+    place: int = 0
+    """The ask's place in the round."""
+    error: BaseException | None = None
+    commits_sent: frozenset[tuple[int, int]] = frozenset()
+    """(producer id, epoch) of each EndTxn(commit) whose outcome is not known."""
+    children: dict[Any, Node] = field(default_factory=dict)
+    host: Host | None = None
+    """At this very node; taken by the first child."""
+
+
+class AbortAfterCommit(AssertionError):
+    """EndTxn(abort) was sent after EndTxn(commit) of the same transaction."""
+
+
+class Actor:
+    """One program with its tree of outcomes."""
+
+    def __init__(
+        self, name: str, program: Program, cluster: ScriptedCluster, constants: dict[str, bytes]
+    ) -> None:
+        self.name = name
+        self.nodes = 0
+        self._known: dict[Any, Node] = {}
+        """Those at shared asks, by what the program does next."""
+        self._new_host = lambda: Host(program, cluster, constants)
+        self.root = self._node(None, None, self._new_host(), lambda host: host.start())
+
+    def child(self, node: Node, outcome: Any, key: Any) -> Node:
+        """Where the program stands after this outcome; `key` is equal for equal outcomes."""
+        found = node.children.get(key)
+        if found is None:
+            host = self._host_at(node)
+            found = self._node(node, outcome, host, lambda host: host.resume(outcome))
+            if isinstance(outcome, Reply) and host.slept:
+                found = _first_of_round(node, found)
+            node.children[key] = found
+        return found
+
+    def _node(
+        self, parent: Node | None, outcome: Any, host: Host, step: Callable[[Host], SharedAsk]
+    ) -> Node:
+        self.nodes += 1
+        node = Node(self.nodes, parent, outcome)
+        if parent is not None:
+            node.commits_sent = _commits_sent(parent, outcome)
+        try:
+            node.ask, node.host = step(host), host
+        except StopIteration:
+            return node
+        except Exception as error:
+            node.error = error
+            return node
+        node.key = _key_of(node.ask)
+        if host.round is not None:
+            node.round, node.place = host.round.calls, len(host.round.outcomes)
+        ended = _ended_by(node.ask)
+        if ended is not None and ended in node.commits_sent and not _is_commit(node.ask):
+            raise AbortAfterCommit(f"{self.name}: {node.ask}")
+        return self._known.setdefault((host.state(), node.commits_sent), node)
+
+    def _host_at(self, node: Node) -> Host:
+        """The program at this node: as it was left there, or by replaying the outcomes."""
+        host, node.host = node.host, None
+        if host is not None:
+            return host
+        outcomes = []
+        at = node
+        while at.parent is not None:
+            outcomes.append(at.outcome)
+            at = at.parent
+        host = self._new_host()
+        host.start()
+        for outcome in reversed(outcomes):
+            host.resume(outcome)
+        return host
+
+
+def _first_of_round(node: Node, found: Node) -> Node:
+    """The node that asked the same for the first time; `found` when it is something new."""
+    if found.place != 0 or not isinstance(found.ask, Call):
+        return found
+    first: Node | None = node
+    for _ in range(node.place):
+        first = None if first is None else first.parent
+    is_same = first is not None and (first.key, first.round) == (found.key, found.round)
+    return first if is_same and first is not None else found
+
+
+def _key_of(ask: SharedAsk) -> bytes:
+    if not isinstance(ask, Call):
+        return repr(ask).encode()
+    api = api_of(ask.message)
+    version = min(v for v in (api.version_max, ask.version_max) if v is not None)
+    return b"%d:%d:" % (ask.node, version) + encode_request(ask.message, version, 1, "")
+
+
+def _ended_by(ask: SharedAsk | None) -> tuple[int, int] | None:
+    """(producer id, epoch) of an EndTxn."""
+    if not isinstance(ask, Call) or api_of(ask.message).key is not ApiKey.END_TXN:
+        return None
+    return ask.message.producer_id, ask.message.producer_epoch
+
+
+def _is_commit(ask: SharedAsk | None) -> bool:
+    return isinstance(ask, Call) and bool(ask.message.committed)
+
+
+def _commits_sent(parent: Node, outcome: Any) -> frozenset[tuple[int, int]]:
+    """Without the one that was answered with success: its epoch may go on (version 1)."""
+    ended = _ended_by(parent.ask)
+    if ended is None or not _is_commit(parent.ask):
+        return parent.commits_sent
+    if isinstance(outcome, Reply) and outcome.message.error_code == ErrorCode.NONE:
+        return parent.commits_sent - {ended}
+    return parent.commits_sent | {ended}

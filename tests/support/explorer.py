@@ -1,0 +1,335 @@
+"""Every interleaving of a few actors, with at most one fault: by states, not by walking each path.
+
+A state is what the brokers have, the checkpoint's files, the node of each actor's tree of outcomes,
+and whether the fault has happened. The brokers (`explored_broker`) and the actors
+(`explored_actor`) are automata whose steps are computed once, so a step of all together is a few
+lookups; states that were seen are not followed again. The schedules are the paths through the
+graph of states, and are counted on it.
+
+A fault is a crash of an actor at a shared ask, or a request without an answer: carried out at
+once, never, or at any later time.
+
+When all actors are over, a driver without faults begins and runs to its end; when a request that
+comes late has fenced it, another one. Then the audit looks at what is left.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from support.explored_actor import (
+    Actor,
+    CreateFile,
+    ListFiles,
+    Node,
+    SharedAsk,
+)
+from support.explored_broker import BrokerAutomaton, LateMarkerState
+from txnlog_spark.errors import ProgressError, TxnLogError
+from txnlog_spark.protocol.effects import Call, ReadFile, Unanswered, WriteFile
+from txnlog_spark.wire.messages import ApiKey, api_of
+
+CRASH, REQUEST_LOST, ANSWER_LOST, LATE = "crash", "request lost", "answer lost", "late"
+FAULTS = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, LATE})
+STATES_MAX = 2_000_000
+"""More is no small exploration any more: an operation that does not end."""
+NOTHING = -1
+
+_UNANSWERED = Unanswered("lost", sent=True)
+
+
+class State(NamedTuple):
+    """All that the next steps depend on."""
+
+    broker: int
+    files: int
+    nodes: tuple[Node | None, ...]
+    """None is an actor that is over; when all are, it is the driver that runs to the end."""
+    may_fail: bool
+    late: int
+    """The request that is still on its way, by number; or NOTHING."""
+    last_driver: int
+    """Which of the drivers without faults runs; NOTHING before."""
+
+
+class Step(NamedTuple):
+    """One choice: who, and what happens to the ask."""
+
+    actor: str
+    kind: str
+    ask: Any
+
+
+class Violated(AssertionError):
+    """A schedule that breaks what holds always; the shortest one, step by step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """How much was seen."""
+
+    states: int
+    schedules: int
+    ends: int
+    """Different states in the end, each audited."""
+    nodes: int
+    """Different points of the actors' code and of what they know."""
+    stops: frozenset[str]
+    """The errors that drivers stopped with."""
+
+
+@dataclass(slots=True)
+class Files:
+    """Contents of the checkpoint, by number; 0 is the first."""
+
+    contents: list[dict[str, bytes]]
+    _numbers: dict[frozenset[tuple[str, bytes]], int] = field(default_factory=dict)
+    _steps: dict[tuple[int, str, bytes], int] = field(default_factory=dict)
+
+    def write(self, number: int, path: str, data: bytes) -> int:
+        """The contents after a write."""
+        found = self._steps.get((number, path, data))
+        if found is None:
+            changed = {**self.contents[number], path: data}
+            key = frozenset(changed.items())
+            found = self._numbers.setdefault(key, len(self.contents))
+            if found == len(self.contents):
+                self.contents.append(changed)
+            self._steps[number, path, data] = found
+        return found
+
+
+class Explorer:
+    """`drivers` interleave; `last_drivers` go on after them, one after the other where needed."""
+
+    def __init__(
+        self,
+        broker: BrokerAutomaton,
+        files: dict[str, bytes],
+        drivers: Sequence[Actor],
+        last_drivers: Sequence[Actor],
+        audit: Callable[[LateMarkerState], None],
+        *,
+        faults: frozenset[str],
+        may_fail: int,
+    ) -> None:
+        """The fault hits one of the first `may_fail` drivers: of drivers that are alike, the
+        first, since their names could be changed over."""
+        self._broker = broker
+        self._files = Files([files])
+        self._drivers = drivers
+        self._last_drivers = last_drivers
+        self._audit = audit
+        self._faults = faults
+        self._may_fail = may_fail
+        self._late: list[tuple[Call, bytes]] = []
+        self._late_numbers: dict[bytes, int] = {}
+        self._stops: set[str] = set()
+
+    def run(self) -> Explored:
+        """See all. Raises Violated with the shortest schedule that breaks something."""
+        gc.disable()  # nearly all that is made stays, and looking through it takes a third longer
+        try:
+            return self._run()
+        finally:
+            gc.enable()
+
+    def _run(self) -> Explored:
+        first = State(0, 0, tuple(a.root for a in self._drivers), bool(self._faults), NOTHING, -1)
+        numbers = {first: 0}
+        order = [first]
+        came: list[tuple[int, Step | None]] = [(NOTHING, None)]
+        successors: list[list[int]] = []
+        ends = 0
+        for number, state in enumerate(order):  # grows meanwhile
+            following = []
+            try:
+                for actor, kind, ask, after in self._steps_or_time(state):
+                    known = numbers.setdefault(after, len(order))
+                    if known == len(order):
+                        order.append(after)
+                        came.append((number, Step(actor, kind, ask)))
+                    following.append(known)
+                is_end = all(node is None for node in state.nodes)
+                if is_end and not self._broker.undecided(state.broker):
+                    ends += 1
+                    self._audit(self._broker.states[state.broker])
+                elif not following:
+                    raise AssertionError("nobody can ever go on")
+            except AssertionError as error:
+                raise Violated(_schedule(came, number, str(error))) from error
+            successors.append(following)
+            if len(order) > STATES_MAX:
+                raise AssertionError(_schedule(came, number, "there is no end of states"))
+        actors = [*self._drivers, *self._last_drivers]
+        return Explored(
+            states=len(order),
+            schedules=_count_paths(successors),
+            ends=ends,
+            nodes=sum(actor.nodes for actor in actors),
+            stops=frozenset(self._stops),
+        )
+
+    # ------------------------------------------------------------------ steps
+
+    def _steps_or_time(self, state: State) -> Iterator[tuple[str, str, Any, State]]:
+        """The steps that change anything; where there is none, open transactions time out."""
+        can_go_on = False
+        for step in self._steps(state):
+            if step[-1] != state:  # else an answer that means to wait, and nothing else
+                can_go_on = True
+                yield step
+        if not can_go_on:
+            for name in self._broker.states[state.broker].ongoing():
+                broker = self._broker.time_out(state.broker, name)
+                yield "brokers", "time out", name, state._replace(broker=broker)
+
+    def _steps(self, state: State) -> Iterator[tuple[str, str, Any, State]]:
+        """(actor, kind, ask, the state after it) of everything that can happen next."""
+        for name in self._broker.undecided(state.broker):
+            completed = self._broker.complete(state.broker, name)
+            yield "brokers", "markers", name, state._replace(broker=completed)
+        if state.late != NOTHING:
+            broker, _, _ = self._broker.ask(state.broker, *self._late[state.late])
+            yield "network", LATE, "arrives", state._replace(broker=broker, late=NOTHING)
+        actors = self._drivers
+        if state.last_driver != NOTHING:
+            actors = self._last_drivers[state.last_driver :]
+        for place, (node, actor) in enumerate(zip(state.nodes, actors, strict=False)):
+            if node is not None:
+                yield from self._steps_of(state, place, node, actor)
+
+    def _steps_of(
+        self, state: State, place: int, node: Node, actor: Actor
+    ) -> Iterator[tuple[str, str, Any, State]]:
+        ask = node.ask
+        name = actor.name
+        if isinstance(ask, Call):
+            broker, reply, key = self._broker.ask(state.broker, ask, node.key)
+            answered = actor.child(node, reply, key)
+            yield name, "asks", ask, self._after(state, place, answered, broker=broker)
+            if not state.may_fail or place >= self._may_fail:
+                return
+            if self._faults & {REQUEST_LOST, ANSWER_LOST, LATE}:
+                lost = actor.child(node, _UNANSWERED, None)
+                after = self._after(state, place, lost, may_fail=False)
+                if REQUEST_LOST in self._faults:
+                    yield name, REQUEST_LOST, ask, after
+                if ANSWER_LOST in self._faults:
+                    yield name, ANSWER_LOST, ask, after._replace(broker=broker)
+                if LATE in self._faults:
+                    yield name, LATE, ask, after._replace(late=self._late_number(ask, node.key))
+        elif ask is not None:
+            files, outcome = self._perform(state.files, ask)
+            done = actor.child(node, outcome, outcome)
+            yield name, "does", ask, self._after(state, place, done, files=files)
+        if state.may_fail and place < self._may_fail and CRASH in self._faults:
+            yield name, CRASH, ask, self._after(state, place, None, may_fail=False)
+
+    def _perform(self, files: int, ask: SharedAsk) -> tuple[int, Any]:
+        known = self._files.contents[files]
+        match ask:
+            case ReadFile(path):
+                return files, known.get(path)
+            case WriteFile(path, data):
+                return self._files.write(files, path, data), None
+            case CreateFile(path, data):
+                is_new = path not in known
+                return (self._files.write(files, path, data) if is_new else files), is_new
+            case ListFiles():
+                return files, frozenset(p for p in known if "/offsets/" in p or "/commits/" in p)
+        raise AssertionError(f"nobody performs {ask}")
+
+    def _late_number(self, call: Call, key: bytes) -> int:
+        number = self._late_numbers.setdefault(key, len(self._late))
+        if number == len(self._late):
+            self._late.append((call, key))
+        return number
+
+    # ------------------------------------------------------------------ ends
+
+    def _after(self, state: State, place: int, node: Node | None, **changes: Any) -> State:
+        """The state with an actor's new node; when all are over, with the next driver's first."""
+        goes_on = node is not None and node.ask is not None
+        stands = node if goes_on else None
+        nodes = (*state.nodes[:place], stands, *state.nodes[place + 1 :])
+        after = state._replace(nodes=nodes, **changes)
+        error = None if node is None else node.error
+        if error is not None:
+            self._check_stop(error)
+        if any(nodes):
+            return after
+        if state.last_driver == NOTHING:
+            return self._begin_last(after, 0)
+        if error is None:
+            return after
+        if not self._late or state.last_driver + 1 == len(self._last_drivers):
+            raise AssertionError(f"a driver without faults stopped: {error!r}") from error
+        return self._begin_last(after, state.last_driver + 1)
+
+    def _begin_last(self, state: State, number: int) -> State:
+        root = self._last_drivers[number].root
+        return state._replace(nodes=(root,), may_fail=False, last_driver=number)
+
+    def _check_stop(self, error: BaseException) -> None:
+        """A driver may be overtaken, or not know; never may a person have to look."""
+        self._stops.add(type(error).__name__)
+        if isinstance(error, ProgressError) or not isinstance(error, TxnLogError):
+            raise AssertionError(f"a driver stopped: {error!r}") from error
+
+
+def _schedule(came: list[tuple[int, Step | None]], number: int, what: str) -> str:
+    """What is wrong, and the steps that lead there."""
+    lines = []
+    while number != NOTHING:
+        number, step = came[number]
+        if step is not None:
+            lines.append(f"{step.actor:10} {step.kind:12} {_shown(step.ask)}")
+    return "\n".join([what, *reversed(lines)])
+
+
+def _shown(ask: Any) -> str:
+    """An ask in one line, with what tells it from others."""
+    match ask:
+        case Call(message=message):
+            names = ("group_id", "producer_id", "producer_epoch", "committed", "require_stable")
+            told = [f"{n}={getattr(message, n)}" for n in names if hasattr(message, n)]
+            told += [g.group_id for g in getattr(message, "groups", ())]
+            told += [str(p.committed_offset) for t in _topics(message) for p in t.partitions]
+            return " ".join([api_of(message).key.name, *told])
+        case ReadFile(path) | WriteFile(path) | CreateFile(path):
+            return f"{type(ask).__name__} {path}"
+    return str(ask)
+
+
+def _topics(message: Any) -> Sequence[Any]:
+    """Those of a TxnOffsetCommit."""
+    is_commit = api_of(message).key is ApiKey.TXN_OFFSET_COMMIT
+    return message.topics if is_commit else ()
+
+
+def _count_paths(successors: list[list[int]]) -> int:
+    """The paths from state 0 to states without successors. Raises AssertionError for a cycle."""
+    arrivals = [0] * len(successors)
+    for following in successors:
+        for each in following:
+            arrivals[each] += 1
+    paths = [0] * len(successors)
+    paths[0] = 1
+    ready, seen, ended = [0], 0, 0
+    while ready:
+        number = ready.pop()
+        seen += 1
+        if not successors[number]:
+            ended += paths[number]
+        for each in successors[number]:
+            paths[each] += paths[number]
+            arrivals[each] -= 1
+            if not arrivals[each]:
+                ready.append(each)
+    if seen != len(successors):
+        raise AssertionError("a schedule comes back to a state that it has left")
+    return ended

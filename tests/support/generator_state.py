@@ -1,0 +1,85 @@
+"""What a suspended generator will do next, as a value: equal values go on in the same way.
+
+It is the place in each of its frames and the values of their variables. What the interpreter keeps
+on a frame's stack is not seen: the iterators of `for` loops, whose loop variables are. Left out on
+purpose are clocks and deadlines: time does not run out in an exploration.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from txnlog_spark.protocol.session import Deadline
+
+ATOMS = frozenset({int, float, str, bytes, bool, type(None)})
+NAMED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.GenericAlias)
+
+
+def state_of(value: Any, seen: dict[int, tuple[int, Any]] | None = None) -> Any:
+    """A hashable value. `seen` has what was met before, by id: it is named by its number."""
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if seen is None:
+        seen = {}
+    known = seen.get(id(value))
+    if known is not None:
+        return "again", known[0]
+    seen[id(value)] = len(seen), value
+    return kind, *[state_of(part, seen) for part in _parts_by(kind)(value)]
+
+
+@cache
+def _parts_by(kind: type) -> Callable[[Any], Iterable[Any]]:
+    """What values of a type are made of, in an order of its own."""
+    if issubclass(kind, Deadline):
+        return lambda _: ()
+    if issubclass(kind, enum.Enum):
+        return lambda value: [str(value)]
+    if issubclass(kind, bytearray | memoryview):
+        return lambda value: [bytes(value)]
+    if issubclass(kind, list | tuple | deque):
+        return lambda value: value
+    if issubclass(kind, set | frozenset):
+        return lambda value: sorted(value, key=repr)
+    if issubclass(kind, Mapping):
+        return lambda value: [part for item in value.items() for part in item]
+    if issubclass(kind, types.GeneratorType):
+        return _parts_of_frame
+    if issubclass(kind, BaseException):
+        return lambda value: [str(value)]
+    return _by_object(kind)
+
+
+def _by_object(kind: type) -> Callable[[Any], Iterable[Any]]:
+    if issubclass(kind, types.MethodType):
+        return lambda value: [value.__func__.__qualname__, value.__self__]
+    if issubclass(kind, NAMED):
+        return lambda value: [getattr(value, "__qualname__", repr(value))]
+    if is_dataclass(kind):
+        names = [each.name for each in fields(kind)]
+        return lambda value: [getattr(value, name) for name in names]
+    if kind.__dictoffset__:
+        return lambda value: [part for item in vars(value).items() for part in item]
+    return lambda value: [_shown(value)]
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    if " at 0x" in shown:
+        raise TypeError(f"what is the state of a {type(value)}?")
+    return shown
+
+
+def _parts_of_frame(generator: Any) -> list[Any]:
+    frame = generator.gi_frame
+    if frame is None:
+        return []
+    known = [part for item in frame.f_locals.items() for part in item]
+    return [frame.f_code.co_qualname, frame.f_lasti, *known, generator.gi_yieldfrom]
