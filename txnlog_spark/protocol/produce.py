@@ -254,7 +254,7 @@ class _Window:
         check(not is_left, "something is sent while there is something to send")
 
     def _next_request(self, node: int, leader_bytes: int) -> Operation[_Request | None]:
-        """The next request to a leader, None while there is nothing to send or no room for it."""
+        """The next request to a leader, None while there is nothing to send or no space for it."""
         leader = self._leaders[node]
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
             return None
@@ -288,7 +288,7 @@ class _Window:
         )
 
     def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> Operation[bool]:
-        """Move the queue's next batch to the request; False when there is no room for it."""
+        """Move the queue's next batch to the request; False when there is no space for it."""
         size_bytes = queue.next_bytes()
         if size_bytes is None:
             return True
