@@ -204,7 +204,7 @@ class Neighbourhood:
             own = {n: times for (key, n), times in found[0].items() if key == member.name.encode()}
             if max(own.values(), default=1) > 1 or not member.committed <= set(own):
                 violated(22, "a transaction answered as committed is not there once",
-                         neighbour=member, found=own)  # fmt: skip
+                         neighbour=member.name, found=own)  # fmt: skip
             if member.aborted & set(own):
                 violated(22, "a transaction is committed that nobody committed",
-                         neighbour=member, found=own)  # fmt: skip
+                         neighbour=member.name, found=own)  # fmt: skip
