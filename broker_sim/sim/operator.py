@@ -110,14 +110,17 @@ class Operator:
 
     def start(self, checkpoint: Checkpoint | None = None) -> None:
         """Start the query on a checkpoint, the newest one unless another is named."""
+        self._current = self._launch(checkpoint or self.checkpoints[-1], self.options)
+
+    def _launch(self, checkpoint: Checkpoint, options: CommitOptions) -> Running:
         self._driver_count += 1
         name = f"{self.name}-driver-{self._driver_count}"
         process = self.new_process(name)
         driver = spark.Driver(
             run_id=f"{self.name}-run-{self._driver_count}",
-            checkpoint=checkpoint or self.checkpoints[-1],
+            checkpoint=checkpoint,
             source=self.source,
-            options=self.options,
+            options=options,
             history=self.history,
             rng=self.workload,
             new_session=self._session,
@@ -127,8 +130,8 @@ class Operator:
         process.on_reached = lambda reached: self._on_reached(running, reached)
         process.serve_file = lambda ask: self._serve_file(running, ask)
         process.file_delay_us = lambda: self.faults.randint(*FILE_DELAY_US)
-        self._current = running
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
+        return running
 
     def _session(self) -> Session:
         return Session(
@@ -180,8 +183,15 @@ class Operator:
             self.trace.count("old checkpoint started")
         return found
 
-    def _change_id(self, _: Checkpoint) -> None:
+    def _change_id(self, newest: Checkpoint) -> None:
+        """Perhaps while the old deployment starts a driver once more, with the old id."""
         self.trace.count("transactional id changed")
+        if self.faults.random() < 0.7:
+            old = self.options
+            self.scheduler.after(
+                self.faults.randint(1, 3 * RESTART_MS) * 1000,
+                lambda: self.zombies.append(self._launch(newest, old)) if self.chaos else None,
+            )
         self._id_count += 1
         name = f"{self.name}-id-{self._id_count}"
         self.options = replace(self.options, transactional_id=name)
@@ -231,7 +241,7 @@ class Operator:
         fault = self.planned.at_step(reached)
         if fault is not None:
             self._step_fault(running, fault)
-        elif running is self._current:
+        else:
             self._chance(running)
 
     def _serve_file(self, running: Running, ask: FileAsk) -> bytes | FileFailed | None:
@@ -240,8 +250,7 @@ class Operator:
             found = self._read_staged(ask.piece)
         else:
             found = running.driver.checkpoint.perform(ask)
-        if running is self._current:
-            self._chance(running)
+        self._chance(running)
         return found
 
     def _read_staged(self, piece: StagedPiece) -> bytes | FileFailed:
@@ -257,11 +266,12 @@ class Operator:
         return data[: self.faults.randrange(len(data))]
 
     def _chance(self, running: Running) -> None:
-        if not self.chaos:
+        """Any driver may be killed; one that is not the current one is not paused again."""
+        if not self.chaos or not running.process.alive or running.process.paused:
             return
         if self.faults.random() < self.scenario.driver_kill:
             self._kill(running)
-        elif self.faults.random() < self.scenario.driver_pause:
+        elif running is self._current and self.faults.random() < self.scenario.driver_pause:
             self._pause(running, self.faults.randint(*PAUSE_MS))
 
     def _check_skip(self, running: Running, reached: Reached) -> None:
@@ -305,6 +315,7 @@ class Operator:
     def _pause(self, running: Running, pause_ms: int) -> None:
         self.trace.count("driver paused")
         running.process.pause(pause_ms * 1000)
-        self.zombies.append(running)
+        if running not in self.zombies:
+            self.zombies.append(running)
         if running is self._current:
             self._restart()
