@@ -33,6 +33,8 @@ from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.wire.invariants import InvariantViolation
 
 RESTART_MS = 300
+OLD_START_US = 40_000
+"""An old deployment starts at most so long before or after the new one."""
 PAUSE_MS = (10, 40_000)
 FILE_DELAY_US = (20, 20_000)
 PRODUCE = "Produce"
@@ -73,6 +75,8 @@ class Operator:
     _current: Running | None = None
     _driver_count: int = 0
     _id_count: int = 0
+    _old_deployment: tuple[Checkpoint, CommitOptions] | None = None
+    """What starts a driver of its own beside the next one."""
 
     def __post_init__(self) -> None:
         self._new_checkpoint(starts_committed=False)
@@ -145,10 +149,16 @@ class Operator:
         self.trace.count("driver restarts")
         if self.chaos and checkpoint is None:
             checkpoint = self._mishap()
+        delay_us = self.faults.randint(OLD_START_US, 2 * RESTART_MS * 1000)
         self.scheduler.after(
-            self.faults.randint(1, 2 * RESTART_MS) * 1000,
-            lambda: self.start(checkpoint) if self._current is None else None,
+            delay_us, lambda: self.start(checkpoint) if self._current is None else None
         )
+        if self._old_deployment is not None:
+            old, self._old_deployment = self._old_deployment, None
+            delay_us += self.faults.randint(-OLD_START_US, OLD_START_US)
+            self.scheduler.after(
+                delay_us, lambda: self.zombies.append(self._launch(*old)) if self.chaos else None
+            )
 
     def _mishap(self) -> Checkpoint | None:
         """What a restart may do to the checkpoint and the options, by the scenario's chances."""
@@ -186,13 +196,9 @@ class Operator:
     def _change_id(self, newest: Checkpoint) -> None:
         """Perhaps while the old deployment starts a driver once more, with the old id."""
         self.trace.count("transactional id changed")
-        if self.faults.random() < 0.7:
-            old = self.options
-            self.scheduler.after(
-                self.faults.randint(1, 3 * RESTART_MS) * 1000,
-                lambda: self.zombies.append(self._launch(newest, old)) if self.chaos else None,
-            )
         self._id_count += 1
+        if self.faults.random() < 0.7:
+            self._old_deployment = (newest, self.options)
         name = f"{self.name}-id-{self._id_count}"
         self.options = replace(self.options, transactional_id=name)
 
