@@ -14,8 +14,8 @@ TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py jobs_flights.py)
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
-# Files, or groups of tests that need the same large process, stay together and in this order.
-WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
+# The tests of a file stay together, and the files in this order.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

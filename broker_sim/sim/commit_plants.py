@@ -136,21 +136,24 @@ def _group_not_compared(_: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     """What the query starts from is compared while an old driver can still move it."""
-    early: list[Any] = []
+    early: dict[int, list[Any]] = {}
+    """By session: several drivers are at work."""
     facts_of = facts_about
 
     def compare_first(
         session: Session, plan: CommitPlan, current: ProducerIdentity | None
     ) -> Operation[ProducerIdentity]:
-        early.clear()
+        early[id(session)] = []
         for expected in plan.expected:
             found = yield from fetch_committed(session, expected.group_id, require_stable=False)
-            early.append({p: c.committed_offset for p, c in found.items()})
+            early[id(session)].append({p: c.committed_offset for p, c in found.items()})
         return (yield from initialise(session, plan, current))
 
     def facts(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
         known = yield from facts_of(session, plan, found)
-        return dataclasses.replace(known, expected=tuple(early)) if known.expected else known
+        compared = tuple(early.get(id(session), ()))
+        is_whole = len(known.expected) == len(compared)
+        return dataclasses.replace(known, expected=compared) if is_whole else known
 
     with (
         replaced(micro_batch, "initialise", compare_first),
@@ -175,16 +178,16 @@ def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager
 def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
     """The progress that was visible before the fence decides; what was undecided then is missed."""
     visible = visible_progress
-    seen: dict[int, tuple[CommitPlan, Progress | None]] = {}  # by the plan, which one try has
+    last: dict[int, Progress | None] = {}
 
     def remember(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        seen[id(plan)] = plan, (yield from visible(session, plan))
-        return seen[id(plan)][1]
+        last[id(session)] = yield from visible(session, plan)
+        return last[id(session)]
 
     def remembered(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        if id(plan) not in seen:
-            yield from remember(session, plan)
-        return seen[id(plan)][1]
+        if id(session) not in last:
+            last[id(session)] = yield from visible(session, plan)
+        return last[id(session)]
 
     with (
         replaced(micro_batch, "visible_progress", remember),

@@ -34,6 +34,7 @@ INVARIANTS = {
     28: "the transaction log follows Kafka's state machine",
     31: "stable committed offsets never go back",
     35: "every input row is in the committed output exactly once, in order per key",
+    36: "source offsets and progress are committed in the transaction of the output",
     37: "progress and the source group's offsets say what the output holds",
     38: "a committed batch that comes again sends no Produce",
     41: "the query never stops for a contradiction that nothing explains",
@@ -78,8 +79,13 @@ def note_owner(
     answer: Message,
     version: int,
 ) -> None:
-    """An answered call of a driver: who was given which (producer id, epoch) (16)."""
+    """An answered call of a driver: who was given which (producer id, epoch) (16).
+
+    All offsets that a driver commits are committed in a transaction (36).
+    """
     key = api_of(request).key
+    if key == ApiKey.OFFSET_COMMIT:
+        violated(36, "offsets were committed outside of a transaction", process=process)
     given = key == ApiKey.INIT_PRODUCER_ID or (key == ApiKey.END_TXN and version >= 5)
     if not given or answer.error_code != ErrorCode.NONE:
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from broker_sim.sim.client import ClientProcess
-from broker_sim.sim.reader import NODE, RETRY_MS, TIMEOUT_MS, ask, read_partition
+from broker_sim.sim.reader import NODE, READ_TIMEOUT_MS, RETRY_MS, ask, read_partition
 from broker_sim.sim.violation import violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
@@ -121,7 +121,7 @@ class Neighbour:
     ) -> Operation[None]:
         """Send until it is carried out. Raises _Abandoned when that is not known, or refused."""
         while True:
-            outcome = yield Calls((Call(NODE, request, TIMEOUT_MS, version_max),))
+            outcome = yield Calls((Call(NODE, request, READ_TIMEOUT_MS, version_max),))
             if outcome is None or not isinstance(outcome[0], Reply):
                 raise _Abandoned
             found = set(codes(outcome[0].message))
@@ -146,7 +146,7 @@ class Neighbour:
             for partition in range(PARTITIONS)
         ]
         return _PRODUCE(
-            transactional_id=self.name, acks=-1, timeout_ms=TIMEOUT_MS,
+            transactional_id=self.name, acks=-1, timeout_ms=READ_TIMEOUT_MS,
             topic_data=[topic_type(name=TOPIC, partition_data=parts)],
         )  # fmt: skip
 
@@ -204,7 +204,7 @@ class Neighbourhood:
             own = {n: times for (key, n), times in found[0].items() if key == member.name.encode()}
             if max(own.values(), default=1) > 1 or not member.committed <= set(own):
                 violated(22, "a transaction answered as committed is not there once",
-                         neighbour=member, found=own)  # fmt: skip
+                         neighbour=member.name, found=own)  # fmt: skip
             if member.aborted & set(own):
                 violated(22, "a transaction is committed that nobody committed",
-                         neighbour=member, found=own)  # fmt: skip
+                         neighbour=member.name, found=own)  # fmt: skip

@@ -33,6 +33,8 @@ from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.wire.invariants import InvariantViolation
 
 RESTART_MS = 300
+OLD_START_US = 40_000
+"""An old deployment starts at most so long before or after the new one."""
 PAUSE_MS = (10, 40_000)
 FILE_DELAY_US = (20, 20_000)
 PRODUCE = "Produce"
@@ -73,6 +75,8 @@ class Operator:
     _current: Running | None = None
     _driver_count: int = 0
     _id_count: int = 0
+    _old_deployment: tuple[Checkpoint, CommitOptions] | None = None
+    """What starts a driver of its own beside the next one."""
 
     def __post_init__(self) -> None:
         self._new_checkpoint(starts_committed=False)
@@ -110,14 +114,17 @@ class Operator:
 
     def start(self, checkpoint: Checkpoint | None = None) -> None:
         """Start the query on a checkpoint, the newest one unless another is named."""
+        self._current = self._launch(checkpoint or self.checkpoints[-1], self.options)
+
+    def _launch(self, checkpoint: Checkpoint, options: CommitOptions) -> Running:
         self._driver_count += 1
         name = f"{self.name}-driver-{self._driver_count}"
         process = self.new_process(name)
         driver = spark.Driver(
             run_id=f"{self.name}-run-{self._driver_count}",
-            checkpoint=checkpoint or self.checkpoints[-1],
+            checkpoint=checkpoint,
             source=self.source,
-            options=self.options,
+            options=options,
             history=self.history,
             rng=self.workload,
             new_session=self._session,
@@ -127,8 +134,8 @@ class Operator:
         process.on_reached = lambda reached: self._on_reached(running, reached)
         process.serve_file = lambda ask: self._serve_file(running, ask)
         process.file_delay_us = lambda: self.faults.randint(*FILE_DELAY_US)
-        self._current = running
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
+        return running
 
     def _session(self) -> Session:
         return Session(
@@ -142,10 +149,16 @@ class Operator:
         self.trace.count("driver restarts")
         if self.chaos and checkpoint is None:
             checkpoint = self._mishap()
+        delay_us = self.faults.randint(OLD_START_US, 2 * RESTART_MS * 1000)
         self.scheduler.after(
-            self.faults.randint(1, 2 * RESTART_MS) * 1000,
-            lambda: self.start(checkpoint) if self._current is None else None,
+            delay_us, lambda: self.start(checkpoint) if self._current is None else None
         )
+        if self._old_deployment is not None:
+            old, self._old_deployment = self._old_deployment, None
+            delay_us += self.faults.randint(-OLD_START_US, OLD_START_US)
+            self.scheduler.after(
+                delay_us, lambda: self.zombies.append(self._launch(*old)) if self.chaos else None
+            )
 
     def _mishap(self) -> Checkpoint | None:
         """What a restart may do to the checkpoint and the options, by the scenario's chances."""
@@ -180,9 +193,12 @@ class Operator:
             self.trace.count("old checkpoint started")
         return found
 
-    def _change_id(self, _: Checkpoint) -> None:
+    def _change_id(self, newest: Checkpoint) -> None:
+        """Perhaps while the old deployment starts a driver once more, with the old id."""
         self.trace.count("transactional id changed")
         self._id_count += 1
+        if self.faults.random() < 0.7:
+            self._old_deployment = (newest, self.options)
         name = f"{self.name}-id-{self._id_count}"
         self.options = replace(self.options, transactional_id=name)
 
@@ -231,7 +247,7 @@ class Operator:
         fault = self.planned.at_step(reached)
         if fault is not None:
             self._step_fault(running, fault)
-        elif running is self._current:
+        else:
             self._chance(running)
 
     def _serve_file(self, running: Running, ask: FileAsk) -> bytes | FileFailed | None:
@@ -240,8 +256,7 @@ class Operator:
             found = self._read_staged(ask.piece)
         else:
             found = running.driver.checkpoint.perform(ask)
-        if running is self._current:
-            self._chance(running)
+        self._chance(running)
         return found
 
     def _read_staged(self, piece: StagedPiece) -> bytes | FileFailed:
@@ -257,11 +272,12 @@ class Operator:
         return data[: self.faults.randrange(len(data))]
 
     def _chance(self, running: Running) -> None:
-        if not self.chaos:
+        """Any driver may be killed; one that is not the current one is not paused again."""
+        if not self.chaos or not running.process.alive or running.process.paused:
             return
         if self.faults.random() < self.scenario.driver_kill:
             self._kill(running)
-        elif self.faults.random() < self.scenario.driver_pause:
+        elif running is self._current and self.faults.random() < self.scenario.driver_pause:
             self._pause(running, self.faults.randint(*PAUSE_MS))
 
     def _check_skip(self, running: Running, reached: Reached) -> None:
@@ -305,6 +321,7 @@ class Operator:
     def _pause(self, running: Running, pause_ms: int) -> None:
         self.trace.count("driver paused")
         running.process.pause(pause_ms * 1000)
-        self.zombies.append(running)
+        if running not in self.zombies:
+            self.zombies.append(running)
         if running is self._current:
             self._restart()

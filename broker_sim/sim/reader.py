@@ -17,7 +17,7 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import MarkerType, Record
 
 NODE = 0
-TIMEOUT_MS = 2_000
+READ_TIMEOUT_MS = 2_000
 RETRY_MS = 200
 FETCH_VERSION_MAX = 12
 """The last version that names topics rather than ids."""
@@ -42,7 +42,7 @@ class Bounds:
 def ask(message: Message, version_max: int | None = None) -> Operation[Message]:
     """Ask until there is an answer; the simulation ends a reader that asks for ever."""
     while True:
-        outcome = yield Calls((Call(NODE, message, TIMEOUT_MS, version_max),))
+        outcome = yield Calls((Call(NODE, message, READ_TIMEOUT_MS, version_max),))
         answer = outcome[0] if isinstance(outcome, tuple) else None
         if isinstance(answer, Reply):
             return answer.message
@@ -58,7 +58,7 @@ def create_topics(partitions: dict[str, int]) -> Operation[None]:
         for name, count in partitions.items()
     ]
     while True:
-        answer = yield from ask(_CREATE_TOPICS(topics=topics, timeout_ms=TIMEOUT_MS))
+        answer = yield from ask(_CREATE_TOPICS(topics=topics, timeout_ms=READ_TIMEOUT_MS))
         codes = {topic.error_code for topic in answer.topics}
         if codes <= {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
             return
@@ -230,8 +230,8 @@ def watch_output(
     while True:
         asked = _fetch_request(topic, positions, read_committed=True)
         calls = (
-            Call(NODE, asked, TIMEOUT_MS, FETCH_VERSION_MAX),
-            Call(NODE, _offsets_request(groups()), TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),
+            Call(NODE, asked, READ_TIMEOUT_MS, FETCH_VERSION_MAX),
+            Call(NODE, _offsets_request(groups()), READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),
         )
         outcome = yield Calls(calls)
         fetched, grouped = outcome if outcome is not None else (None, None)

@@ -138,7 +138,7 @@ def draw_random(seed: int) -> Scenario:
         checkpoint_lost=0.0 if changes_id else some(0.05, 0.3),
         tail_lost=0.0 if changes_id else some(0.05, 0.3),
         old_checkpoint=0.0 if changes_id else some(0.05, 0.3),
-        id_change=some(0.05, 0.4) if changes_id else 0.0,
+        id_change=rng.uniform(0.2, 0.6) if changes_id else 0.0,
         second_query=rng.random() < 0.15,
         connection_loss=some(0.001, 0.03),
         spike=some(0.001, 0.03),

@@ -13,13 +13,14 @@ import pytest
 from support.apache_kafka import ApacheKafka
 from support.availability import check_available
 from support.librdkafka import create_topic
-from support.probe import wait_for
-from support.raw import Connection, RawProducer
+from support.probe import wait_for, wait_until
+from support.raw import Connection, RawProducer, message_class
 from support.sim_broker import SimBroker
 from support.transaction_presets import Preset, plant_transactions
 from support.transaction_steps import Side, build_sequence
 
 from broker_sim.core.transaction import TransactionState
+from txnlog_spark.wire.messages import ApiKey
 
 S = TransactionState
 TOPIC = "epochs"
@@ -192,6 +193,13 @@ def test_in_version_1_the_last_epoch_serves_any_number_of_transactions(holder):
     assert (producer.producer_id != old[0], producer.producer_epoch) == (True, 0)
 
 
+def has_timed_out(connection: Connection) -> bool:
+    """Whether the one preset that times out is over: its markers would lie in what others read."""
+    request = message_class(ApiKey.DESCRIBE_TRANSACTIONS)(transactional_ids=["timeout-at-last"])
+    state = connection.ask(request, 0).transaction_states[0].transaction_state
+    return state in ("Empty", "CompleteAbort", "CompleteCommit")
+
+
 @pytest.mark.kafka
 def test_random_requests_near_the_last_epoch_are_answered_alike(planted):
     presets = _random_presets()
@@ -199,6 +207,7 @@ def test_random_requests_near_the_last_epoch_are_answered_alike(planted):
     for name in ("broker_sim", "apache_kafka"):
         broker, identities = planted(name)
         with Connection(broker.port) as connection:
+            wait_until(lambda c=connection: has_timed_out(c), "the markers of what times out")
             for seed, preset in presets.items():
                 name = preset.transactional_id
                 side = Side(connection, TOPIC, name, name, shows_coordinator_epochs=False)

@@ -12,9 +12,10 @@ import json
 import uuid
 from pathlib import Path
 
-from broker_sim.core.metadata import MetadataLog, image
 from support.log_build import NOW_MS, TOPIC_ID, build_batch
 
+from broker_sim.core.controller import image
+from broker_sim.core.controller.metadata_log import MetadataLog
 from broker_sim.core.effects import Effects, WriteFile
 from broker_sim.core.log import AppendOrigin, Folder, KnownAtStart, LogConfig, PartitionLog
 from broker_sim.core.log.offset_checkpoint import (
@@ -26,6 +27,7 @@ from broker_sim.core.log.offset_checkpoint import (
 )
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.topics import METADATA_TOPIC
 
 STORED = Path(__file__).with_name("at_rest.json")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
@@ -100,7 +102,7 @@ class _Writer:
 
     def _metadata(self) -> None:
         effects = self.effects()
-        folder = Folder(image.METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), self.disk)
+        folder = Folder(METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), self.disk)
         metadata = MetadataLog(PartitionLog.create(folder, effects))
         for record in (
             image.cluster_record("a-cluster"),
@@ -196,7 +198,7 @@ def test_stored_checkpoints_are_read():
 
 
 def test_stored_metadata_is_read():
-    folder = Folder(image.METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), stored_disk())
+    folder = Folder(METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), stored_disk())
     log = PartitionLog.load(folder, KnownAtStart(), Effects(NOW_MS, 0))
     metadata = MetadataLog(log)
     metadata.load()

@@ -11,7 +11,7 @@ from support.commit_plans import build_plan, commit_on, record_batch, spent, sta
 from support.probe import wait_for, wait_until
 from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
-from support.staged_pieces import piece_of
+from support.staged_pieces import piece_of, served
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
@@ -179,7 +179,7 @@ def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, st
             with Client(broker.bootstrap_servers) as other:
                 assert not commit_on(other, None, plan).skipped
 
-    operation = commit_micro_batch(client.session, None, plan)
+    operation = served(commit_micro_batch(client.session, None, plan))
     with pytest.raises(ProducerFenced):
         client.run(with_steps(operation, take_over))
     wait_for(lambda: seen(client, names), expected(0))
@@ -195,7 +195,7 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
     make_topics(client, names)
     plan = plan_for(names)
     old = Client(broker.bootstrap_servers)
-    operation = commit_micro_batch(old.session, None, plan)
+    operation = served(commit_micro_batch(old.session, None, plan))
 
     def stop_at(at, when):
         if (at, when) == (step, "after"):
@@ -215,7 +215,7 @@ def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
     running = new_broker()
     with Client(running.bootstrap_servers) as client:
         make_topics(client, names)
-        operation = commit_micro_batch(client.session, None, plan_for(names))
+        operation = served(commit_micro_batch(client.session, None, plan_for(names)))
 
         def kill(at, when):
             if at == step and (when == "before" or "." in step):
@@ -234,7 +234,7 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
         if (step, when) == ("S8", "after"):
             raise DriverGone("no commit")
 
-    operation = commit_micro_batch(client.session, None, plan_for(names))
+    operation = served(commit_micro_batch(client.session, None, plan_for(names)))
     with pytest.raises(DriverGone):
         client.run(_throwing(operation, fail))
     commit_on(client, None, plan_for(names))
@@ -323,7 +323,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
         if (step, when) == ("S9", "before"):
             wait_for(state, "CompleteAbort")
 
-    operation = commit_micro_batch(client.session, None, plan)
+    operation = served(commit_micro_batch(client.session, None, plan))
     with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
         client.run(with_steps(operation, outlive))
     assert not isinstance(caught.value, CommitStateUnknown)

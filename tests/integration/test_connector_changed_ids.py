@@ -62,14 +62,19 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
         str(query.checkpoint), 1, query.settings.commit_options, staged, query.query_id, "run-1", ""
     )
     operation = Disk().serve(commit_query_batch(old.session, worker, batch))
-    ask = next(operation)
-    while not (isinstance(ask, Reached) and (ask.step, ask.when) == ("S8", "before")):
-        ask = operation.send(old._perform(ask))  # and here the old driver is stopped
-    query.new_worker()
-    commit_streaming(renamed(query, unique("other")), [query.stage(1, ["b"], "run-2")], 1)
-    with pytest.raises(ProducerFenced):
+
+    def stopped() -> Operation[object]:
+        """The old driver stops before S8, and goes on when the new one has committed."""
+        ask = next(operation)
         while True:
-            ask = operation.send(old._perform(ask))
+            if isinstance(ask, Reached) and (ask.step, ask.when) == ("S8", "before"):
+                query.new_worker()
+                new = renamed(query, unique("other"))
+                commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)
+            ask = operation.send((yield ask))
+
+    with pytest.raises(ProducerFenced):
+        old.run(stopped())
     assert query.values() == ["a", "b"]
 
 

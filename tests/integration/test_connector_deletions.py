@@ -19,6 +19,7 @@ from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
+from txnlog_spark.commit import batch_write
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
@@ -177,7 +178,7 @@ def test_trouble_after_the_commit_is_not_told_as_a_failed_write(
     def down(*_args: object, **_options: object) -> None:
         raise DeadlineExceeded("deleting the group", 60_000, "the broker restarts")
 
-    monkeypatch.setattr(admin, "delete_group", down)
+    monkeypatch.setattr(batch_write, "delete_group", down)
     message = dataclasses.replace(query.stage(0, ["a"], "w"), query_id="w", run_id="w")
     with caplog.at_level(logging.WARNING):
         outcome = commit_batch_write(settings, [message], "w")

@@ -48,6 +48,9 @@ class Broker:
             connection.respond(response)
         self.held.clear()
 
+    def on_ended(self, _connection):
+        """All that was sent is answered, or held."""
+
     def on_disconnected(self, _connection):
         self.closed += 1
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from broker_sim.server.host import BrokerHost
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
@@ -30,6 +29,7 @@ from broker_sim.core.effects import (
     Truncate,
     WriteFile,
 )
+from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
@@ -225,7 +225,7 @@ def told_by_server(root: Path, rounds: list[Round]) -> list[str]:
         storage = FileStorage(root, NotingSystem(root, story))
         config = BrokerConfig({"connections.max.idle.ms": -1})
         broker = cast(Broker, ScriptedBroker(rounds, story))
-        host = BrokerHost(lambda: broker, storage, config, SpaceGuard(root, 0))
+        host = BrokerServer(lambda: broker, storage, config, SpaceGuard(root, 0))
         host.start()
         connections = [host.accept() for _ in range(CONNECTIONS)]
         for connection in connections:

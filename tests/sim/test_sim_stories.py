@@ -15,7 +15,7 @@ from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.scenario import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
-CANARY_SEEDS = range(60)
+CANARY_SEEDS = range(200)
 
 
 def told(verdict):

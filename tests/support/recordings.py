@@ -22,8 +22,10 @@ import os
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from support.apache_kafka import REPOSITORY, VERSION
 
@@ -124,6 +126,15 @@ def runs_on_kafka(item: pytest.Item) -> bool:
     return KAFKA in params.values() or item.get_closest_marker("only_kafka") is not None
 
 
+class TogetherOnKafka(LoadFileScheduling):
+    """A file stays in one worker; and of the connector's tests all that need an Apache Kafka do,
+    so that there is one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        together = nodeid.startswith("tests/integration/") and KAFKA in nodeid
+        return KAFKA if together else str(super()._split_scope(nodeid))
+
+
 class Selection:
     """The plugin: leaves out what is recorded, or with `--record` writes what passed."""
 
@@ -148,16 +159,19 @@ class Selection:
             lines.append(f"changed since they were recorded (`make record`): {', '.join(stale)}")
         return lines
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Scheduling | None:
+        """Instead of `--dist loadfile`."""
+        return TogetherOnKafka(config, log) if config.getvalue("dist") == "loadfile" else None
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Before `-m` chooses and xdist distributes."""
+        """Before `-m` chooses."""
         for item in items:
             if item.get_closest_marker("chaos") is not None:
                 item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
             elif runs_on_kafka(item):
                 self._choose(item)
-            together = runs_on_kafka(item) and "integration" in item.path.parts
-            item.add_marker(pytest.mark.xdist_group(KAFKA if together else item.path.stem))
 
     def _choose(self, item: pytest.Item) -> None:
         """What is recorded, or the connector's and not `live`, becomes a run of `make chaos`."""

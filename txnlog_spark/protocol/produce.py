@@ -2,11 +2,12 @@
 
 Theory of operation. Every leader has a window of its own: up to five Produce requests (Kafka's
 max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
-about `produce_request_bytes`. An answer makes space for the next request to that leader, whatever
-the others do. Partitions take turns (`turns.py`), and a batch is read and stamped when there is
-space for it in its request and within `in_flight_bytes_max`, not before: memory does not grow with
-the number of partitions. A leader with requests in flight waits until there is space for a whole
-request, since small acknowledgements would make small requests.
+about `produce_request_bytes`. When answers have left it no more than two, it gets the next ones,
+whatever the other leaders do: several at a time cost less, and it is never without work. Partitions
+take turns (`turns.py`), and a batch is read and stamped when there is space for it in its request
+and within `in_flight_bytes_max`, not before: memory does not grow with the number of partitions. A
+leader with requests in flight waits until there is space for a whole request, since small
+acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
 leader recognises one that it has already appended: at most five per partition are in flight, and it
@@ -66,6 +67,8 @@ from txnlog_spark.wire.records import increment_sequence
 
 IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
+REFILL_AT = 2
+"""A leader with at most so many requests in flight gets more."""
 IMPLICIT_ADD_VERSION = 12
 """Produce adds its partitions to the transaction from here on (KIP-890)."""
 MISSES_MAX = 16
@@ -242,6 +245,8 @@ class _Window:
         share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
         leader_bytes = max(self._plan.produce_request_bytes, share_bytes)
         for node in nodes:
+            if self._leaders[node].requests > REFILL_AT:
+                continue
             while (request := (yield from self._next_request(node, leader_bytes))) is not None:
                 self._transaction.begun = True
                 yield from self._parts.start(request, self._exchange(request))
@@ -249,7 +254,7 @@ class _Window:
         check(not is_left, "something is sent while there is something to send")
 
     def _next_request(self, node: int, leader_bytes: int) -> Operation[_Request | None]:
-        """The next request to a leader, None while there is nothing to send or no room for it."""
+        """The next request to a leader, None while there is nothing to send or no space for it."""
         leader = self._leaders[node]
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
             return None
@@ -283,7 +288,7 @@ class _Window:
         )
 
     def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> Operation[bool]:
-        """Move the queue's next batch to the request; False when there is no room for it."""
+        """Move the queue's next batch to the request; False when there is no space for it."""
         size_bytes = queue.next_bytes()
         if size_bytes is None:
             return True

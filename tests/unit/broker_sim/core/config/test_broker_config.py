@@ -205,6 +205,6 @@ def test_a_wrong_listener_is_refused(text):
 def test_the_sample_file_is_valid_and_holds_defaults():
     from pathlib import Path
 
-    path = Path(__file__).parents[2] / "conf" / "broker.properties"
+    path = Path(__file__).parents[5] / "conf" / "broker.properties"
     config = BrokerConfig(parse_properties(path.read_text()))
     assert all(config.value(name) == BrokerConfig().value(name) for name in BROKER_CONFIG)

@@ -17,7 +17,7 @@ from txnlog_spark import failpoints
 from txnlog_spark.errors import FailpointRaised, OptionError
 from txnlog_spark.failpoints import Failpoint, Interference, parse_failpoints, reached
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

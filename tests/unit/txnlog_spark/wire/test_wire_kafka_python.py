@@ -20,7 +20,7 @@ from txnlog_spark.wire.kafka_python import (
 )
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 DEFINITIONS = sorted((ROOT / "broker_sim" / "schemas").glob("*.json"))
 FETCH = APIS[ApiKey.FETCH]
 
