@@ -14,7 +14,7 @@ from support.broker_build import fetch_request, produce_request, request, struct
 from support.failing_storage import FailingSystem, Gone, HostOnFiles
 from support.hostile import good_batch
 
-from broker_sim.server import host as host_module
+from broker_sim.server import broker_server as host_module
 from broker_sim.server import space as space_module
 from broker_sim.server.system import StorageError, StorageFailed
 from txnlog_spark.wire.errors import ErrorCode

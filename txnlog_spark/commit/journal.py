@@ -212,23 +212,20 @@ class Journal:
         Raises ProducerFenced when another driver took it to another transactional id.
         """
         recorded = yield from self._recorded(plan)
-        if recorded is None or recorded.transactional_id == plan.transactional_id:
-            return
-        raise ProducerFenced(
-            ErrorCode.PRODUCER_FENCED,
-            f"another driver of query {plan.query_id} went on with transactional id "
-            f"{recorded.transactional_id!r} while this one was starting with "
-            f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
-        )
+        if recorded is not None and recorded.transactional_id != plan.transactional_id:
+            raise _held_by_another(plan, recorded)
 
     def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
         """Record the plan's transactional id, and no attempt beyond the recorded one.
 
         `left` are the ids that the query had and that are to be fenced once more, whoever does it.
+        Raises ProducerFenced when another driver took the query to a third id meanwhile.
         """
         recorded = yield from self._recorded(plan)
         if recorded is not None:
             name = plan.transactional_id
+            if recorded.transactional_id not in ("", name, *plan.previous_transactional_ids):
+                raise _held_by_another(plan, recorded)
             changed = replace(recorded, transactional_id=name, fence_again=left)
             yield from write_attempt(self.folder, changed)
 
@@ -267,3 +264,12 @@ class Journal:
         recorded = yield from read_attempt(self.folder)
         is_ours = recorded is not None and recorded.query_id == plan.query_id
         return recorded if is_ours else None
+
+
+def _held_by_another(plan: CommitPlan, recorded: Attempt) -> ProducerFenced:
+    return ProducerFenced(
+        ErrorCode.PRODUCER_FENCED,
+        f"another driver of query {plan.query_id} went on with transactional id "
+        f"{recorded.transactional_id!r} while this one was starting with "
+        f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
+    )

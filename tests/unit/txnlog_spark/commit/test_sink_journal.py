@@ -155,7 +155,7 @@ def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> 
 
 def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) -> None:
     Driver(tmp_path, 3).begin()
-    other = Driver(tmp_path, 4, transactional_id="other")
+    other = Driver(tmp_path, 4, transactional_id="other", previous_transactional_ids=("t",))
     with pytest.raises(ProducerFenced, match="went on with transactional id 't'"):
         other.confirm_holder()
     other.take_over()
@@ -165,6 +165,9 @@ def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) ->
     assert (recorded.batch_id, recorded.transactional_id) == (3, "other")
     with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
         Driver(tmp_path, 4).confirm_holder()
+    third = Driver(tmp_path, 4, transactional_id="third", previous_transactional_ids=("t",))
+    with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
+        third.take_over()
 
 
 def test_files_left_over_from_another_query_are_none_of_this_one(tmp_path: Path) -> None:
