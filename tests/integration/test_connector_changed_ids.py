@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
     query: Query, unique: Callable[[str], str]
 ) -> None:
     staged = plan_staged([query.stage(1, ["b"], "run-1")])
-    (worker,) = committer.workers.values()
+    worker = committer.workers[os.getpid(), query.bootstrap]
     old = Client(query.bootstrap)
     batch = QueryBatch(
         str(query.checkpoint), 1, query.settings.commit_options, staged, query.query_id, "run-1", ""
