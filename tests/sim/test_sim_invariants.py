@@ -44,7 +44,7 @@ def operator(*commits: int) -> SimpleNamespace:
         options=SimpleNamespace(group_id="g"),
         source=SimpleNamespace(ends={("in", 0): 2}),
         progress_groups=lambda: {"q": "g.progress"},
-        finished=SimpleNamespace(query_id="q", batches=noted.get),
+        finished=SimpleNamespace(tail_losses=0, query_id="q", batches=noted.get),
     )
 
 
