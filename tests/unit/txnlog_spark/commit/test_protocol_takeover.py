@@ -15,10 +15,13 @@ from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProducerFenced,
     ProgressMissing,
     TransactionTimedOut,
 )
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -213,6 +216,44 @@ def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_
     )
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)
+
+
+def test_a_first_batch_that_was_begun_before_a_newer_checkpoint_went_on_is_refused() -> None:
+    """The old checkpoint has its baseline and no committed batch: its group is somebody else's."""
+    cluster = with_progress(0, progress_of())
+    cluster.state.offsets["g"][("in", 0)] = (9, "")
+    plan = build_plan(0, must_exist=True, attempted_batch_id=0, journal=Record())
+    with pytest.raises(GroupHasOffsets, match="in-0 at 9"):
+        commit(cluster, plan)
+    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis())
+
+
+@pytest.mark.parametrize("is_overtaken", [True, False])
+def test_a_refusal_is_a_fence_when_another_driver_came_between_two_questions(
+    is_overtaken: bool,
+) -> None:
+    cluster = ScriptedCluster(2)
+    session = cluster.session()
+    asked = cluster._call
+
+    def answer(call: Any) -> Any:
+        if call.message.API_KEY == K.OFFSET_FETCH and call.message.groups[0].group_id == "g":
+            cluster._call = asked  # type: ignore[method-assign]
+            cluster.state.offsets["g"][("in", 0)] = (9, "")
+            if is_overtaken:
+                cluster.run(init_producer_id(cluster.session(), "t", 60_000))
+        return asked(call)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    plan = build_plan(
+        7,
+        attempted_batch_id=6,
+        attempted_group_digest=group_digest("g"),
+        previous_offsets={("in", 0): 4},
+        journal=Record(),
+    )
+    with pytest.raises(ProducerFenced if is_overtaken else CommittedOffsetsMoved):
+        cluster.run(commit_micro_batch(session, None, plan))
 
 
 # ------------------------------------------------------------------ what pins a batch

@@ -149,3 +149,36 @@ def test_a_new_run_is_not_set_back_by_a_worker_of_the_old_one(
     with pytest.raises(ProducerFenced):
         query.commit(2, "old")
     assert (tmp_path / "txnlog" / "identity.json").read_bytes() == recorded
+
+
+def test_an_id_that_was_left_is_fenced_by_whoever_goes_on_after_a_crash_in_between(
+    cluster: ScriptedCluster, tmp_path: Path
+) -> None:
+    query = Stream(tmp_path)
+    query.commit(0, "run-1")
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "kafka.group.id": "g"}
+    named = options | {"checkpointLocation": str(tmp_path), "kafka.transactional.id": "other"}
+    query.settings = read_sink_settings(named, streaming=True)
+    asked = cluster._call
+
+    def dies_at_the_second_fence(call):
+        found = asked(call)
+        fences = [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
+        if fences.count("txnlog-g") == 3:
+            raise RuntimeError("the driver dies here")
+        return found
+
+    cluster._call = dies_at_the_second_fence
+    committer.workers.clear()
+    with pytest.raises(RuntimeError, match="dies here"):
+        query.commit(1, "run-2")
+    cluster._call = asked
+    cluster.asked.clear()
+    committer.workers.clear()
+    query.commit(1, "run-3")
+    fenced = [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
+    assert "txnlog-g" in fenced, "the record names it until it is fenced"
+    cluster.asked.clear()
+    committer.workers.clear()
+    query.commit(2, "run-4")
+    assert "txnlog-g" not in [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
