@@ -12,11 +12,12 @@ from txnlog_spark.wire.invariants import check
 
 def read_file(path: str) -> Operation[bytes | None]:
     """A file's bytes, None where there is none. Raises ProgressError when it cannot be read."""
-    found = yield ReadFile(path)
+    found: bytes | FileFailed | None = yield ReadFile(path)
     if isinstance(found, FileFailed):
         raise unreadable(path, found.reason)
-    check(not isinstance(found, tuple), "a file is bytes")
-    return found if isinstance(found, bytes) else None
+    # Anything else taken for "no file" would be a first start.
+    check(found is None or isinstance(found, bytes), "a file is bytes, or absent", path=path)
+    return found
 
 
 def read_text(path: str) -> Operation[str]:

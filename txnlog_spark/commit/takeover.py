@@ -14,6 +14,7 @@ from txnlog_spark.protocol.metadata import confirm_missing, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import commit_transaction, init_producer_id
 from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.wire.invariants import present
 
 
 def initialise(
@@ -46,15 +47,14 @@ def leave_previous_ids(session: Session, plan: CommitPlan) -> Operation[None]:
     between the two; later ones see the record (`Journal.confirm_holder`). The record names the old
     id until the second fence is done: who goes on after a crash in between does it.
     """
+    journal = present(plan.journal, "the ids that a query left are known from its journal")
     left, timeout_ms = plan.previous_transactional_ids, plan.transaction_timeout_ms
     for name in left:
         yield from init_producer_id(session, name, timeout_ms)
-    if plan.journal is None:
-        return
-    yield from plan.journal.take_over(plan, left)
+    yield from journal.take_over(plan, left)
     for name in left:
         yield from init_producer_id(session, name, timeout_ms)
-    yield from plan.journal.take_over(plan, ())
+    yield from journal.take_over(plan, ())
     session.notice(
         f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
         f"{', '.join(left)} was fenced"

@@ -42,9 +42,14 @@ def commit_streaming(
     are not one batch; each time Spark stops the query, and its restart replays the batch.
     """
     staged = _complete(messages)
+    first = staged[0] if staged else None
     for message in staged:
         check(message.batch_id == batch_id, "a task of another batch", message=message.batch_id)
-    first = staged[0] if staged else None
+        check(
+            first is not None and message.query_id == first.query_id,
+            "a task of another query",
+            message=message.query_id,
+        )
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
     batch = QueryBatch(
