@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable
 
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.effects import FileAsk, ReadFile, WriteFile
+from txnlog_spark.protocol.effects import FileAsk, FileOutcome, ListFolder, ReadFile, WriteFile
 
 
 class ConcurrentQuery(TxnLogError):
@@ -32,11 +32,14 @@ class Checkpoint:
         self._files = {f"{location}/metadata": b'{"id":"%s"}' % query_id.encode()}
         self._flushed = dict(self._files)
 
-    def perform(self, ask: FileAsk) -> bytes | None:
+    def perform(self, ask: FileAsk) -> FileOutcome:
         """What a host does for an operation."""
         match ask:
             case ReadFile(path):
                 return self._files.get(path)
+            case ListFolder(path):
+                inside = (p for p in self._files if p.startswith(f"{path}/"))
+                return tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
             case WriteFile(path, data, durable):
                 self._files[path] = data
                 if durable:

@@ -25,7 +25,8 @@ from txnlog_spark.protocol.effects import (
     Call,
     Calls,
     FileAsk,
-    FileFailed,
+    FileOutcome,
+    ListFolder,
     Operation,
     Outcome,
     Reached,
@@ -99,7 +100,7 @@ class ClientProcess:
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
         self.on_reached: Callable[[Reached], None] = _ignore
-        self.serve_file: Callable[[FileAsk], bytes | FileFailed | None] = _ignore
+        self.serve_file: Callable[[FileAsk], FileOutcome] = _ignore
         """Performs what is asked of the checkpoint's disk; the process may die in it."""
         self.file_delay_us: Callable[[], int] = int
         self._scheduler = scheduler
@@ -205,7 +206,7 @@ class ClientProcess:
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
                 self.on_reached(ask)
-            case ReadFile() | WriteFile() | RunBegan() | ReadStaged():
+            case ReadFile() | ListFolder() | WriteFile() | RunBegan() | ReadStaged():
                 fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
                 self._trace.line(self.name, "file", fields)
                 self._later(lambda: self._serve(ask), self.file_delay_us())

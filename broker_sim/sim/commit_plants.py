@@ -13,12 +13,13 @@ from typing import Any
 from txnlog_spark.commit import micro_batch, query, takeover
 from txnlog_spark.commit.attempt import CommitAttempt
 from txnlog_spark.commit.facts import facts_about, visible_progress
-from txnlog_spark.commit.journal import Journal, RecordedIdentity
+from txnlog_spark.commit.journal import RecordedIdentity
 from txnlog_spark.commit.judgement import Facts, judge
 from txnlog_spark.commit.placement import place_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
-from txnlog_spark.commit.takeover import commit_baseline, initialise
+from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
+from txnlog_spark.commit.transactional_ids import record_ids
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
@@ -74,42 +75,53 @@ def _resumed_although_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[None]:
-    """The new transactional id is recorded, and the holder of the old one is left alone."""
-
-    def record_only(session: Session, plan: CommitPlan) -> Operation[None]:
-        del session
-        if plan.journal is not None:
-            yield from plan.journal.take_over(plan, ())
-
-    return replaced(takeover, "leave_previous_ids", record_only)
+    """The holders of the query's other transactional ids are left alone."""
+    return replaced(takeover, "fence_other_ids", _nothing_asked)
 
 
-def _fenced_only_before_the_record(_: Any) -> contextlib.AbstractContextManager[None]:
-    """No second fence: who initialised the old id before the record was written goes on."""
+def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The later one of two drivers may have listed before the first had anything to fence."""
 
-    def once(session: Session, plan: CommitPlan) -> Operation[None]:
-        for name in plan.previous_transactional_ids:
-            yield from init_producer_id(session, name, plan.transaction_timeout_ms)
-        if plan.journal is not None:
-            yield from plan.journal.take_over(plan, ())
+    def fence_first(
+        session: Session, plan: CommitPlan, current: ProducerIdentity | None
+    ) -> Operation[ProducerIdentity]:
+        if current is not None or plan.journal is None:
+            return (yield from initialise(session, plan, current))
+        yield from record_ids(plan.journal.folder, plan)
+        yield from fence_other_ids(session, plan, plan.journal.folder)
+        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+        return (yield from init_producer_id(session, name, timeout_ms))
 
-    return replaced(takeover, "leave_previous_ids", once)
-
-
-def _second_fence_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:
-    """A crash between the record and the second fence leaves the second fence undone."""
-    original = Journal.take_over
-
-    def forgetful(self: Journal, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
-        del left
-        return original(self, plan, ())
-
-    return replaced(Journal, "take_over", forgetful)
+    return replaced(micro_batch, "initialise", fence_first)
 
 
-def _holder_not_confirmed(_: Any) -> contextlib.AbstractContextManager[None]:
-    """After InitProducerId nobody looks whether the query has another transactional id by now."""
-    return replaced(Journal, "confirm_holder", _nothing_asked)
+def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Drivers record their ids when they have looked for others: two may miss each other."""
+
+    def record_last(
+        session: Session, plan: CommitPlan, current: ProducerIdentity | None
+    ) -> Operation[ProducerIdentity]:
+        if current is not None or plan.journal is None:
+            return (yield from initialise(session, plan, current))
+        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+        identity = yield from init_producer_id(session, name, timeout_ms)
+        yield from fence_other_ids(session, plan, plan.journal.folder)
+        yield from record_ids(plan.journal.folder, plan)
+        return identity
+
+    return replaced(micro_batch, "initialise", record_last)
+
+
+def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The last attempt's id is fenced; one that has begun no batch yet is not thought of."""
+
+    def last_only(session: Session, plan: CommitPlan, folder: str) -> Operation[None]:
+        del folder
+        name, timeout_ms = plan.previous_transactional_id, plan.transaction_timeout_ms
+        if name is not None:
+            yield from init_producer_id(session, name, timeout_ms)
+
+    return replaced(takeover, "fence_other_ids", last_only)
 
 
 def _without_questions(**without: Any) -> contextlib.AbstractContextManager[None]:
@@ -213,9 +225,9 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
     "resumed-although-fenced": _resumed_although_fenced,
     "id-changed-without-fencing": _id_changed_without_fencing,
-    "fenced-only-before-the-record": _fenced_only_before_the_record,
-    "second-fence-forgotten": _second_fence_forgotten,
-    "holder-not-confirmed": _holder_not_confirmed,
+    "others-fenced-before-the-own": _others_fenced_before_the_own,
+    "id-recorded-too-late": _id_recorded_too_late,
+    "only-the-last-id-fenced": _only_the_last_id_fenced,
     "group-not-compared": _group_not_compared,
     "start-compared-before-fencing": _start_compared_before_fencing,
     "progress-on-a-second-partition": _progress_on_a_second_partition,

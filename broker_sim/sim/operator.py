@@ -27,7 +27,7 @@ from txnlog_spark.errors import (
     ProgressError,
     TxnLogError,
 )
-from txnlog_spark.protocol.effects import FileAsk, FileFailed, Reached, ReadStaged
+from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, Reached, ReadStaged
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.wire.invariants import InvariantViolation
@@ -250,10 +250,9 @@ class Operator:
         else:
             self._chance(running)
 
-    def _serve_file(self, running: Running, ask: FileAsk) -> bytes | FileFailed | None:
-        found: bytes | FileFailed | None
+    def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
-            found = self._read_staged(ask.piece)
+            found: FileOutcome = self._read_staged(ask.piece)
         else:
             found = running.driver.checkpoint.perform(ask)
         self._chance(running)

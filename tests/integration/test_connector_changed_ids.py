@@ -11,13 +11,12 @@ from support.checkpoint_files import read_attempt
 from support.checkpoint_query import Query
 
 from txnlog_spark.client.client import Client
-from txnlog_spark.commit import micro_batch
+from txnlog_spark.commit import micro_batch, takeover
 from txnlog_spark.commit import query as query_module
-from txnlog_spark.commit.journal import Journal
 from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.errors import ProducerFenced
+from txnlog_spark.errors import ProducerFenced, StagedBatchesInvalid
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
@@ -93,33 +92,26 @@ def test_the_old_driver_does_not_fence_the_new_one_when_it_goes_on(
     assert query.values() == ["a", "b", "c"]
 
 
-def test_the_new_id_is_recorded_before_anything_is_done_under_it(
+def test_a_driver_that_dies_when_it_has_its_new_id_has_begun_nothing(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.new_worker()
     name = unique("other")
-
-    take_over = Journal.take_over
-
-    def seen(journal: Journal, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
-        yield from take_over(journal, plan, left)
-        recorded = read_attempt(query.checkpoint / "txnlog")
-        assert recorded is not None
-        assert (recorded.transactional_id, recorded.batch_id) == (name, 0)
-        raise RuntimeError("the driver dies here")
-
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "take_over", seen)
+        patched.setattr(takeover, "fence_other_ids", dying)
         with pytest.raises(RuntimeError, match="dies here"):
             commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-2")], 1)
+    recorded = read_attempt(query.checkpoint / "txnlog")
+    assert recorded is not None
+    assert recorded.batch_id == 0
     commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-3")], 1)
     assert query.values() == ["a", "b"]
 
 
-def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_another(
+def test_an_old_driver_that_asks_for_its_id_last_doubles_nothing(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has read the record, the new driver begins the batch, and only now it asks for its id."""
+    """The new driver, which has begun the batch, has removed what other runs staged."""
     query.new_worker()
     new = renamed(query, unique("other"))
 
@@ -131,20 +123,31 @@ def test_a_driver_that_was_about_to_take_the_old_id_finds_that_the_query_has_ano
         return (yield from commit_micro_batch(session, identity, plan))
 
     monkeypatch.setattr(query_module, "commit_micro_batch", overtaken)
-    with pytest.raises(ProducerFenced, match="while this one was starting with"):
+    with pytest.raises(StagedBatchesInvalid):
         query.commit(1, ["b"], run="run-old")
     commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
     query.log(2, 30)
     commit_streaming(new, [query.stage(2, ["c"], "run-new")], 2)
-    assert query.values("read_uncommitted") == ["a", "b", "c"]
+    assert query.values() == ["a", "b", "c"]
 
 
-def test_progress_stays_in_its_group_when_the_ids_that_it_was_named_after_change(
-    query: Query, unique: Callable[[str], str]
+def test_of_two_drivers_with_two_new_ids_one_goes_on(
+    query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first is stopped before it asks for its id, between which the second begins a batch."""
     query.new_worker()
-    other = settings_with(query, **{"kafka.transactional.id": unique("other")})
-    commit_streaming(other, [query.stage(1, ["b"], "run-2")], 1)
-    query.new_worker()
-    commit_streaming(query.settings, [query.stage(1, ["b"], "run-3")], 1)
-    assert query.values() == ["a", "b"]
+    first, second = renamed(query, unique("first")), renamed(query, unique("second"))
+    record = takeover.record_ids
+
+    def overtaken(folder: str, plan: CommitPlan) -> Operation[None]:
+        monkeypatch.setattr(takeover, "record_ids", record)
+        yield from record(folder, plan)
+        commit_streaming(second, [query.stage(1, ["b"], "run-2")], 1)
+
+    monkeypatch.setattr(takeover, "record_ids", overtaken)
+    commit_streaming(first, [query.stage(1, ["b"], "run-1")], 1)
+    query.log(2, 30)
+    with pytest.raises(ProducerFenced):
+        commit_streaming(second, [query.stage(2, ["c"], "run-2")], 2)
+    commit_streaming(first, [query.stage(2, ["c"], "run-1")], 2)
+    assert query.values() == ["a", "b", "c"]

@@ -21,6 +21,14 @@ CAUGHT_BY = {
 }
 """The fault that a planted bug needs beside a second driver, and what it is noticed by."""
 
+CAUGHT_WITH_TWO_IDS = (
+    "id-changed-without-fencing",
+    "others-fenced-before-the-own",
+    "id-recorded-too-late",
+    "only-the-last-id-fenced",
+)
+TWO_IDS = (driver("run-1", "one"), driver("run-2", "two"))
+
 
 def see(explored: Explored, states_min: int) -> None:
     """Say how much was seen; fewer states are an explorer that has gone blind."""
@@ -47,6 +55,17 @@ def test_two_drivers_in_every_order(fault: str | None, states_min: int) -> None:
     see(explore(frozenset({fault} - {None})), states_min)
 
 
+@pytest.mark.invariant(35, 36, 37, 39, 41)
+@pytest.mark.parametrize(
+    ("fault", "states_min"),
+    [(None, 45_000), (CRASH, 70_000), pytest.param(ANSWER_LOST, 200_000, marks=pytest.mark.chaos)],
+)
+def test_two_drivers_with_two_new_transactional_ids_in_every_order(
+    fault: str | None, states_min: int
+) -> None:
+    see(explore(frozenset({fault} - {None}), programs=TWO_IDS), states_min)
+
+
 @pytest.mark.invariant(35, 57)
 def test_two_workers_of_one_run_and_a_third_that_hangs_in_every_order() -> None:
     programs = [two_workers("run-1"), hanging_worker("run-1")]
@@ -66,3 +85,10 @@ def test_a_bug_that_takes_two_drivers_is_caught(plant: str) -> None:
     faults, noticed_by = CAUGHT_BY[plant]
     with COMMIT_PLANTS[plant](None), pytest.raises(Violated, match=noticed_by):
         explore(faults)
+
+
+@pytest.mark.invariant(49)
+@pytest.mark.parametrize("plant", CAUGHT_WITH_TWO_IDS)
+def test_a_bug_that_takes_two_transactional_ids_is_caught(plant: str) -> None:
+    with COMMIT_PLANTS[plant](None), pytest.raises(Violated, match="GroupHasOffsets"):
+        explore(frozenset(), programs=TWO_IDS)

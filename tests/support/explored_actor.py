@@ -19,6 +19,7 @@ from support.staged_pieces import read_back
 from txnlog_spark.protocol.effects import (
     Call,
     Calls,
+    ListFolder,
     Reached,
     ReadFile,
     ReadStaged,
@@ -57,7 +58,7 @@ class ListFiles:
     """The paths of Spark's logs; resumed with a frozenset."""
 
 
-SharedAsk = Call | ReadFile | WriteFile | CreateFile | ListFiles
+SharedAsk = Call | ReadFile | ListFolder | WriteFile | CreateFile | ListFiles
 Program = Callable[[Session], Generator[Any, Any, None]]
 
 
@@ -126,7 +127,7 @@ class Host:
                     return call
                 case ReadFile(path) if not path.startswith(self._constant_paths):
                     return self._ask
-                case WriteFile() | CreateFile() | ListFiles():
+                case ListFolder() | WriteFile() | CreateFile() | ListFiles():
                     return self._ask
                 case _:
                     self._ask = self._operation.send(self._perform(self._ask))

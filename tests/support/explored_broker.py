@@ -50,8 +50,8 @@ class LateMarkerState(FakeState):
         """Equal for equal states."""
         transactions = [
             sorted(each) if isinstance(each, set) else each
-            for _, txn in sorted(self.transactions.items())
-            for each in astuple(txn)
+            for name, txn in sorted(self.transactions.items())
+            for each in (name, *astuple(txn))
         ]
         parts = (self.logs, self.offsets, self.pending)
         nested = [sorted((k, v) for k, v in part.items() if v) for part in parts]

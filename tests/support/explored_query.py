@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from broker_sim.sim.checkpoint import ConcurrentQuery
@@ -43,8 +44,8 @@ CONSTANTS = METADATA | {f"{PLACE}/offsets/{n}": entry(n) for n in range(len(ENDS
 """Files that are read after they were written, and never changed."""
 
 
-def driver(run_id: str) -> Program:
-    """A query run with a worker of its own."""
+def driver(run_id: str, transactional_id: str | None = None) -> Program:
+    """A query run with a worker of its own, perhaps with a transactional id of its own."""
 
     def program(session: Session) -> Generator[Any, Any, None]:
         worker = Worker()
@@ -57,7 +58,8 @@ def driver(run_id: str) -> Program:
             if not is_planned:
                 yield from _create("offsets", batch_id, entry(batch_id))
             is_planned = False
-            yield from commit_query_batch(session, worker, _batch(batch_id, run_id))
+            batch = _batch(batch_id, run_id, transactional_id)
+            yield from commit_query_batch(session, worker, batch)
             yield from _create("commits", batch_id, b"v1\n{}")
             batch_id += 1
 
@@ -95,13 +97,13 @@ def _create(log: str, batch_id: int, data: bytes) -> Generator[Any, Any, None]:
         raise ConcurrentQuery(f"{path} exists")
 
 
-def _batch(batch_id: int, run_id: str) -> QueryBatch:
+def _batch(batch_id: int, run_id: str, transactional_id: str | None = None) -> QueryBatch:
     begin = ENDS[batch_id - 1] if batch_id else 0
     rows = record_batch(*(f"{n}:{run_id}" for n in range(begin, ENDS[batch_id])))
     return QueryBatch(
         checkpoint=PLACE,
         batch_id=batch_id,
-        options=OPTIONS,
+        options=replace(OPTIONS, transactional_id=transactional_id),
         staged=[staged("out", 0, rows)],
         query_id=QUERY,
         run_id=run_id,

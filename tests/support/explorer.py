@@ -29,7 +29,7 @@ from support.explored_actor import (
 )
 from support.explored_broker import BrokerAutomaton, LateMarkerState
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.protocol.effects import Call, ReadFile, Unanswered, WriteFile
+from txnlog_spark.protocol.effects import Call, ListFolder, ReadFile, Unanswered, WriteFile
 from txnlog_spark.wire.messages import ApiKey, api_of
 
 CRASH, REQUEST_LOST, ANSWER_LOST, LATE = "crash", "request lost", "answer lost", "late"
@@ -234,6 +234,9 @@ class Explorer:
         match ask:
             case ReadFile(path):
                 return files, known.get(path)
+            case ListFolder(path):
+                inside = (p for p in known if p.startswith(f"{path}/"))
+                return files, tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
             case WriteFile(path, data):
                 return self._files.write(files, path, data), None
             case CreateFile(path, data):
@@ -300,7 +303,7 @@ def _shown(ask: Any) -> str:
             told += [g.group_id for g in getattr(message, "groups", ())]
             told += [str(p.committed_offset) for t in _topics(message) for p in t.partitions]
             return " ".join([api_of(message).key.name, *told])
-        case ReadFile(path) | WriteFile(path) | CreateFile(path):
+        case ReadFile(path) | ListFolder(path) | WriteFile(path) | CreateFile(path):
             return f"{type(ask).__name__} {path}"
     return str(ask)
 

@@ -19,7 +19,9 @@ from support.staged_pieces import read_back
 from txnlog_spark.protocol.effects import (
     Call,
     Calls,
+    ListFolder,
     Reached,
+    ReadFile,
     ReadStaged,
     Receive,
     Reply,
@@ -27,6 +29,7 @@ from txnlog_spark.protocol.effects import (
     Sleep,
     Ticket,
     Unanswered,
+    WriteFile,
 )
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.framing import (
@@ -110,6 +113,7 @@ class ScriptedCluster:
         self.now_ms = 0
         self.faults: dict[ApiKey, deque[Fault | None]] = defaultdict(deque)
         self.always: dict[ApiKey, Fault] = {}
+        self.files: dict[str, bytes] = {}
         self.on_reached: Callable[[str, str], None] = lambda _step, _when: None
 
     def session(self, **config: int) -> Session:
@@ -160,6 +164,13 @@ class ScriptedCluster:
                 return self._receive(tickets, within_ms)
             case ReadStaged(piece):
                 return read_back(piece)
+            case ReadFile(path):
+                return self.files.get(path)
+            case WriteFile(path, data):
+                self.files[path] = data
+            case ListFolder(path):
+                inside = (p for p in self.files if p.startswith(f"{path}/"))
+                return tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
         return None
 
     def _send(self, call: Call) -> Ticket:

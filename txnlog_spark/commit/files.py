@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.protocol.effects import FileFailed, Operation, ReadFile, WriteFile
+from txnlog_spark.protocol.effects import FileFailed, ListFolder, Operation, ReadFile, WriteFile
 from txnlog_spark.wire.invariants import check
 
 
@@ -17,6 +17,15 @@ def read_file(path: str) -> Operation[bytes | None]:
         raise unreadable(path, found.reason)
     # Anything else taken for "no file" would be a first start.
     check(found is None or isinstance(found, bytes), "a file is bytes, or absent", path=path)
+    return found
+
+
+def list_folder(path: str) -> Operation[tuple[str, ...]]:
+    """The names of a folder's files, () where there is none. Raises ProgressError."""
+    found: tuple[str, ...] | FileFailed = yield ListFolder(path)
+    if isinstance(found, FileFailed):
+        raise unreadable(path, found.reason)
+    check(isinstance(found, tuple), "a listing is names", path=path)
     return found
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
@@ -43,8 +43,6 @@ class Attempt:
     cluster_id: str = ""
     host: str = ""
     pid: int = -1
-    fence_again: tuple[str, ...] = ()
-    """Transactional ids that the query has left, whose holders may not all be fenced yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,7 @@ def _attempt_of(path: str, data: bytes) -> Attempt:
             raise unreadable(path, "it is of a newer version of txnlog_spark")
         partition = value.pop("progress_partition")
         located = None if partition is None else (str(partition[0]), int(partition[1]))
-        again = tuple(map(str, value.pop("fence_again", ())))
-        return Attempt(**value, progress_partition=located, fence_again=again)
+        return Attempt(**value, progress_partition=located)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
 
@@ -115,8 +112,6 @@ def _attempt_of(path: str, data: bytes) -> Attempt:
 def write_attempt(folder: str, attempt: Attempt) -> Operation[None]:
     """Replace the recorded attempt, durably. Raises ProgressError."""
     value = {"version": ATTEMPT_VERSION, **asdict(attempt)}
-    if not attempt.fence_again:
-        del value["fence_again"]
     data = json.dumps(value, indent=1).encode()
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
@@ -206,29 +201,6 @@ class Journal:
     host: str = ""
     pid: int = -1
 
-    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
-        """After each InitProducerId: is the query still ours?
-
-        Raises ProducerFenced when another driver took it to another transactional id.
-        """
-        recorded = yield from self._recorded(plan)
-        if recorded is not None and recorded.transactional_id != plan.transactional_id:
-            raise _held_by_another(plan, recorded)
-
-    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
-        """Record the plan's transactional id, and no attempt beyond the recorded one.
-
-        `left` are the ids that the query had and that are to be fenced once more, whoever does it.
-        Raises ProducerFenced when another driver took the query to a third id meanwhile.
-        """
-        recorded = yield from self._recorded(plan)
-        if recorded is not None:
-            name = plan.transactional_id
-            if recorded.transactional_id not in ("", name, *plan.previous_transactional_ids):
-                raise _held_by_another(plan, recorded)
-            changed = replace(recorded, transactional_id=name, fence_again=left)
-            yield from write_attempt(self.folder, changed)
-
     def begin(self, plan: CommitPlan) -> Operation[None]:
         """Record the batch, durably, before its transaction begins: its outcome may be unknown.
 
@@ -264,12 +236,3 @@ class Journal:
         recorded = yield from read_attempt(self.folder)
         is_ours = recorded is not None and recorded.query_id == plan.query_id
         return recorded if is_ours else None
-
-
-def _held_by_another(plan: CommitPlan, recorded: Attempt) -> ProducerFenced:
-    return ProducerFenced(
-        ErrorCode.PRODUCER_FENCED,
-        f"another driver of query {plan.query_id} went on with transactional id "
-        f"{recorded.transactional_id!r} while this one was starting with "
-        f"{plan.transactional_id!r}. Nothing was written. Stop one of the two",
-    )

@@ -155,8 +155,6 @@ def _judge(
     except ProgressError:
         name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
         yield from init_producer_id(session, name, timeout_ms, current=identity)
-        if plan.journal is not None:
-            yield from plan.journal.confirm_holder(plan)
         raise
 
 

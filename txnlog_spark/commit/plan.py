@@ -72,7 +72,7 @@ class CommitPlan:
     `attempted_group_digest` names the group that it committed source offsets for.
     `is_stream` False is a batch write: `batch_id` is its version, versions may be left out, and one
     at or below the committed version is skipped.
-    `previous_transactional_ids` had the query before and are fenced when it is taken over.
+    `previous_transactional_id` began the last batch, None when that is `transactional_id`.
     `expected` is what the query started from, for the batch that starts it from a group's committed
     offsets. `previous_offsets` are the source offsets of the batch before, {} where they are not
     known, or not needed because the identity committed that batch itself.
@@ -96,7 +96,7 @@ class CommitPlan:
     is_stream: bool = True
     next_batch_id_min: int = 0
     """Progress that is known to have been committed; less than that has been lost."""
-    previous_transactional_ids: tuple[str, ...] = ()
+    previous_transactional_id: str | None = None
     expected: Sequence[ExpectedOffsets] = ()
     previous_offsets: Mapping[Partition, int] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[Partition, int]] = ()

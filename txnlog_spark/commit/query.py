@@ -101,7 +101,7 @@ class _Run:
     attempt: Attempt | None
     """Of this query; None before its first."""
     recorded: RecordedIdentity | None
-    previous_transactional_ids: tuple[str, ...]
+    previous_transactional_id: str | None
 
 
 def journal_folder(checkpoint: str, sink_name: str = "") -> str:
@@ -159,17 +159,16 @@ def _read_run(session: Session, batch: QueryBatch, query_id: str, run_id: str) -
     cluster_id = session.cluster.cluster_id or ""
     attempt = yield from read_attempt(batch.folder)
     recorded = yield from read_identity(batch.folder)
-    previous_ids: tuple[str, ...] = ()
-    if attempt is not None:
-        names = (*attempt.fence_again, attempt.transactional_id)
-        previous_ids = tuple(name for name in names if name not in ("", transactional_id))
+    previous_id = None
+    if attempt is not None and attempt.transactional_id not in ("", transactional_id):
+        previous_id = attempt.transactional_id
     if attempt is not None and attempt.query_id != query_id:
         attempt = None  # of another query: its driver may live, its progress says nothing here
     if recorded is not None and recorded.query_id != query_id:
         recorded = None
     if attempt is not None:
         check_cluster(attempt, cluster_id)
-    return _Run(query_id, run_id, transactional_id, cluster_id, attempt, recorded, previous_ids)
+    return _Run(query_id, run_id, transactional_id, cluster_id, attempt, recorded, previous_id)
 
 
 def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
@@ -239,7 +238,7 @@ def _plan(
         attempted_batch_id=begun,
         attempted_group_digest="" if attempt is None else attempt.group_digest,
         next_batch_id_min=0 if run.recorded is None else run.recorded.next_batch_id,
-        previous_transactional_ids=run.previous_transactional_ids,
+        previous_transactional_id=run.previous_transactional_id,
         expected=sources.expected,
         previous_offsets=previous,
         foreign_sources=tuple(by_plain_names(offsets) for offsets in foreign),

@@ -8,13 +8,13 @@ from txnlog_spark.commit.attempt import CommitAttempt, add_progress, begin_trans
 from txnlog_spark.commit.judgement import progress_topic_deleted
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import baseline_of
-from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.commit.transactional_ids import other_ids, record_ids, record_path
+from txnlog_spark.errors import FatalError, UnknownTopic
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import confirm_missing, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import commit_transaction, init_producer_id
 from txnlog_spark.protocol.values import ProducerIdentity
-from txnlog_spark.wire.invariants import present
 
 
 def initialise(
@@ -22,42 +22,47 @@ def initialise(
 ) -> Operation[ProducerIdentity]:
     """S2: the identity as it is while it is good, else a new epoch, which fences all others.
 
-    Raises ProducerFenced when the query or, with `current`, the transactional id has been taken
-    over by another driver.
+    Without `current` the query is taken over, from whatever transactional id it had. Raises
+    ProducerFenced when, with `current`, another driver has taken it over since.
     """
     if current is not None and current.initialised:
         return current
     yield Reached("S2", "before", plan.batch_id)
-    if plan.previous_transactional_ids:
-        yield from leave_previous_ids(session, plan)
+    taken_over = plan.journal if current is None else None
+    if taken_over is not None:
+        yield from record_ids(taken_over.folder, plan)
     identity = yield from init_producer_id(
         session, plan.transactional_id, plan.transaction_timeout_ms, current=current
     )
+    if taken_over is not None:
+        yield from fence_other_ids(session, plan, taken_over.folder)
     yield Reached("S2", "after", plan.batch_id)
-    if plan.journal is not None:
-        yield from plan.journal.confirm_holder(plan)
     return identity
 
 
-def leave_previous_ids(session: Session, plan: CommitPlan) -> Operation[None]:
-    """The query's option or group was changed: nobody may commit under an old id any more.
+def fence_other_ids(session: Session, plan: CommitPlan, folder: str) -> Operation[None]:
+    """Nobody may commit under another id of the query any more (`transactional_ids` says why).
 
-    InitProducerId with the new id does not fence a driver that holds the old one. Fence the old id,
-    record the new one, fence again: the second fence stops a driver that initialised the old id
-    between the two; later ones see the record (`Journal.confirm_holder`). The record names the old
-    id until the second fence is done: who goes on after a crash in between does it.
+    Raises FatalError when the user may not write with one of them.
     """
-    journal = present(plan.journal, "the ids that a query left are known from its journal")
-    left, timeout_ms = plan.previous_transactional_ids, plan.transaction_timeout_ms
-    for name in left:
-        yield from init_producer_id(session, name, timeout_ms)
-    yield from journal.take_over(plan, left)
-    for name in left:
-        yield from init_producer_id(session, name, timeout_ms)
-    yield from journal.take_over(plan, ())
-    session.notice(
-        f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
-        f"{', '.join(left)} was fenced"
+    for name in (yield from other_ids(folder, plan.transactional_id)):
+        try:
+            yield from init_producer_id(session, name, plan.transaction_timeout_ms)
+        except FatalError as error:
+            error.args = (f"{error}. {_why_fenced(plan, folder, name)}",)
+            raise
+    if plan.previous_transactional_id is not None:
+        session.notice(
+            f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
+            f"{plan.previous_transactional_id} was fenced"
+        )
+
+
+def _why_fenced(plan: CommitPlan, folder: str, name: str) -> str:
+    return (
+        f"Query {plan.query_id} had transactional id {name!r} before {plan.transactional_id!r}, "
+        "and a driver with it has to be fenced. If none can be running any more, delete "
+        f"{record_path(folder, name)} and start the query again"
     )
 
 

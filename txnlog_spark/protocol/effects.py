@@ -116,6 +116,17 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ListFolder:
+    """The names of the files in a folder of the checkpoint, in order.
+
+    Resumed with a tuple, () without such a folder, or FileFailed. A file whose durable write was
+    done before is among them.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteFile:
     """Replace a file of the checkpoint; resumed with None when it is done, or FileFailed.
 
@@ -151,7 +162,9 @@ class FileFailed:
     reason: str
 
 
-FileAsk = ReadFile | WriteFile | RunBegan | ReadStaged
+FileAsk = ReadFile | ListFolder | WriteFile | RunBegan | ReadStaged
+FileOutcome = bytes | memoryview | tuple[str, ...] | FileFailed | None
+"""What a `FileAsk` is resumed with; each says which."""
 T = TypeVar("T")
 
 

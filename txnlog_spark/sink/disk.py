@@ -11,13 +11,15 @@ from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
     FileAsk,
     FileFailed,
+    FileOutcome,
+    ListFolder,
     Operation,
     ReadFile,
     ReadStaged,
     RunBegan,
     WriteFile,
 )
-from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.sink.files import visible_files, write_atomically
 from txnlog_spark.sink.staging import read_piece
 from txnlog_spark.wire.invariants import InvariantViolation
 
@@ -34,12 +36,14 @@ class Disk:
 
     on_run_began: Callable[[], None] = _nothing
 
-    def perform(self, ask: FileAsk) -> bytes | memoryview | FileFailed | None:
+    def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
         try:
             match ask:
                 case ReadFile(path):
                     return Path(path).read_bytes()
+                case ListFolder(path):
+                    return visible_files(Path(path))
                 case WriteFile(path, data, durable):
                     write_atomically(Path(path), data, durable=durable)
                 case RunBegan():

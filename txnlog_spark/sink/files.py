@@ -24,6 +24,16 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
         flush_directory(path.parent)
 
 
+def visible_files(folder: Path) -> tuple[str, ...]:
+    """The names of the files in a folder, in order, but for what `write_atomically` has begun."""
+    try:
+        return tuple(
+            sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+        )
+    except FileNotFoundError:
+        return ()
+
+
 def flush_directory(directory: Path) -> None:
     """Make renames in `directory` durable."""
     descriptor = os.open(directory, os.O_RDONLY)

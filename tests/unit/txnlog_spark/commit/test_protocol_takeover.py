@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,15 +13,19 @@ from support.scripted_broker import ScriptedCluster, refused
 from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.commit.takeover import initialise
+from txnlog_spark.commit.transactional_ids import record_ids
 from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
+    FatalError,
     GroupHasOffsets,
     ProducerFenced,
+    ProgressError,
     ProgressMissing,
     TransactionTimedOut,
 )
-from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.effects import ListFolder, Operation, WriteFile
 from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
@@ -31,14 +36,7 @@ class Record:
     """A journal that remembers what it was told."""
 
     said: list[str] = field(default_factory=list)
-
-    def confirm_holder(self, plan: CommitPlan) -> Operation[None]:
-        self.said.append("confirm")
-        yield from ()
-
-    def take_over(self, plan: CommitPlan, left: tuple[str, ...]) -> Operation[None]:
-        self.said.append(f"take over, {len(left)} left")
-        yield from ()
+    folder: str = "txnlog"
 
     def begin(self, plan: CommitPlan) -> Operation[None]:
         self.said.append("begin")
@@ -150,35 +148,84 @@ def test_a_batch_is_noted_before_its_transaction_begins_and_a_skipped_one_is_not
 
     journal.begin = noted  # type: ignore[method-assign]
     commit(cluster, build_plan(0, journal=journal))
-    assert journal.said == ["confirm", "begin"]
+    assert journal.said == ["begin"]
     assert seen == [False]
     commit(cluster, build_plan(0, journal=journal))
-    assert journal.said == ["confirm", "begin"]
+    assert journal.said == ["begin"]
 
 
-def test_a_changed_id_is_fenced_twice_around_its_record() -> None:
+# ------------------------------------------------------------------ several transactional ids
+
+
+def initialised(cluster: ScriptedCluster) -> list[str]:
+    return [each.transactional_id for each in cluster.requests(K.INIT_PRODUCER_ID)]
+
+
+def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_order() -> None:
     cluster = ScriptedCluster(2)
-    journal = Record()
-    init: list[str] = []
-    perform = cluster._call
+    plans = [build_plan(0, transactional_id=name, journal=Record()) for name in ("a", "b", "c")]
+    for plan in plans:
+        cluster.run(record_ids("txnlog", plan))
+    seen = []
 
-    def answer(call: Any) -> Any:
-        if call.message.API_KEY == K.INIT_PRODUCER_ID:
-            journal.said.append(call.message.transactional_id)
-            init.append(call.message.transactional_id)
-        return perform(call)
+    def watched(operation: Operation[Any]) -> Operation[Any]:
+        outcome = None
+        while True:
+            try:
+                ask = operation.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(ask, WriteFile | ListFolder):
+                seen.append(type(ask).__name__)
+            outcome = yield ask
+            seen.extend(initialised(cluster))
+            cluster.asked.clear()
 
-    cluster._call = answer  # type: ignore[method-assign]
-    commit(cluster, build_plan(0, journal=journal, previous_transactional_ids=("old",)))
-    assert journal.said == [
-        "old",
-        "take over, 1 left",
-        "old",
-        "take over, 0 left",
-        "t",
-        "confirm",
-        "begin",
-    ]
+    cluster.run(watched(initialise(cluster.session(), plans[1], None)))
+    assert seen[:3] == ["WriteFile", "b", "ListFolder"]
+    assert sorted(seen[3:]) == ["a", "c"]
+
+
+def test_who_goes_on_with_its_own_epoch_looks_for_no_other_id() -> None:
+    cluster = ScriptedCluster(1)
+    plan = build_plan(0, journal=Record())
+    first = commit(cluster, plan)
+    cluster.files.clear()
+    commit(cluster, build_plan(1, journal=Record()), replace(first.identity, initialised=False))
+    assert not cluster.files
+
+
+def test_a_checkpoint_that_has_recorded_no_ids_has_that_of_its_last_attempt() -> None:
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(0, journal=Record(), previous_transactional_id="old"))
+    assert initialised(cluster) == ["t", "old"]
+    cluster.asked.clear()
+    commit(cluster, build_plan(1, journal=Record()))
+    assert initialised(cluster) == ["t", "old"]
+
+
+def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(0, journal=Record(), transactional_id="old"))
+    cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    plan = build_plan(1, journal=Record(), previous_transactional_id="old")
+    with pytest.raises(FatalError, match="had transactional id 'old' before 't'") as caught:
+        commit(cluster, plan)
+    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis()[-3:])
+    named = re.search(r"delete (\S+) and start the query again", str(caught.value))
+    assert named is not None
+    del cluster.files[named[1]]
+    cluster.asked.clear()
+    assert not commit(cluster, plan).skipped
+    assert initialised(cluster) == ["t"]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2}', b"\xff"])
+def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> None:
+    cluster = ScriptedCluster(2)
+    cluster.files["txnlog/ids/some.json"] = text
+    with pytest.raises(ProgressError, match=r"txnlog/ids/some\.json cannot be used"):
+        commit(cluster, build_plan(0, journal=Record()))
 
 
 # ------------------------------------------------------------------ a batch without progress

@@ -132,12 +132,6 @@ class Driver:
         self.plan = build_plan(batch_id, **changes)
         self.journal = Journal(str(folder), "c", "host", 7)
 
-    def confirm_holder(self) -> None:
-        Disk().run(self.journal.confirm_holder(self.plan))
-
-    def take_over(self) -> None:
-        Disk().run(self.journal.take_over(self.plan, ()))
-
     def begin(self) -> None:
         Disk().run(self.journal.begin(self.plan))
 
@@ -153,26 +147,8 @@ def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> 
     assert read_attempt(tmp_path) == recorded
 
 
-def test_the_holder_of_another_transactional_id_is_told_apart(tmp_path: Path) -> None:
-    Driver(tmp_path, 3).begin()
-    other = Driver(tmp_path, 4, transactional_id="other", previous_transactional_ids=("t",))
-    with pytest.raises(ProducerFenced, match="went on with transactional id 't'"):
-        other.confirm_holder()
-    other.take_over()
-    other.confirm_holder()
-    recorded = read_attempt(tmp_path)
-    assert recorded is not None
-    assert (recorded.batch_id, recorded.transactional_id) == (3, "other")
-    with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
-        Driver(tmp_path, 4).confirm_holder()
-    third = Driver(tmp_path, 4, transactional_id="third", previous_transactional_ids=("t",))
-    with pytest.raises(ProducerFenced, match="went on with transactional id 'other'"):
-        third.take_over()
-
-
 def test_files_left_over_from_another_query_are_none_of_this_one(tmp_path: Path) -> None:
     write_attempt(tmp_path, replace(ATTEMPT, query_id="another", batch_id=99))
-    Driver(tmp_path, 0).confirm_holder()
     Driver(tmp_path, 0).begin()
     recorded = read_attempt(tmp_path)
     assert recorded is not None
