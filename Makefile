@@ -20,6 +20,9 @@ WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
+# Or each of Spark's Python workers would compile all of our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup java demo test record lint wheel bench chaos clean
 
 help:  ## what can be done here

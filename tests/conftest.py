@@ -14,10 +14,14 @@ from support.apache_kafka import ApacheKafka
 from support.availability import check_available
 from support.recordings import Selection
 from support.sim_broker import SimBroker
+from support.spark_home import use_spark_home
 
 # Spark's workers run the Python that runs the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Each of them imports numpy, whose threads would wait for work in a loop.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+use_spark_home()
 
 # No test asserts a wall time: a machine that others use as well would fail it.
 settings.register_profile(

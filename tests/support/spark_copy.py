@@ -17,14 +17,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
-
 from support.apache_kafka import die_with_parent
 from support.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.probe import wait_until
+from support.spark_home import SPARK_HOME
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
 RUN_SECONDS_MAX = 300
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
@@ -33,7 +32,7 @@ JAVA_OPTIONS = (
     "-Xlog:disable",
     f"-Dlog4j2.configurationFile={REPOSITORY / 'conf' / 'log4j2.properties'}",
 )
-CLASSES = REPOSITORY / ".cache" / f"spark-{pyspark.__version__}-classes.jsa"
+CLASSES = SPARK_HOME / "classes.jsa"
 """Spark's classes as the JVM had them in memory (class data sharing): a third off each start."""
 SMALL = {
     # What a batch commits is no matter of generated code, and to compile it takes a second a query.
