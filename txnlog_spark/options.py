@@ -254,7 +254,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.transactional.id", Use.WRITE, _text, None,
         "Transactional id of the query's one producer; without it: made from the group id, else "
-        "from the query id.", ("transactional.id",),
+        "from the query id. Keep it for all starts.", ("transactional.id",),
     ),
     Option(
         "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, MS_MAX), 300_000,
