@@ -16,7 +16,12 @@ from support.socket_broker import SocketBroker
 from txnlog_spark.client.client import Client
 from txnlog_spark.client.strangers import describe_stranger
 from txnlog_spark.client_cache import ConnectionSettings, client_for
-from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, TxnLogError
+from txnlog_spark.errors import (
+    DeadlineExceeded,
+    RemoteProtocolError,
+    SecurityRefused,
+    TxnLogError,
+)
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
@@ -79,9 +84,8 @@ def error_at(address: str) -> TxnLogError:
 def test_a_tls_alert_is_told_at_once_and_in_one_line():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(address)
-    assert isinstance(error, RemoteProtocolError)
-    assert "the listener requires TLS, and kafka.security.protocol=SSL" in str(error)
-    assert "not supported yet" in str(error)
+    assert isinstance(error, SecurityRefused)
+    assert "requires TLS: set kafka.security.protocol to SSL or SASL_SSL" in str(error)
 
 
 def test_a_web_server_is_told_at_once():
