@@ -94,8 +94,8 @@ class AwsTokens:
         self._options = options
         try:
             self._signer: Any = importlib.import_module(
-                "aws_msk_iam_sasl_signer"
-            ).MSKAuthTokenProvider
+                "aws_msk_iam_sasl_signer.MSKAuthTokenProvider"
+            )
         except ImportError as error:
             raise OptionError(
                 PREFIX + "sasl.mechanism", "AWS_MSK_IAM",
