@@ -16,8 +16,10 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client.security import read_security
 from txnlog_spark.errors import DeadlineExceeded, SecurityRefused, TxnLogError
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Receive, Reply, Send
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.wire.messages import APIS, ApiKey
 
 pytestmark = pytest.mark.kafka
 
@@ -133,6 +135,33 @@ def test_a_connection_outlives_its_login(kafka):
 
         wait_until(over, "three logins to be over")
         assert list(client._connections.values()) == [first]
+
+
+def test_requests_on_their_way_are_answered_while_a_login_is_renewed(kafka):
+    """The client's clock runs ahead, so that it renews the login while the broker is at work."""
+    ahead_s = [0.0]
+    ask = Call(ANY_NODE, APIS[ApiKey.METADATA].request(topics=[]), 60_000)
+
+    def operation():
+        yield Calls((ask,))
+        tickets = [(yield Send(ask)), (yield Send(ask))]
+        ahead_s[0] += SESSION_MS / 1000
+        tickets += [(yield Send(ask)), (yield Send(ask))]
+        outcomes = []
+        for ticket in tickets:
+            received = yield Receive(frozenset({ticket}))
+            outcomes.append(received[1])
+        return outcomes
+
+    options = options_for(kafka, "SHORT", "SCRAM-SHA-256")
+    with connect(kafka, "SHORT", options, clock=lambda: time.monotonic() + ahead_s[0]) as client:
+        client.run(refresh_metadata(client.session, ()))
+        (first,) = client._connections.values()
+        due_s = first._login_due_s
+        outcomes = client.run(operation())
+        assert list(client._connections.values()) == [first]
+        assert first._login_due_s > due_s
+    assert [type(outcome) for outcome in outcomes] == [Reply] * 4
 
 
 # ------------------------------------------------------------------ who is not let in

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from txnlog_spark.client.addresses import parse_bootstrap_servers
-from txnlog_spark.client.connection import Connection, Pending
+from txnlog_spark.client.connection import Connection
 from txnlog_spark.client.handshakes import Handshakes
 from txnlog_spark.client.link import ConnectionFailed
+from txnlog_spark.client.pending import Pending
 from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
@@ -245,7 +246,7 @@ class Client:
                 pending.failures.append(error)
                 continue
             connection.ask(pending)
-            self._guard(connection, writing=True)
+            self._guard(connection, connection.on_writable)
             return
         failures = pending.failures
         pending.outcome = Unanswered(
@@ -272,26 +273,22 @@ class Client:
                     selector.register(connection.errand, selectors.EVENT_READ, connection)
             timeout_s = max(0.0, min(wakes, default=0.0) - self._clock())
             for key, events in selector.select(timeout_s):
+                connection = key.data
                 if events & selectors.EVENT_WRITE:
-                    self._guard(key.data, writing=True)
+                    self._guard(connection, connection.on_writable)
                 if events & selectors.EVENT_READ:
-                    self._guard(key.data, writing=False)
-        now_s = self._clock()
+                    self._guard(connection, connection.on_readable)
+                    if connection.is_ready and connection.address in self._connections:
+                        self._last_answered = connection.address
         for connection in list(self._connections.values()):
-            if connection.expired(now_s):
-                self._drop(connection, connection.late)
+            self._guard(connection, connection.check_time)
 
-    def _guard(self, connection: Connection, *, writing: bool) -> None:
+    def _guard(self, connection: Connection, go_on: Callable[[], None]) -> None:
         """Let one connection move on; drop it when it fails."""
         if self._connections.get(connection.address) is not connection:
             return
         try:
-            if writing:
-                connection.on_writable()
-            else:
-                connection.on_readable()
-                if connection.is_ready:
-                    self._last_answered = connection.address
+            go_on()
         except ConnectionFailed as error:
             self._drop(connection, error)
 
@@ -357,6 +354,8 @@ class Client:
         """Close all connections; the client may be used again."""
         self._forget_after_fork()
         for connection in list(self._connections.values()):
+            for pending in connection.take_unsent():
+                pending.fail("the client was closed")
             self._drop(connection, ConnectionFailed("the client was closed"))
 
     def __enter__(self) -> Client:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from socket import socket as Socket  # noqa: N812 - `socket` is a property here
 
 from txnlog_spark.client.errands import Errand
@@ -31,6 +30,7 @@ from txnlog_spark.client.greeting import Greeting, Saying
 from txnlog_spark.client.handshakes import Handshakes
 from txnlog_spark.client.link import ConnectionFailed, Link, LinkBroken
 from txnlog_spark.client.login import Login, LoginRefused
+from txnlog_spark.client.pending import Asked, Pending
 from txnlog_spark.client.strangers import (
     REQUIRES_TLS,
     SILENT,
@@ -70,42 +70,6 @@ class Phase(enum.Enum):
     READY = "ready"
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
-    """One request on its way. `outcome` is None until it is known."""
-
-    call: Call
-    deadline_s: float
-    addresses: deque[tuple[str, int]] = field(default_factory=deque)
-    """Where else it may be taken, if it was not sent to the first."""
-    failures: list[ConnectionFailed] = field(default_factory=list)
-    """Why it could not be sent so far."""
-    sent: bool = False
-    outcome: Reply | Unanswered | None = None
-
-    def fail(self, reason: str, *, retriable: bool = True) -> None:
-        """There will be no answer."""
-        if self.outcome is None:
-            self.outcome = Unanswered(reason, self.sent, retriable)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """What was encoded. `pending` is None for a request of the greeting."""
-
-    api: Api
-    version: int
-    correlation_id: int
-    deadline_s: float
-    pending: Pending | None
-    sent: bool = False
-
-    def mark_sent(self) -> None:
-        self.sent = True
-        if self.pending is not None:
-            self.pending.sent = True
-
-
 class Connection:
     """A link to `address`, with its queue of requests."""
 
@@ -136,6 +100,7 @@ class Connection:
         self._phase = Phase.LINK
         self._greeting = Greeting(self.name)
         self._greeting_until_s = deadline_s + self._throttle_left_s
+        self._connect_timeout_s = connect_timeout_s
         self._connected_until_s = min(clock() + connect_timeout_s, deadline_s)
         self._login_due_s: float | None = None
         self._preparing: Errand[Login] | None = None
@@ -144,15 +109,20 @@ class Connection:
         self._frames = FrameDecoder()
         self._correlation_id = 0
         self._waiting: deque[Pending] = deque()
-        self._unwritten: deque[tuple[_Asked, memoryview]] = deque()
-        self._unanswered: deque[_Asked] = deque()
+        self._unwritten: deque[tuple[Asked, memoryview]] = deque()
+        self._unanswered: deque[Asked] = deque()
         try:
             self._link = Link(address, handshakes.new_tls(address[0]))
-        except LinkBroken as error:
-            raise ConnectionFailed(f"{self.name}{error}") from error
         except TlsFailed as error:
             raise ConnectionFailed(f"{self.name}: {error}", final=error.final) from error
-        self._go_on()
+        try:
+            self._go_on()
+        except LinkBroken as error:
+            self._link.close()
+            raise ConnectionFailed(f"{self.name}{error}") from error
+        except ConnectionFailed:
+            self._link.close()
+            raise
 
     # ------------------------------------------------------------------ what the client waits for
 
@@ -212,14 +182,25 @@ class Connection:
             times.append(self._connected_until_s)
         return min(times, default=None)
 
-    def expired(self, now_s: float) -> bool:
-        """Whether something has run out of time."""
-        deadline_s = self.next_deadline_s
-        return deadline_s is not None and deadline_s <= now_s
+    def check_time(self) -> None:
+        """Go on to another address of the host that does not answer in time, if it has one.
+
+        Raises ConnectionFailed when something else has run out of time.
+        """
+        now_s, deadline_s = self._clock(), self.next_deadline_s
+        if deadline_s is None or deadline_s > now_s:
+            return
+        in_time = now_s < self._greeting_until_s
+        try:
+            if not in_time or not self._link.try_next_address():
+                raise self._late
+        except LinkBroken as error:
+            raise self._broken(str(error)) from error
+        self._connected_until_s = min(now_s + self._connect_timeout_s, self._greeting_until_s)
 
     @property
-    def late(self) -> ConnectionFailed:
-        """What it means that something has."""
+    def _late(self) -> ConnectionFailed:
+        """What it means that something has run out of time."""
         if not self._link.is_connected:
             return ConnectionFailed(f"cannot connect to {self.name}: timed out")
         silent = f"{self.name} did not answer in time"
@@ -272,7 +253,7 @@ class Connection:
         frame = encode_request(
             saying.message, saying.version, self._correlation_id, self._client_id
         )
-        asked = _Asked(saying.api, saying.version, self._correlation_id, deadline_s, pending)
+        asked = Asked(saying.api, saying.version, self._correlation_id, deadline_s, pending)
         self._unwritten.append((asked, memoryview(frame)))
         self._unanswered.append(asked)
 
@@ -398,7 +379,7 @@ class Connection:
                 ) from error
             self._begin_login(login)
 
-    def _on_greeting_answer(self, asked: _Asked, answer: Message) -> None:
+    def _on_greeting_answer(self, asked: Asked, answer: Message) -> None:
         if self._phase is Phase.VERSIONS:
             saying = self._greeting.on_versions(answer)
             if saying is None and self._handshakes.has_login:
@@ -474,7 +455,7 @@ class Connection:
         self._waiting.clear()
 
 
-def _decode(asked: _Asked, frame: bytes) -> Message:
+def _decode(asked: Asked, frame: bytes) -> Message:
     """The answer's message; ApiVersions may come back as version 0 (KIP-511)."""
     if asked.api.key == ApiKey.API_VERSIONS and asked.version > 0:
         code = int.from_bytes(frame[4:6], "big", signed=True)

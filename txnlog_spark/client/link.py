@@ -46,7 +46,7 @@ class Link:
     """A socket that does not block, to `address`, with or without TLS."""
 
     def __init__(self, address: tuple[str, int], tls: Tls | None = None) -> None:
-        """Raises ConnectionFailed."""
+        """Nothing is done before the first `advance`."""
         self.name = f"{address[0]}:{address[1]}"
         self.is_connected = False
         self._tls = tls
@@ -60,8 +60,6 @@ class Link:
         except (OSError, ValueError):
             # Not an address in numbers.
             self._lookup = Errand(lambda: _look_up(address, 0))
-        else:
-            self.advance()
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +100,17 @@ class Link:
                 self._lookup.close()
             self._lookup = None
         self._connect()
+
+    def try_next_address(self) -> bool:
+        """Give up the address that does not answer; whether the host has another one.
+
+        Raises as `advance`.
+        """
+        if self.is_connected or self._lookup is not None or not self._candidates:
+            return False
+        self.close()
+        self._connect()
+        return True
 
     def _connect(self) -> None:
         """Try the addresses of the host in turn, each until it is known to have failed."""

@@ -332,7 +332,7 @@ def test_requests_on_their_way_are_answered_while_a_login_is_renewed(start):
         tickets = [(yield Send(call()))]
         clock.now_s += 10
         yield Receive(frozenset(tickets))
-        tickets = [(yield Send(call()))]
+        tickets = [(yield Send(call(timeout_ms=90_000)))]
         clock.now_s += 52
         tickets.append((yield Send(call(timeout_ms=90_000))))
         first = yield Receive(frozenset({tickets[0]}))

@@ -9,8 +9,8 @@ from support.probe import wait_until
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_spark.client.client import IDLE_S_MAX, Client
-from txnlog_spark.client.connection import Pending
 from txnlog_spark.client.link import ConnectionFailed
+from txnlog_spark.client.pending import Pending
 from txnlog_spark.client.throttle import THROTTLE_S_MAX, THROTTLED_FROM, throttle_seconds
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Give, Receive, Reply, Send
 from txnlog_spark.wire.messages import APIS, ApiKey
