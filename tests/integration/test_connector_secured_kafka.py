@@ -9,6 +9,7 @@ import logging
 import pytest
 from support.availability import check_available
 from support.connector import Pipe, error_of
+from support.spark_copy import KILLED, CopyQuery
 from support.tls_kafka import PASSWORD, USER, TlsKafka
 
 pytestmark = pytest.mark.kafka
@@ -118,3 +119,26 @@ def test_a_wrong_password_is_one_line_of_the_query(pipe, kafka):
     assert "look at the user's name and password in kafka.sasl.jaas.config" in text
     assert f"kafka.bootstrap.servers={kafka.address('SASL_SSL')}" in text
     assert "hunter2" not in text
+
+
+def test_a_job_under_spark_submit_is_exactly_once_after_a_kill_and_says_no_password(
+    kafka, tmp_path, unique, monkeypatch
+):
+    monkeypatch.setenv("KAFKA_JAAS", SCRAM)
+    query = CopyQuery(tmp_path / "query", kafka.bootstrap_servers, unique("job"))
+    options = {name: str(value) for name, value in by_scram(kafka).items()}
+    options["kafka.sasl.jaas.config"] = "env:KAFKA_JAAS"
+    query.read_options |= options
+    query.write_options |= options
+    events = tmp_path / "query" / "events"
+    events.mkdir()
+    query.spark_config = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    query.feed(60)
+    first = query.run("S9:after:kill-driver@1")
+    assert first.code == KILLED
+    last = query.run()
+    assert last.code == 0, last.stderr[-3000:]
+    query.check_exactly_once()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(events in path.parents for path in files)
+    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
