@@ -29,7 +29,7 @@ from txnlog_spark.client.errands import Errand
 from txnlog_spark.client.greeting import Greeting, Saying
 from txnlog_spark.client.handshakes import Handshakes
 from txnlog_spark.client.link import ConnectionFailed, Link, LinkBroken
-from txnlog_spark.client.login import Login, LoginRefused
+from txnlog_spark.client.login import NO_TOKEN_IN_TIME, Login, LoginRefused
 from txnlog_spark.client.pending import Asked, Pending
 from txnlog_spark.client.strangers import (
     REQUIRES_TLS,
@@ -203,6 +203,8 @@ class Connection:
         """What it means that something has run out of time."""
         if not self._link.is_connected:
             return ConnectionFailed(f"cannot connect to {self.name}: timed out")
+        if self._phase is Phase.PREPARE:
+            return ConnectionFailed(f"{self.name}: {NO_TOKEN_IN_TIME}")
         silent = f"{self.name} did not answer in time"
         if self._phase is Phase.LINK:
             silent += SILENT_IN_TLS
@@ -218,7 +220,7 @@ class Connection:
         self._last_used_s = self._clock()
         if self.is_ready and self._login_due_s is not None and self._clock() >= self._login_due_s:
             self._greeting_until_s = pending.deadline_s
-            self._prepare_login()
+            self._phase = Phase.PREPARE
         if self.is_ready:
             self._queue(pending)
         else:
@@ -369,7 +371,17 @@ class Connection:
         if self._phase is Phase.LINK and self._link.is_open:
             self._phase = Phase.VERSIONS
             self._say(self._greeting.ask_versions())
-        if self._preparing is not None and self._preparing.is_done:
+        if self._phase is Phase.PREPARE:
+            self._prepare_login()
+
+    def _prepare_login(self) -> None:
+        """Begin the login, now or when what it needs has been fetched."""
+        host = self.address[0]
+        if not self._handshakes.login_blocks:
+            self._begin_login(self._handshakes.new_login(host))
+        elif self._preparing is None:
+            self._preparing = Errand(lambda: self._handshakes.new_login(host))
+        elif self._preparing.is_done:
             preparing, self._preparing = self._preparing, None
             try:
                 login = preparing.result()
@@ -379,33 +391,26 @@ class Connection:
                 ) from error
             self._begin_login(login)
 
+    def _begin_login(self, login: Login) -> None:
+        self._phase = Phase.LOGIN
+        self._say(self._greeting.log_in(login))
+
     def _on_greeting_answer(self, asked: Asked, answer: Message) -> None:
         if self._phase is Phase.VERSIONS:
             saying = self._greeting.on_versions(answer)
             if saying is None and self._handshakes.has_login:
-                self._prepare_login()
+                self._phase = Phase.PREPARE
                 return
         else:
             saying = self._greeting.on_login_answer(asked.api, asked.version, answer)
-            lifetime_s = self._greeting.session_lifetime_ms / 1000
-            self._login_due_s = self._clock() + SESSION_PART * lifetime_s if lifetime_s else None
         if saying is not None:
             self._say(saying)
             return
+        lifetime_s = self._greeting.session_lifetime_ms / 1000
+        self._login_due_s = self._clock() + SESSION_PART * lifetime_s if lifetime_s else None
         self._phase = Phase.READY
         for pending in self.take_unsent():
             self._queue(pending)
-
-    def _prepare_login(self) -> None:
-        self._phase = Phase.PREPARE
-        if self._handshakes.login_blocks:
-            self._preparing = Errand(lambda: self._handshakes.new_login(self.address[0]))
-        else:
-            self._begin_login(self._handshakes.new_login(self.address[0]))
-
-    def _begin_login(self, login: Login) -> None:
-        self._phase = Phase.LOGIN
-        self._say(self._greeting.log_in(login))
 
     def _say(self, saying: Saying) -> None:
         self._send(saying, self._greeting_until_s, None)

@@ -10,6 +10,10 @@ from txnlog_spark.errors import HIDDEN
 
 SCRAM_ITERATIONS_MIN = 4096
 """As Kafka's own client: a broker that asks for fewer could try passwords out cheaply."""
+NO_TOKEN_IN_TIME = (
+    "the token for the login did not come in time: look at "
+    "kafka.sasl.oauthbearer.token.endpoint.url or kafka.sasl.login.callback.handler.class"
+)
 _ITERATIONS = re.compile(rb"(?:^|,)i=(\d+)")
 
 

@@ -7,6 +7,7 @@ kept for most of its life. No error has a token or a secret.
 from __future__ import annotations
 
 import base64
+import http.client
 import importlib
 import json
 import os
@@ -199,7 +200,7 @@ class EndpointTokens:
                 found = json.loads(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise LoginRefused(
                 f"no token of {self._url}: {type(error).__name__}: {error}; {look_at}", final=False
             ) from error

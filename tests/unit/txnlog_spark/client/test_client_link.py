@@ -6,13 +6,13 @@ import contextlib
 import socket
 
 import pytest
-from support.certificates import Authority
 from support.probe import free_ports
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_spark.client import link as link_module
 from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import read_security
+from txnlog_spark.client.security import Security
+from txnlog_spark.client.tls import Tls, TlsFailed
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reply, Unanswered
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -105,17 +105,21 @@ def test_what_a_closed_client_was_asked_goes_nowhere_else(broker, deaf):
     assert broker.connections == 0
 
 
-def test_a_failed_handshake_leaves_no_socket(broker):
-    """The certificate of nobody: a context that has no version in common with itself."""
-    security = read_security(
-        {
-            "security.protocol": "SSL",
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.certificates": Authority().pem,
-        }
+def test_a_handshake_that_cannot_begin_leaves_no_socket(monkeypatch):
+    """Such as one of a context without any version."""
+
+    def fails(_self):
+        raise TlsFailed("no version", final=True)
+
+    monkeypatch.setattr(Tls, "start", fails)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = "{}:{}".format(*listening.getsockname())
+        with Client(address, security=Security("SSL")) as client:
+            (outcome,) = client.run(ask())
+            connected, _ = listening.accept()
+            with connected:
+                connected.settimeout(60)
+                assert connected.recv(1) == b""
+    assert outcome == Unanswered(
+        f"{address}: no version", sent=False, retriable=False, is_security=True
     )
-    with Client(broker.bootstrap_servers, security=security) as client:
-        context = client._handshakes._context
-        context.maximum_version, context.minimum_version = 771, 772
-        (outcome,) = client.run(ask())
-    assert "kafka.ssl.enabled.protocols" in outcome.reason or "TLS" in outcome.reason

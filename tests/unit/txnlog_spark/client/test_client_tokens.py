@@ -25,6 +25,7 @@ from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.messages import APIS, ApiKey
 
+VERY_SHORT = SessionConfig(bootstrap_timeout_ms=300, request_timeout_ms=200)
 SHORT = SessionConfig(bootstrap_timeout_ms=1_000, request_timeout_ms=900)
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SECRET = "endpoint-secret"
@@ -182,6 +183,13 @@ def test_a_users_function_gives_the_token(broker, user_function):
 def test_a_users_function_that_gives_none_is_named(broker, user_function, body, text):
     security = user_function(f"def token():\n    {body}", f"{HERE}_{len(body)}")
     assert text in refused(broker, security, TxnLogError, SHORT)
+
+
+def test_a_token_that_does_not_come_is_given_up_in_time(broker, user_function):
+    body = "import threading\ndef token():\n    threading.Event().wait(2)\n    return 'the-token'"
+    text = refused(broker, user_function(body, f"{HERE}_late"), TxnLogError, VERY_SHORT)
+    assert "the token for the login did not come in time" in text
+    assert "look at kafka.sasl.oauthbearer" in text
 
 
 def test_a_function_that_is_not_there_is_an_option_error():
