@@ -295,6 +295,8 @@ class Connection:
                     self._unwritten.popleft()
                 else:
                     self._unwritten[0] = (asked, view[taken:])
+            if self._link.wants_write:
+                self._go_on()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
         except ConnectionFailed as error:

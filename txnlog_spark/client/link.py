@@ -153,7 +153,8 @@ class Link:
     def send(self, data: memoryview) -> int:
         """How many of these bytes were taken, from the first on; 0 when none can go now.
 
-        Raises ConnectionFailed, LinkBroken.
+        Under TLS they may wait here, for `advance`. Raises ConnectionFailed, LinkBroken: then none
+        was taken.
         """
         self._flush()
         if self._unsent:
@@ -163,7 +164,7 @@ class Link:
         taken = data[:SEAL_BYTES]
         with self._tls_failures():
             self._tls.seal(taken)
-        self._flush()
+        self._unsent = memoryview(self._tls.take())
         return len(taken)
 
     def _flush(self) -> None:

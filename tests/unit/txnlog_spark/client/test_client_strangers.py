@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -118,7 +119,8 @@ def test_another_bootstrap_address_that_is_only_down_is_tried_again():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(f"{address},127.0.0.1:{free_ports(1)[0]}")
     assert isinstance(error, DeadlineExceeded)
-    assert "requires TLS" in str(error)
+    # The last attempt may have had too little time left for the alert.
+    assert re.search("requires? TLS", str(error))
 
 
 def test_the_error_of_a_query_names_the_address_and_the_option():
