@@ -194,9 +194,10 @@ class Connection:
         try:
             if not in_time or not self._link.try_next_address():
                 raise self._late
+            self._connected_until_s = min(now_s + self._connect_timeout_s, self._greeting_until_s)
+            self._go_on()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
-        self._connected_until_s = min(now_s + self._connect_timeout_s, self._greeting_until_s)
 
     @property
     def _late(self) -> ConnectionFailed:
