@@ -44,6 +44,7 @@ $(READY): setup.cfg pyproject.toml
 	fi
 	@echo "== set-up: installing packages (a minute or three the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,test,lint]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'pyjks>=20'
 	@touch $(READY)
 
 setup: $(READY)  ## make .venv with everything in it
