@@ -174,7 +174,9 @@ def _decode(values: pa.Array, decoder: Decoder, given: AvroOptions) -> pa.Array:
 def _decode_confluent(values: pa.Array, reader: str, given: AvroOptions) -> pa.Array:
     """Decode the values of each schema id together, and put them back into their places."""
     headers = pc.binary_slice(values, 0, HEADER_BYTES).dictionary_encode()
-    codes, payloads = headers.indices.to_numpy(), pc.binary_slice(values, HEADER_BYTES)
+    codes = headers.indices.to_numpy()
+    # Without an end the kernel fails on values that are shorter than the start.
+    payloads = pc.binary_slice(values, HEADER_BYTES, np.iinfo(np.int32).max)
     type_ = to_arrow_type(_result_type(reader, given.permissive, given.types), timezone="UTC")
     places, arrays = [], []
     for code, header in enumerate(headers.dictionary.to_pylist()):
