@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.avro.errors import MalformedAvro
 from txnlog_spark.avro.raw import RawDecoder
 from txnlog_spark.avro.resolve import Unresolvable, resolver, spread
+from txnlog_spark.avro.scan import Misfit, Whole, scanner
 from txnlog_spark.avro.schema import Avro
 
 _REFUSALS = (MalformedAvro, Unresolvable, pa.ArrowException, OverflowError)
 """What a value leads to that is not one of its schema: pyarrow's where it is out of range."""
+
+_ROUNDS_MAX = 8
+"""So often are values that look malformed left out, and the others decoded at once again."""
 
 
 class Decoder:
@@ -23,6 +28,7 @@ class Decoder:
     def __init__(self, writer: Avro, reader: Avro, type_: pa.DataType, depth_max: int) -> None:
         self.type = type_
         self._raw = RawDecoder(writer, depth_max)
+        self._scan = scanner(writer)
         self._resolve = resolver(writer, reader, type_)
 
     def decode(self, values: pa.Array) -> pa.Array:
@@ -36,15 +42,35 @@ class Decoder:
 
     def decode_valid(self, values: pa.Array) -> pa.Array:
         """The same with null for what is none."""
-        try:
-            return self._decode(values)
-        except _REFUSALS:
-            rows = range(len(values))
-            valid = pa.array([self._is_valid(values, row) for row in rows], pa.bool_())
-        return spread(self._decode(values.filter(valid)), valid)
+        kept = np.arange(len(values))
+        for _ in range(_ROUNDS_MAX):
+            try:
+                made = self._decode_at_once(values, kept)
+            except Misfit as misfit:
+                doubted = kept if misfit.rows is None else kept[misfit.rows]
+            except _REFUSALS:
+                doubted = kept
+            else:
+                return _spread_to(made, kept, len(values))
+            malformed = [row for row in doubted.tolist() if not self._is_valid(values, row)]
+            kept = np.setdiff1d(kept, malformed)
+            if len(doubted) > len(malformed):
+                break
+        kept = np.array([row for row in kept.tolist() if self._is_valid(values, row)], np.int64)
+        return _spread_to(self._decode(values.take(pa.array(kept))), kept, len(values))
+
+    def _decode_at_once(self, values: pa.Array, kept: Whole) -> pa.Array:
+        if self._scan is None:
+            raise Misfit
+        chosen = values if len(kept) == len(values) else values.take(pa.array(kept))
+        return self._resolve(self._scan(chosen))
 
     def _decode(self, values: pa.Array) -> pa.Array:
-        return self._resolve(self._raw.decode(values.to_pylist()))
+        try:
+            raw = self._scan(values) if self._scan else self._raw.decode(values.to_pylist())
+        except Misfit:
+            raw = self._raw.decode(values.to_pylist())
+        return self._resolve(raw)
 
     def _is_valid(self, values: pa.Array, row: int) -> bool:
         try:
@@ -60,6 +86,14 @@ class Decoder:
             raise MalformedAvro(row, error.problem) from None
         except _REFUSALS as error:
             raise MalformedAvro(row, str(error)) from None
+
+
+def _spread_to(made: pa.Array, kept: Whole, count: int) -> pa.Array:
+    if len(kept) == count:
+        return made
+    valid = np.zeros(count, bool)
+    valid[kept] = True
+    return spread(made, pa.array(valid))
 
 
 def null_fields(array: pa.Array, absent: pa.Array) -> pa.Array:

@@ -159,34 +159,45 @@ def _union(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
     """Each branch of the writer's goes to one of the reader's, or nowhere: an error when used."""
     if not reader.non_null or (writer.kind == "null" or not _members(writer)):
         return _nothing(writer, reader, type_)
+    places = _places(writer, reader, type_)
+
+    def of_members(array: pa.Array) -> pa.Array:
+        members = _raw_columns(array, writer)
+        found: dict[int, list[pa.Array]] = {}
+        for member, place in zip(members, places, strict=True):
+            if place is not None:
+                index, of_branch = place
+                found.setdefault(index, []).append(of_branch(member))
+            elif member.null_count < len(member):
+                raise Unresolvable("a branch of the writer's union that the reader's lacks")
+        merged = {index: _merge(arrays) for index, arrays in found.items()}
+        return _into_members(merged, array, type_) if raw_members(reader) else merged[0]
+
+    # A struct of members that is null may have members that are not.
+    inner = _on_valid(of_members) if raw_members(writer) else of_members
+
+    def convert(array: pa.Array) -> pa.Array:
+        if array.null_count and not reader.nullable:
+            raise Unresolvable("null where the reader's schema has no null")
+        return inner(array)
+
+    return convert
+
+
+def _places(writer: Avro, reader: Avro, type_: pa.DataType) -> list[tuple[int, Convert] | None]:
+    """Of each of the writer's types the reader's it is read as, and how."""
     branches = _members(reader)
-    complex_reader = bool(raw_members(reader))
     places: list[tuple[int, Convert] | None] = []
     for branch in _members(writer):
         place = _branch_for(branch, branches)
         if place is None:
             places.append(None)
-            continue
-        target = type_.field(place).type if complex_reader else type_
-        places.append((place, resolver(branch, branches[place], target)))
+        else:
+            target = type_.field(place).type if raw_members(reader) else type_
+            places.append((place, resolver(branch, branches[place], target)))
     if not any(places):
         raise AvroSchemaError("no branch of the writer's union can be read by the reader's schema")
-
-    def convert(array: pa.Array) -> pa.Array:
-        if array.null_count and not reader.nullable:
-            raise Unresolvable("null where the reader's schema has no null")
-        members = _raw_columns(array, writer)
-        found: dict[int, list[pa.Array]] = {}
-        for member, place in zip(members, places, strict=True):
-            if place is not None:
-                index, inner = place
-                found.setdefault(index, []).append(inner(member))
-            elif member.null_count < len(member):
-                raise Unresolvable("a branch of the writer's union that the reader's lacks")
-        merged = {index: _merge(arrays) for index, arrays in found.items()}
-        return _into_members(merged, array, type_) if complex_reader else merged[0]
-
-    return convert
+    return places
 
 
 def _members(node: Avro) -> list[Avro]:
