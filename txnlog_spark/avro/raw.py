@@ -176,6 +176,8 @@ def _default_of(node: Avro, given: Any) -> Any:
         return [{"key": key.encode(), "value": _default_of(node.items, v)} for key, v in entries]
     if node.kind == "record":
         return {f.name: _default_of(f.type, _given(given, f.name, f.default)) for f in node.fields}
+    if (given is None) != (node.kind == "null"):
+        raise ValueError(given)
     return pa.scalar(given, _ARROW[node.kind]).as_py()
 
 

@@ -157,9 +157,9 @@ def _map(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
 
 def _union(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
     """Each branch of the writer's goes to one of the reader's, or nowhere: an error when used."""
-    if not reader.non_null or (writer.kind == "null" or not _members(writer)):
-        return _nothing(writer, reader, type_)
     places = _places(writer, reader, type_)
+    if not any(places):
+        return _nothing(writer, reader, type_)
 
     def of_members(array: pa.Array) -> pa.Array:
         members = _raw_columns(array, writer)
@@ -195,8 +195,6 @@ def _places(writer: Avro, reader: Avro, type_: pa.DataType) -> list[tuple[int, C
         else:
             target = type_.field(place).type if raw_members(reader) else type_
             places.append((place, resolver(branch, branches[place], target)))
-    if not any(places):
-        raise AvroSchemaError("no branch of the writer's union can be read by the reader's schema")
     return places
 
 
@@ -204,7 +202,9 @@ def _members(node: Avro) -> list[Avro]:
     """What it can be beside null; a union of int and long, or of float and double, is one type."""
     if node.widened:
         return [Avro(node.widened)]
-    return node.non_null if node.kind == "union" else [node]
+    if node.kind in ("union", "null"):
+        return node.non_null
+    return [node]
 
 
 def _raw_columns(array: pa.Array, writer: Avro) -> list[pa.Array]:
@@ -217,7 +217,8 @@ def _raw_columns(array: pa.Array, writer: Avro) -> list[pa.Array]:
 def _nothing(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
     if not (writer.nullable and reader.nullable):
         raise AvroSchemaError(
-            f"what is written as {writer.branch_name} cannot be read as {reader.branch_name}"
+            f"nothing of what is written as {writer.branch_name} can be read as "
+            f"{reader.branch_name}"
         )
 
     def convert(array: pa.Array) -> pa.Array:
