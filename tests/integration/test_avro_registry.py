@@ -114,6 +114,16 @@ def test_the_latest_version_is_written_when_asked(registry, connector_spark, uni
     assert [bytes(row.value) for row in made] == wire(latest, [{"id": 7, "note": "n"}], SECOND)
 
 
+def test_a_query_writes_avro_into_a_topic_which_a_read_decodes(registry, pipe) -> None:
+    options = {URL: registry.url, "topic": pipe.output, "auto.register.schemas": "true"}
+    pipe.feed(range(40))
+    sale = "struct(CAST(CAST(value AS STRING) AS LONG) AS id) AS sale"
+    value = to_avro("sale", json.dumps(FIRST), options).alias("value")
+    pipe.copy(transform=lambda rows: rows.selectExpr("key", sale).select("key", value))
+    rows = decoded(pipe.read(pipe.output), schema_registry_url=registry.url, topic=pipe.output)
+    assert sorted(row.id for row in rows) == list(range(40))
+
+
 @pytest.mark.parametrize(
     ("strategy", "subject"),
     [

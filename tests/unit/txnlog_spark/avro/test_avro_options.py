@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -116,3 +118,9 @@ def test_the_latest_version_takes_no_schema() -> None:
     options = ADDRESS | {"use.latest.version": "true", "topic": "sales"}
     with pytest.raises(OptionError, match=r"use\.latest\.version.*jsonFormatSchema"):
         to_avro("value", '"int"', options)
+
+
+def test_without_fastavro_the_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['fastavro'] = None; import txnlog_spark.avro"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "ImportError: txnlog_spark.avro needs fastavro: install txnlog_spark[avro]" in done.stderr
