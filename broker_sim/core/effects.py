@@ -257,7 +257,7 @@ class CancelTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TraceEvent:
     """One line of what happens, for the simulator's trace and the host's debug log."""
 
     kind: str
@@ -272,7 +272,7 @@ class Step:
     sends: tuple[Send, ...] = ()
     responses: tuple[Respond | NoResponse | Close, ...] = ()
     timers: tuple[SetTimer | CancelTimer, ...] = ()
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[TraceEvent, ...] = ()
 
 
 @dataclass(slots=True)
@@ -289,7 +289,7 @@ class Effects:
     sends: list[Send] = field(default_factory=list)
     responses: list[Respond | NoResponse | Close] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
-    traces: list[Trace] = field(default_factory=list)
+    traces: list[TraceEvent] = field(default_factory=list)
     uses_reserve: bool = False
     """What this step appends may use the space that is kept in reserve."""
     keyed_records: int = 0
@@ -299,7 +299,7 @@ class Effects:
 
     def trace(self, kind: str, /, **fields: Any) -> None:
         """Add one trace line."""
-        self.traces.append(Trace(kind, fields))
+        self.traces.append(TraceEvent(kind, fields))
 
     def set_timer(self, *parts: str, after_ms: int) -> None:
         """Fire the key `after_ms` from now."""

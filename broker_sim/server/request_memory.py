@@ -18,7 +18,7 @@ FREE_BYTES = 64 * 1024
 STALLED_SECONDS_MAX = 10.0
 
 
-class Member(Protocol):
+class MemoryUser(Protocol):
     """What the account needs of a connection."""
 
     memory_held_bytes: int
@@ -45,12 +45,12 @@ class RequestMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.held_bytes = 0
         self._limit_bytes = limit_bytes
-        self._waiting: deque[Member] = deque()
-        self._turn: Member | None = None
+        self._waiting: deque[MemoryUser] = deque()
+        self._turn: MemoryUser | None = None
         self._turn_seen = (0, 0.0)
         """(bytes moved, when) the holder of the turn last made progress."""
 
-    def account(self, member: Member) -> None:
+    def account(self, member: MemoryUser) -> None:
         """After each change of `member.buffered_bytes`."""
         held = max(0, member.buffered_bytes - FREE_BYTES)
         if not (held or member.memory_held_bytes or self._waiting or member is self._turn):
@@ -64,7 +64,7 @@ class RequestMemory:
             self._waiting.append(member)
         self._admit()
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: MemoryUser) -> None:
         """The connection is gone."""
         self.held_bytes -= member.memory_held_bytes
         member.memory_held_bytes = 0
@@ -88,7 +88,7 @@ class RequestMemory:
     def _is_full(self) -> bool:
         return 0 <= self._limit_bytes < self.held_bytes
 
-    def _give_up_turn(self, member: Member) -> None:
+    def _give_up_turn(self, member: MemoryUser) -> None:
         if member is self._turn:
             self._turn = None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.scenario import RANDOM, ScenarioError, load_scenario, scenario_names
-from broker_sim.sim.world import Verdict, World
+from broker_sim.sim.world import SeedResult, World
 
 FAILURES_TOLD_MAX = 20
 JOBS_AT_A_TIME = 4
@@ -42,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts: Counter[str] = Counter()
     failed = 0
     start_seconds = time.monotonic()
-    for job, verdict in zip(jobs, _verdicts(jobs, arguments.jobs), strict=True):
-        counts.update(verdict.counts)
+    for job, result in zip(jobs, _results(jobs, arguments.jobs), strict=True):
+        counts.update(result.counts)
         if arguments.digest:
-            _say(f"seed {job.seed} scenario {job.scenario} digest {verdict.digest}")
-        if verdict.failure is not None:
+            _say(f"seed {job.seed} scenario {job.scenario} digest {result.digest}")
+        if result.failure is not None:
             failed += 1
             if failed <= FAILURES_TOLD_MAX:
-                _tell(job, verdict.failure)
+                _tell(job, result.failure)
     seconds = time.monotonic() - start_seconds
     for what, count in sorted(counts.items()):
         _say(f"{count:>8} x {what}")
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _verdicts(jobs: Sequence[_Job], processes: int) -> Iterator[Verdict]:
+def _results(jobs: Sequence[_Job], processes: int) -> Iterator[SeedResult]:
     """In the order of `jobs`, each as soon as those before it are there."""
     if processes == 1:
         yield from map(_run_job, jobs)
@@ -67,11 +67,11 @@ def _verdicts(jobs: Sequence[_Job], processes: int) -> Iterator[Verdict]:
         yield from pool.map(_run_job, jobs, chunksize=JOBS_AT_A_TIME)
 
 
-def _run_job(job: _Job) -> Verdict:
+def _run_job(job: _Job) -> SeedResult:
     return run_seed(job.seed, job.scenario, job.plant, trace=job.trace)
 
 
-def run_seed(seed: int, scenario: str, plant: str = "", *, trace: bool = False) -> Verdict:
+def run_seed(seed: int, scenario: str, plant: str = "", *, trace: bool = False) -> SeedResult:
     """One simulation. Raises ScenarioError."""
     chosen = load_scenario(scenario, seed)
     if plant:

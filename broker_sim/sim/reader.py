@@ -32,7 +32,7 @@ _LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS].request
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadBounds:
     """A partition's ends, exclusive: high watermark and last stable offset."""
 
     high_watermark: int
@@ -150,7 +150,7 @@ def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[R
     return records, next_offset
 
 
-def read_bounds(topic: str, partition: int) -> Operation[Bounds]:
+def read_bounds(topic: str, partition: int) -> Operation[ReadBounds]:
     """High watermark and last stable offset, as ListOffsets tells them."""
     ends = []
     for isolation_level in (0, 1):
@@ -168,7 +168,7 @@ def read_bounds(topic: str, partition: int) -> Operation[Bounds]:
                 break
             yield Sleep(RETRY_MS)
         ends.append(int(part.offset))
-    return Bounds(*ends)
+    return ReadBounds(*ends)
 
 
 def read_group(group_id: str) -> Operation[dict[tuple[str, int], int]]:

@@ -82,7 +82,7 @@ def _survives(_: object = None) -> str | None:
     """No reason to die."""
 
 
-class SimBroker:
+class SimulatedBroker:
     """One broker process and its disk."""
 
     def __init__(

@@ -34,7 +34,7 @@ from broker_sim.sim.reader import (
 )
 from broker_sim.sim.scenario import Scenario
 from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimBroker
+from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
@@ -79,7 +79,7 @@ COMPACTION_OPTIONS: dict[str, int | str | bool] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SeedResult:
     """How a run ended; `failure` is None when every invariant held."""
 
     seed: int
@@ -113,7 +113,7 @@ class World:
         config = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
         if scenario.compaction:
             config |= COMPACTION_OPTIONS
-        self.host = SimBroker(
+        self.host = SimulatedBroker(
             name="broker-0",
             config=BrokerConfig(config),
             scheduler=self.scheduler,
@@ -189,14 +189,14 @@ class World:
 
     # ------------------------------------------------------------------ the run
 
-    def run(self) -> Verdict:
+    def run(self) -> SeedResult:
         """Run to the end. Only a bug of the simulator itself raises."""
         plant = PLANTS[self.scenario.plant](self) if self.scenario.plant else None
         with plant or contextlib.nullcontext():
             failure = self._run_to_failure()
         if failure is not None:
             self.trace.line("world", "FAILED", {"why": failure})
-        return Verdict(
+        return SeedResult(
             seed=self.seed,
             scenario=self.scenario.name,
             failure=failure,

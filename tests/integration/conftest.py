@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.spark_copy import JAVA_OPTIONS
 
 
 @pytest.fixture
@@ -22,3 +23,9 @@ def both_pipe(connector_spark, broker, tmp_path: Path, unique: Callable[[str], s
     from support.connector import Pipe
 
     return Pipe(connector_spark, broker, tmp_path, unique)
+
+
+@pytest.fixture
+def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each JVM that the test starts compiles little: it lives for some seconds."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(JAVA_OPTIONS[:2]))

@@ -151,3 +151,14 @@ def test_of_two_drivers_with_two_new_ids_one_goes_on(
         commit_streaming(second, [query.stage(2, ["c"], "run-2")], 2)
     commit_streaming(first, [query.stage(2, ["c"], "run-1")], 2)
     assert query.values() == ["a", "b", "c"]
+
+
+def test_progress_stays_in_its_group_when_the_ids_that_it_was_named_after_change(
+    query: Query, unique: Callable[[str], str]
+) -> None:
+    query.new_worker()
+    other = settings_with(query, **{"kafka.transactional.id": unique("other")})
+    commit_streaming(other, [query.stage(1, ["b"], "run-2")], 1)
+    query.new_worker()
+    commit_streaming(query.settings, [query.stage(1, ["b"], "run-3")], 1)
+    assert query.values() == ["a", "b"]

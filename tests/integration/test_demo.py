@@ -13,6 +13,7 @@ from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("quick_java")
 def test_the_demo_survives_its_three_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

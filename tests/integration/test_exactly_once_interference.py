@@ -19,9 +19,9 @@ KAFKA_IN_CHAOS = pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.m
 """The same body, but run on Apache Kafka by `make chaos` only: a start of Spark takes seconds."""
 
 
-def in_chaos(step: str):
-    """A step that only `make chaos` tries, as others like it are in `make test`."""
-    return pytest.param(step, marks=pytest.mark.chaos)
+def in_chaos(value: str):
+    """A step or broker that only `make chaos` tries, as others like it are in `make test`."""
+    return pytest.param(value, marks=pytest.mark.chaos)
 
 
 @pytest.fixture
@@ -67,7 +67,12 @@ def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query)
 @pytest.mark.parametrize(
     ("failpoint", "copies"),
     [
-        pytest.param("S5.first:after:raise@1", None, id="D22-abort-inside-the-transaction"),
+        pytest.param(
+            "S5.first:after:raise@1",
+            None,
+            id="D22-abort-inside-the-transaction",
+            marks=pytest.mark.chaos,
+        ),
         pytest.param("S9:after:raise@1", 1, id="D23-abort-after-EndTxn-was-sent"),
     ],
 )
@@ -83,13 +88,14 @@ def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_o
         assert {counts[place] for place in query.records_of_batch(1)} == {copies}
 
 
-@on_brokers(SIM, KAFKA_IN_CHAOS)
-@pytest.mark.parametrize("step", [in_chaos("S5.first:after"), in_chaos("S9:before"), "S9:after"])
+@pytest.mark.chaos
+@pytest.mark.parametrize("step", ["S5.first:after", "S9:before", "S9:after"])
 def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, step):
     check_takeover(query, step)
 
 
 @pytest.mark.live
+@on_brokers(in_chaos(SIM), pytest.param("apache_kafka", marks=pytest.mark.kafka))
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
     check_takeover(query, "S8:after")
 
@@ -146,7 +152,7 @@ def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one
 
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
-@pytest.mark.parametrize("step", ["S5.middle:after", in_chaos("S8:after"), "S9:after"])
+@pytest.mark.parametrize("step", [in_chaos("S5.middle:after"), in_chaos("S8:after"), "S9:after"])
 def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
     # After EndTxn was answered: D16, the markers of a prepared transaction (on broker_sim).
     hook = query.folder / "hook"

@@ -89,6 +89,7 @@ def submit(servers: str, folder: Path, name: str, *arguments: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
     topics = ("--input-topic", "flights", "--output-topic", "flights-enriched")
     with LocalCluster(tmp_path / "data", config={"num.partitions": "4"}) as cluster:

@@ -36,7 +36,7 @@ from broker_sim.server.system import System
 from broker_sim.sim import sim_broker
 from broker_sim.sim.network import Connection
 from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimBroker
+from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -282,7 +282,7 @@ def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> l
     story: list[str] = []
     monkeypatch.setattr(sim_broker, "Broker", lambda *_: ScriptedBroker(rounds, story))
     scheduler = Scheduler()
-    host = SimBroker(name="b", config=BrokerConfig({}), scheduler=scheduler,
+    host = SimulatedBroker(name="b", config=BrokerConfig({}), scheduler=scheduler,
                      trace=Trace(lambda: 0, None), seed="1")  # fmt: skip
     host.watch = lambda operation: story.append(named(operation))
     host.start()

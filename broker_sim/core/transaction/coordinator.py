@@ -26,8 +26,8 @@ from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
+    EndTxnDecision,
     EndTxnRequest,
-    Verdict,
     decide_end_txn_v1,
     decide_end_txn_v2,
 )
@@ -322,10 +322,10 @@ class TransactionCoordinator:
         shard, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
         bumps = client_transaction_version >= TRANSACTION_VERSION_2
-        verdict = self._decide_end_txn(entry, request, bumps=bumps)
-        if isinstance(verdict, ErrorCode):
-            if verdict is not _E.NONE or not bumps:
-                return reply(ProducerIdResult(verdict), effects)
+        decision = self._decide_end_txn(entry, request, bumps=bumps)
+        if isinstance(decision, ErrorCode):
+            if decision is not _E.NONE or not bumps:
+                return reply(ProducerIdResult(decision), effects)
             current = entry.committed
             ids = (current.producer_id, current.producer_epoch)
             return reply(ProducerIdResult(_E.NONE, *ids), effects)
@@ -334,7 +334,7 @@ class TransactionCoordinator:
             return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         target = plan_end(
             entry.committed,
-            verdict,
+            decision,
             effects.now_ms,
             client_transaction_version=client_transaction_version if bumps else 0,
             next_producer_id=next_producer_id,
@@ -343,7 +343,7 @@ class TransactionCoordinator:
 
     def _decide_end_txn(
         self, entry: TransactionEntry, request: EndTxnRequest, *, bumps: bool
-    ) -> Verdict:
+    ) -> EndTxnDecision:
         is_pending = entry.pending is not None
         if not bumps:
             return decide_end_txn_v1(entry.committed, request, is_pending=is_pending)

@@ -27,7 +27,7 @@ from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
 _S = TransactionState
 _E = ErrorCode
 
-Verdict = ErrorCode | TransactionState
+EndTxnDecision = ErrorCode | TransactionState
 """An answer at once (NONE included), or the state to prepare."""
 
 
@@ -40,7 +40,7 @@ class EndTxnRequest:
     committed: bool
 
 
-VERDICTS_V1: dict[tuple[TransactionState, bool], Verdict] = {
+DECISIONS_V1: dict[tuple[TransactionState, bool], EndTxnDecision] = {
     # (state, committed)
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
@@ -56,7 +56,7 @@ VERDICTS_V1: dict[tuple[TransactionState, bool], Verdict] = {
     (_S.COMPLETE_ABORT, False): _E.NONE,
 }
 
-VERDICTS_V2: dict[tuple[TransactionState, bool, bool], Verdict] = {
+DECISIONS_V2: dict[tuple[TransactionState, bool, bool], EndTxnDecision] = {
     # (state, committed, is a retry); other epochs are PRODUCER_FENCED before this table
     (_S.EMPTY, True, False): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False, False): _S.PREPARE_ABORT,
@@ -87,7 +87,7 @@ def _check_storable(metadata: TransactionMetadata) -> None:
 
 def decide_end_txn_v1(
     metadata: TransactionMetadata, request: EndTxnRequest, *, is_pending: bool
-) -> Verdict:
+) -> EndTxnDecision:
     """EndTxn version 0 - 4. `is_pending`: another transition is under way."""
     _check_storable(metadata)
     if request.producer_id != metadata.producer_id:
@@ -96,7 +96,7 @@ def decide_end_txn_v1(
         return _E.PRODUCER_FENCED
     if is_pending:
         return _E.CONCURRENT_TRANSACTIONS
-    return VERDICTS_V1[metadata.state, request.committed]
+    return DECISIONS_V1[metadata.state, request.committed]
 
 
 def decide_end_txn_v2(
@@ -105,7 +105,7 @@ def decide_end_txn_v2(
     *,
     is_pending: bool,
     fence_commit_after_abort: bool = False,
-) -> Verdict:
+) -> EndTxnDecision:
     """EndTxn version 5 on. For `fence_commit_after_abort` see `TransactionConfig`."""
     _check_storable(metadata)
     if is_pending:
@@ -119,11 +119,11 @@ def decide_end_txn_v2(
     key = (metadata.state, request.committed, is_retry)
     if fence_commit_after_abort and key == (_S.COMPLETE_ABORT, True, True):
         return _E.PRODUCER_FENCED
-    verdict = VERDICTS_V2[key]
-    if verdict is _S.PREPARE_COMMIT and metadata.producer_epoch == PRODUCER_EPOCH_MAX:
+    decision = DECISIONS_V2[key]
+    if decision is _S.PREPARE_COMMIT and metadata.producer_epoch == PRODUCER_EPOCH_MAX:
         # Only a forged epoch gets here: none is left to raise it to.
         return _E.UNKNOWN_SERVER_ERROR
-    return verdict
+    return decision
 
 
 def is_overflow_retry(metadata: TransactionMetadata, request: EndTxnRequest) -> bool:

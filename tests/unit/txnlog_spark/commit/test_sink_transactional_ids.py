@@ -1,0 +1,58 @@
+"""The files of a query's transactional ids, on a real disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.commit_plans import build_plan
+
+from txnlog_spark.commit.transactional_ids import other_ids, record_ids
+from txnlog_spark.errors import ProgressError
+from txnlog_spark.sink.disk import Disk
+
+
+def record(folder: Path, name: str, previous: str | None = None) -> None:
+    plan = build_plan(0, transactional_id=name, previous_transactional_id=previous)
+    Disk().run(record_ids(str(folder), plan))
+
+
+def others(folder: Path, name: str) -> list[str]:
+    return sorted(Disk().run(other_ids(str(folder), name)))
+
+
+def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
+    record(tmp_path, "orders-1")
+    (found,) = (tmp_path / "ids").iterdir()
+    assert found.name == "32ecd062fef11317700fb72a3ae68798.json"
+    assert found.read_text() == '{\n "version": 1,\n "transactional_id": "orders-1"\n}'
+
+
+def test_all_ids_but_the_own_are_listed_whatever_their_names_are(tmp_path: Path) -> None:
+    names = ["a", "A", "ä/..\\:*", "x" * 5000]
+    for name in names:
+        record(tmp_path, name)
+        record(tmp_path, name)
+    assert others(tmp_path, "another") == sorted(names)
+    assert others(tmp_path, "a") == sorted(names[1:])
+
+
+def test_the_last_attempts_id_counts_where_none_was_recorded_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    record(tmp_path, "new", previous="old")
+    assert others(tmp_path, "new") == ["old"]
+    record(tmp_path, "newer", previous="odd")
+    assert others(tmp_path, "newer") == ["new", "old"]
+
+
+def test_a_record_that_was_begun_and_not_renamed_is_none(tmp_path: Path) -> None:
+    record(tmp_path, "a")
+    (tmp_path / "ids" / ".b.json.77.new").write_text("torn")
+    assert others(tmp_path, "b") == ["a"]
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("a file")
+    with pytest.raises(ProgressError, match="ids cannot be used: Not a directory"):
+        others(tmp_path, "a")
