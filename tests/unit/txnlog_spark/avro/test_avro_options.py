@@ -123,4 +123,6 @@ def test_the_latest_version_takes_no_schema() -> None:
 def test_without_fastavro_the_import_says_what_to_install() -> None:
     code = "import sys; sys.modules['fastavro'] = None; import txnlog_spark.avro"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert "ImportError: txnlog_spark.avro needs fastavro: install txnlog_spark[avro]" in done.stderr
+    assert (
+        "ImportError: txnlog_spark.avro needs fastavro: install txnlog_spark[avro]" in done.stderr
+    )
