@@ -134,6 +134,8 @@ def test_each_value_that_the_jar_reads_is_read_the_same(jar, decode):
         ({"type": "array", "items": ["null", "int"]}, [[], [1, None], [None]]),
         ({"type": "map", "values": {"type": "map", "values": "int"}}, [{}, {"a": {"b": 1}}]),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, ["A", "B"]),
+        ({"type": "long", "logicalType": "time-micros"}, [0, 86_399_999_999]),
+        ({"type": "fixed", "name": "F", "size": 2}, [b"ab", b"\0\xff"]),
         ({"type": "record", "name": "Empty", "fields": []}, [{}, {}]),
     ],
     ids=str,
@@ -269,6 +271,12 @@ def test_both_refuse_a_schema_that_the_column_does_not_fit(jar, encode, ddl, sch
     assert isinstance(jar.ask("encode", [value], type_, schema), Refused)
     with pytest.raises(PySparkException, match=r"TXNLOG_AVRO\.SCHEMA"):
         encode([value], type_, schema)
+
+
+def test_a_column_that_is_not_binary_is_refused(connector_spark):
+    frame = connector_spark.createDataFrame([("a",)], "value string")
+    with pytest.raises(PySparkException, match="takes a binary column, not one of string"):
+        frame.select(from_avro("value", '"string"')).collect()
 
 
 def test_both_refuse_null_and_symbols_that_the_schema_lacks(jar, encode):

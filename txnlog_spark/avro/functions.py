@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, DataType
 
 from txnlog_spark.avro.decode import Decoder, null_fields
 from txnlog_spark.avro.encode import Encode, join, nullable_encoder
-from txnlog_spark.avro.errors import MalformedAvro, UnknownSchema
+from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro, UnknownSchema
 from txnlog_spark.avro.options import AvroOptions, read_options
 from txnlog_spark.avro.registry import Registry
 from txnlog_spark.avro.resolve import spread
@@ -157,6 +157,8 @@ def _decoder(writer: str, reader: str, permissive: bool, types: TypeOptions) -> 
 
 
 def _decode_column(values: pa.Array, writer: str, reader: str, given: AvroOptions) -> pa.Array:
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        raise AvroSchemaError(f"from_avro takes a binary column, not one of {values.type}")
     present = values.drop_null().cast(pa.binary())
     if writer:
         made = _decode(present, _decoder(writer, reader, given.permissive, given.types), given)
