@@ -14,8 +14,9 @@ from txnlog_spark.avro.schema import Avro
 _REFUSALS = (MalformedAvro, Unresolvable, pa.ArrowException, OverflowError)
 """What a value leads to that is not one of its schema: pyarrow's where it is out of range."""
 
-_ROUNDS_MAX = 8
-"""So often are values that look malformed left out, and the others decoded at once again."""
+_ROUNDS_MAX = 100
+"""So often is a column scanned again without the values that the scan before stopped at. It stops
+at the first field that some of them lack, so there may be a round for each field."""
 
 
 class Decoder:
@@ -26,7 +27,6 @@ class Decoder:
     """
 
     def __init__(self, writer: Avro, reader: Avro, type_: pa.DataType, depth_max: int) -> None:
-        self.type = type_
         self._raw = RawDecoder(writer, depth_max)
         self._scan = scanner(writer)
         self._resolve = resolver(writer, reader, type_)
@@ -35,6 +35,8 @@ class Decoder:
         """The Arrow array of these values, none null. MalformedAvro says which is none, and why."""
         try:
             return self._decode(values)
+        except MalformedAvro:
+            raise
         except _REFUSALS:
             for row in range(len(values)):
                 self._check(values, row)
@@ -42,28 +44,35 @@ class Decoder:
 
     def decode_valid(self, values: pa.Array) -> pa.Array:
         """The same with null for what is none."""
+        try:
+            return self._decode(values)
+        except _REFUSALS:
+            kept = self._without_misfits(values)
+        try:
+            made = self._decode(values.take(pa.array(kept)))
+        except _REFUSALS:
+            kept = np.array([row for row in kept.tolist() if self._is_valid(values, row)], np.int64)
+            made = self._decode(values.take(pa.array(kept)))
+        valid = np.zeros(len(values), bool)
+        valid[kept] = True
+        return spread(made, pa.array(valid))
+
+    def _without_misfits(self, values: pa.Array) -> Whole:
+        """The rows that are left when those are taken out which the scan stops at, step by step."""
         kept = np.arange(len(values))
+        if self._scan is None:
+            return kept
         for _ in range(_ROUNDS_MAX):
             try:
-                made = self._decode_at_once(values, kept)
-            except Misfit as misfit:
-                doubted = kept if misfit.rows is None else kept[misfit.rows]
-            except _REFUSALS:
-                doubted = kept
-            else:
-                return _spread_to(made, kept, len(values))
-            malformed = [row for row in doubted.tolist() if not self._is_valid(values, row)]
-            kept = np.setdiff1d(kept, malformed)
-            if len(doubted) > len(malformed):
+                self._scan(values.take(pa.array(kept)))
                 break
-        kept = np.array([row for row in kept.tolist() if self._is_valid(values, row)], np.int64)
-        return _spread_to(self._decode(values.take(pa.array(kept))), kept, len(values))
-
-    def _decode_at_once(self, values: pa.Array, kept: Whole) -> pa.Array:
-        if self._scan is None:
-            raise Misfit
-        chosen = values if len(kept) == len(values) else values.take(pa.array(kept))
-        return self._resolve(self._scan(chosen))
+            except Misfit as misfit:
+                doubted = [] if misfit.rows is None else kept[misfit.rows].tolist()
+            malformed = [row for row in doubted if not self._is_valid(values, row)]
+            kept = np.setdiff1d(kept, malformed)
+            if not malformed or len(malformed) < len(doubted):
+                break
+        return kept
 
     def _decode(self, values: pa.Array) -> pa.Array:
         try:
@@ -86,14 +95,6 @@ class Decoder:
             raise MalformedAvro(row, error.problem) from None
         except _REFUSALS as error:
             raise MalformedAvro(row, str(error)) from None
-
-
-def _spread_to(made: pa.Array, kept: Whole, count: int) -> pa.Array:
-    if len(kept) == count:
-        return made
-    valid = np.zeros(count, bool)
-    valid[kept] = True
-    return spread(made, pa.array(valid))
 
 
 def null_fields(array: pa.Array, absent: pa.Array) -> pa.Array:
