@@ -20,8 +20,7 @@ from support.probe import wait_until
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
-WORKER_BYTES_MAX = 400 * 1024 * 1024
-BIG_BATCH_BYTES = 512 * 1024 * 1024
+MIB = 1024 * 1024
 VALUE_BYTES = 8 * 1024
 
 
@@ -134,8 +133,13 @@ def watched_workers(limit_bytes: int) -> Iterator[dict[int, int]]:
 
 
 @pytest.mark.slow
-def test_a_batch_of_512_mib_keeps_every_python_worker_small(pipe: Pipe) -> None:
-    count = BIG_BATCH_BYTES // VALUE_BYTES
+@pytest.mark.parametrize(
+    ("batch_mib", "worker_mib_max"), [(192, 320), pytest.param(512, 400, marks=pytest.mark.chaos)]
+)
+def test_a_large_batch_keeps_every_python_worker_small(
+    pipe: Pipe, batch_mib: int, worker_mib_max: int
+) -> None:
+    count = batch_mib * MIB // VALUE_BYTES
     rows = (
         pipe.spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=str(count), numPartitions="2")
@@ -143,7 +147,7 @@ def test_a_batch_of_512_mib_keeps_every_python_worker_small(pipe: Pipe) -> None:
         .selectExpr(f"rpad(cast(value as string), {VALUE_BYTES}, 'x') as value")
     )
     options = {"kafka.transaction.timeout.ms": 300_000}
-    with watched_workers(WORKER_BYTES_MAX) as peaks:
+    with watched_workers(worker_mib_max * MIB) as peaks:
         query = pipe.write(rows, **options).trigger(once=True).start()
         if not query.awaitTermination(280):
             raise AssertionError(f"the query hangs: {query.status}")
