@@ -1,9 +1,9 @@
 """Rows a second of from_avro and to_avro, ours and Spark's avro jar's, in one session.
 
 Run: python tests/benchmarks/bench_avro.py [--rows N]. Nothing is asserted: figures depend on the
-machine, the ratio is what to compare. Each figure is the fastest of some rounds, in turns, of one task (ours
-has a Python process beside the JVM); what a round takes beside the function is measured too, and
-subtracted from neither.
+machine, the ratio is what to compare. Each figure is the fastest of some rounds, in turns, of one
+task (ours has a Python process beside the JVM); what a round takes beside the function is measured
+too, and subtracted from neither.
 """
 
 from __future__ import annotations
