@@ -14,11 +14,13 @@ from typing import Any
 
 from txnlog_spark import embedded
 from txnlog_spark.client.client import Client
+from txnlog_spark.client.security import PLAINTEXT, PREFIX, Security, read_security
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
 from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
 from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.security_options import SECURITY_OPTIONS
 from txnlog_spark.wire.invariants import check
 
 TOPIC_WAIT_MS_MAX = 15_000
@@ -41,10 +43,14 @@ class ConnectionSettings:
     connect_timeout_ms: int = 10_000
     idle_ms_max: int = 540_000
     """-1: never closed."""
+    security: Security = PLAINTEXT
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> ConnectionSettings:
-        """From the values of `options.parse_options`. Raises OptionError, see `check_cluster`."""
+        """From the values of `options.parse_options`.
+
+        Raises OptionError, see `check_cluster` and `read_security`.
+        """
         check_cluster(values)
         return cls(
             bootstrap_servers=values["kafka.bootstrap.servers"],
@@ -56,7 +62,14 @@ class ConnectionSettings:
             retry_backoff_max_ms=values["kafka.retry.backoff.max.ms"],
             connect_timeout_ms=values["kafka.socket.connection.setup.timeout.ms"],
             idle_ms_max=values["kafka.connections.max.idle.ms"],
+            security=read_security(_security_options(values)),
         )
+
+
+def _security_options(values: Mapping[str, Any]) -> dict[str, str]:
+    """Those that were given or have a default, by Kafka's names."""
+    found = {option.name: values[PREFIX + option.name] for option in SECURITY_OPTIONS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def resolve_bootstrap(settings: ConnectionSettings) -> str:
@@ -123,6 +136,7 @@ def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> 
         servers,
         client_id=settings.client_id,
         config=config,
+        security=settings.security,
         connect_timeout_s=settings.connect_timeout_ms / 1000,
         idle_s_max=None if settings.idle_ms_max < 0 else settings.idle_ms_max / 1000,
     )
@@ -144,6 +158,6 @@ def _reach(client: Client, servers: str) -> None:
         ) from error
     except RemoteProtocolError as error:
         client.close()
-        raise RemoteProtocolError(
+        raise type(error)(
             f"{error.args[0].partition('] ')[2]} (kafka.bootstrap.servers={servers})"
         ) from error

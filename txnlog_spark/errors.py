@@ -3,6 +3,7 @@
     TxnLogError
     ├─ OptionError                 wrong option: name, value, what is allowed
     ├─ RemoteProtocolError         the peer's bytes
+    │                              └─ SecurityRefused  a certificate or a login was refused
     ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
     │                              ├─ AbortableError   this transaction is lost, the next one may do
     │                              └─ FatalError       asking again cannot help
@@ -83,6 +84,15 @@ class RemoteProtocolError(TxnLogError):
     """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
 
     condition = "TXNLOG_PROTOCOL.REMOTE"
+
+
+class SecurityRefused(RemoteProtocolError):
+    """Broker and client do not trust each other: a certificate, a login, the security protocol.
+
+    The text says which option to look at; asking again cannot help.
+    """
+
+    condition = "TXNLOG_SECURITY"
 
 
 class BrokerError(TxnLogError):

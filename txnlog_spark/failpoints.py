@@ -260,5 +260,5 @@ class FaultInjectingClient(Client):
         return received
 
     def _write_all(self) -> None:
-        while any(c.wants_write for c in self._connections.values()):
+        while any(c.wants_write or not c.is_ready for c in self._connections.values()):
             self._wait()

@@ -13,12 +13,11 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from txnlog_spark.security_options import SECURITY_OPTIONS
+
 PREFIX = "kafka."
 SECURITY_FAMILIES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
-NO_SECURITY = (
-    "this version of the connector cannot talk to secured clusters yet (TLS, SASL), only "
-    "kafka.security.protocol=PLAINTEXT is supported"
-)
+NOT_YET = "it is not supported yet"
 IN_FLIGHT_MAX = 5
 """Kafka's own limit with idempotence: a broker remembers this many batches of a producer."""
 
@@ -83,10 +82,70 @@ _ADDRESSES = "all addresses of a host are tried, and the bootstrap servers when 
 _COMMITS = "the sink commits offsets inside the transaction"
 _BYTES = "are bytes here"
 
+_OPENSSL = "TLS is Python's ssl, with OpenSSL's own choice"
+
+
+def _security() -> dict[str, KafkaConfig]:
+    """What becomes of the names of SECURITY_FAMILIES."""
+    return {
+        **_obeyed(*(option.name for option in SECURITY_OPTIONS)),
+        **_no_effect(
+            _OPENSSL, "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
+            "ssl.secure.random.implementation",
+        ),
+        **_only(
+            "ssl.protocol", "TLS, TLSv1.2 or TLSv1.3; kafka.ssl.enabled.protocols limits them",
+            lambda text: text.strip() in ("TLS", "TLSv1.2", "TLSv1.3"),
+            "kafka.ssl.enabled.protocols says which versions are used",
+        ),
+        **_refused(_OPENSSL, "ssl.cipher.suites", "ssl.provider", "security.providers"),
+        **_refused("there is no JVM to load it", "ssl.engine.factory.class", "sasl.login.class"),
+        **_only(
+            "sasl.client.callback.handler.class",
+            "leave it out: there is no JVM to load it; of AWS_MSK_IAM it is known",
+            lambda text: text.strip().rpartition(".")[2] == "IAMClientCallbackHandler",
+            "AWS's signer for Python does the same",
+        ),
+        **_no_effect(
+            "a token is kept for 80 % of its life", "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+        ),
+        **_no_effect(
+            "a token is asked for again with each attempt to connect",
+            "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
+        ),
+        **_refused(
+            "GSSAPI (Kerberos) is not supported yet",
+            *(f"sasl.kerberos.{name}" for name in (
+                "kinit.cmd", "min.time.before.relogin", "service.name", "ticket.renew.jitter",
+                "ticket.renew.window.factor",
+            )),
+        ),
+        **_no_effect(
+            "only the broker looks into a token",
+            *(f"sasl.oauthbearer.{name}" for name in (
+                "clock.skew.seconds", "expected.audience", "expected.issuer",
+                "jwks.endpoint.refresh.ms", "jwks.endpoint.retry.backoff.max.ms",
+                "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url", "jwt.validator.class",
+                "scope.claim.name", "sub.claim.name",
+            )),
+        ),
+        **_refused(
+            NOT_YET, "sasl.oauthbearer.jwt.retriever.class",
+            *(f"sasl.oauthbearer.assertion.{name}" for name in (
+                "algorithm", "claim.aud", "claim.exp.seconds", "claim.iss", "claim.jti.include",
+                "claim.nbf.seconds", "claim.sub", "file", "private.key.file",
+                "private.key.passphrase", "template.file",
+            )),
+        ),
+    }  # fmt: skip
+
+
 KAFKA_CONFIGS: dict[str, KafkaConfig] = {
     **_obeyed(
         "bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms",
-        "security.protocol", "group.id", "isolation.level", "fetch.max.bytes",
+        "group.id", "isolation.level", "fetch.max.bytes",
         "max.partition.fetch.bytes", "transactional.id", "transaction.timeout.ms",
         "compression.type", "max.request.size", "acks", "enable.idempotence",
         "metadata.max.age.ms", "retry.backoff.ms", "retry.backoff.max.ms",
@@ -153,40 +212,7 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
     **_refused("values are taken as they are, no provider is asked for them", "config.providers"),
     **_refused("controllers cannot be asked for records; name brokers with "
                "kafka.bootstrap.servers", "bootstrap.controllers"),
-    **_refused(NO_SECURITY, "security.providers"),
-    **_refused(
-        NO_SECURITY,
-        *(f"ssl.{name}" for name in (
-            "cipher.suites", "enabled.protocols", "endpoint.identification.algorithm",
-            "engine.factory.class", "key.password", "keymanager.algorithm",
-            "keystore.certificate.chain", "keystore.key", "keystore.location", "keystore.password",
-            "keystore.type", "protocol", "provider", "secure.random.implementation",
-            "trustmanager.algorithm", "truststore.certificates", "truststore.location",
-            "truststore.password", "truststore.type",
-        )),
-        *(f"sasl.{name}" for name in (
-            "client.callback.handler.class", "jaas.config", "kerberos.kinit.cmd",
-            "kerberos.min.time.before.relogin", "kerberos.service.name",
-            "kerberos.ticket.renew.jitter", "kerberos.ticket.renew.window.factor",
-            "login.callback.handler.class", "login.class", "login.connect.timeout.ms",
-            "login.read.timeout.ms", "login.refresh.buffer.seconds",
-            "login.refresh.min.period.seconds", "login.refresh.window.factor",
-            "login.refresh.window.jitter", "login.retry.backoff.max.ms", "login.retry.backoff.ms",
-            "mechanism",
-        )),
-        *(f"sasl.oauthbearer.{name}" for name in (
-            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds",
-            "assertion.claim.iss", "assertion.claim.jti.include", "assertion.claim.nbf.seconds",
-            "assertion.claim.sub", "assertion.file", "assertion.private.key.file",
-            "assertion.private.key.passphrase", "assertion.template.file",
-            "client.credentials.client.id", "client.credentials.client.secret",
-            "clock.skew.seconds", "expected.audience", "expected.issuer", "header.urlencode",
-            "jwks.endpoint.refresh.ms", "jwks.endpoint.retry.backoff.max.ms",
-            "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url", "jwt.retriever.class",
-            "jwt.validator.class", "scope", "scope.claim.name", "sub.claim.name",
-            "token.endpoint.url",
-        )),
-    ),
+    **_security(),
 }  # fmt: skip
 """By name with its prefix."""
 
@@ -198,5 +224,5 @@ def config_of(lower_name: str) -> KafkaConfig | None:
     """
     known = KAFKA_CONFIGS.get(lower_name)
     if known is None and lower_name.startswith(SECURITY_FAMILIES):
-        return KafkaConfig(Standing.REFUSED, NO_SECURITY)
+        return KafkaConfig(Standing.REFUSED, NOT_YET)
     return known

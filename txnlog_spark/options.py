@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_spark.errors import OptionError
-from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, PREFIX, Standing, config_of
+from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets, parse_partitions
+from txnlog_spark.security_options import SECURITY_OPTIONS, without_effect
 
 MS_MAX = 2**31 - 1
 HINT_RATIO_MIN = 0.75
@@ -87,12 +88,6 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
         return value
 
     return read
-
-
-def _plaintext(text: str) -> str:
-    if text.strip().upper() != "PLAINTEXT":
-        raise ValueError(NO_SECURITY)
-    return "PLAINTEXT"
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -164,10 +159,7 @@ OPTIONS: tuple[Option, ...] = (
         "kafka.metadata.max.age.ms", Use.ALL, _integer(0, MS_MAX), 300_000,
         "How often subscribePattern looks for new topics.",
     ),
-    Option(
-        "kafka.security.protocol", Use.ALL, _plaintext, "PLAINTEXT",
-        "Only PLAINTEXT: TLS and SASL are not supported yet.",
-    ),
+    *(Option(PREFIX + o.name, Use.ALL, o.read, o.default, o.doc) for o in SECURITY_OPTIONS),
     Option(
         "kafka.group.id", Use.ALL, _text, None,
         "Consumer group. The sink commits the source offsets to it inside the transaction; the "
@@ -346,6 +338,8 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
             values[option.name] = option.read(text)
         except ValueError as error:
             raise OptionError(spelling, text, str(error)) from None
+    for name, why in without_effect(given, values["kafka.security.protocol"]).items():
+        _tell_no_effect(name, why)
     return values
 
 
@@ -371,6 +365,12 @@ def check_cluster(values: Mapping[str, Any]) -> None:
             path,
             f"remove it or kafka.bootstrap.servers={servers!r}: path is for an embedded broker, "
             "and only one of them can be meant",
+        )
+    if path is not None and values["kafka.security.protocol"] != "PLAINTEXT":
+        raise OptionError(
+            "kafka.security.protocol",
+            values["kafka.security.protocol"],
+            "remove it: an embedded broker listens on this machine, in PLAINTEXT",
         )
 
 

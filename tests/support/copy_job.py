@@ -6,6 +6,7 @@ when the query failed, its error on stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -13,8 +14,14 @@ from pyspark.sql import functions as sf
 
 
 def main(arguments: list[str]) -> int:
-    """Copy with AvailableNow. `read.X` and `write.X` are options, `fail` makes a task fail."""
+    """Copy with AvailableNow. `read.X` and `write.X` are options, `fail` makes a task fail.
+
+    A value of `env:NAME` is that of the environment: passwords are no arguments of commands.
+    """
     settings = dict(argument.split("=", 1) for argument in arguments)
+    for name, value in settings.items():
+        if value.startswith("env:"):
+            settings[name] = os.environ[value.removeprefix("env:")]
     spark = SparkSession.builder.appName("copy").getOrCreate()
     reader = spark.readStream.format("txnlog")
     for name, value in settings.items():

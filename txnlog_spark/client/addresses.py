@@ -1,14 +1,10 @@
-"""Bootstrap addresses and security options, as text from a person."""
+"""Bootstrap addresses, as text from a person."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from txnlog_spark.errors import OptionError
-from txnlog_spark.kafka_configs import NO_SECURITY, PREFIX
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
-SECURITY_PREFIXES = ("security.", "sasl.", "ssl.")
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
@@ -37,13 +33,3 @@ def _parse_address(part: str, text: str) -> tuple[str, int]:
     except UnicodeError as error:
         raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is not a valid host name") from error
     return host, int(port)
-
-
-def refuse_security(options: Mapping[str, str]) -> None:
-    """Raise OptionError for any security option but security.protocol=PLAINTEXT."""
-    for name, value in sorted(options.items()):
-        if not name.startswith(SECURITY_PREFIXES):
-            continue
-        if name == "security.protocol" and value.upper() == "PLAINTEXT":
-            continue
-        raise OptionError(PREFIX + name, value, NO_SECURITY)

@@ -17,17 +17,17 @@ import logging
 import os
 import selectors
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from txnlog_spark.client.addresses import parse_bootstrap_servers, refuse_security
-from txnlog_spark.client.connection import (
-    Connection,
-    ConnectionFailed,
-    Pending,
-)
-from txnlog_spark.client.strangers import SILENT
+from txnlog_spark.client.addresses import parse_bootstrap_servers
+from txnlog_spark.client.connection import Connection
+from txnlog_spark.client.handshakes import Handshakes
+from txnlog_spark.client.link import ConnectionFailed
+from txnlog_spark.client.pending import Pending
+from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
@@ -46,11 +46,8 @@ from txnlog_spark.protocol.effects import (
     Ticket,
     Unanswered,
 )
-from txnlog_spark.protocol.metadata import api_versions_request
 from txnlog_spark.protocol.session import Session, SessionConfig
-from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.invariants import InvariantViolation, check
-from txnlog_spark.wire.messages import APIS, ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -103,20 +100,20 @@ class Client:
         *,
         client_id: str = "txnlog-spark",
         config: SessionConfig | None = None,
-        security: Mapping[str, str] | None = None,
+        security: Security = PLAINTEXT,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         idle_s_max: float | None = IDLE_S_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`bootstrap_servers` is "host:port,host:port"; connections are opened when needed.
 
-        `security` are options of `kafka.*` without that prefix; anything but
-        security.protocol=PLAINTEXT raises OptionError, as does a malformed address. A connection
-        that was idle for longer than `idle_s_max` is closed before its next use, as somebody in
-        between may have forgotten it; None keeps it. `clock` gives monotonic seconds.
+        Certificates and keys of `security` are read here: what is wrong with them raises
+        OptionError, as does a malformed address. A connection that was idle for longer than
+        `idle_s_max` is closed before its next use, as somebody in between may have forgotten it;
+        None keeps it. `clock` gives monotonic seconds.
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        refuse_security(security or {})
+        self._handshakes = Handshakes(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
@@ -200,8 +197,9 @@ class Client:
     def _send(self, call: Call, requests: Requests) -> Ticket:
         """Put a request on its connection and write what the socket takes at once."""
         started = requests.unreachable.get(call.node) or self._start(call)
-        if isinstance(started, Unanswered) and started.retriable:
-            requests.unreachable[call.node] = started
+        outcome = started.outcome if isinstance(started, Pending) else started
+        if isinstance(outcome, Unanswered) and outcome.retriable:
+            requests.unreachable[call.node] = outcome
         return requests.add(started)
 
     def _receive(
@@ -220,23 +218,43 @@ class Client:
     def _abandon(self, requests: Requests) -> None:
         """Close the connections that still owe an answer to an operation that has ended."""
         unanswered = requests.unanswered()
+        for pending in unanswered:
+            # Nobody asks any more: it goes nowhere else.
+            pending.addresses.clear()
         for connection in list(self._connections.values()) if unanswered else ():
             if connection.owes(unanswered):
-                self._drop(connection, "the operation that asked has ended")
+                self._drop(connection, ConnectionFailed("the operation that asked has ended"))
 
     def _start(self, call: Call) -> Pending | Unanswered:
         self._close_idle()
-        deadline_s = self._clock() + call.timeout_ms / 1000
-        connection = self._connect(call.node, deadline_s)
-        if isinstance(connection, Unanswered):
-            return connection
-        negotiated = connection.negotiate(call)
-        if isinstance(negotiated, Unanswered):
-            return negotiated
-        api, version = negotiated
-        pending = connection.send(api, version, call.message, deadline_s=deadline_s)
-        self._guard(connection, writing=True)
+        addresses = deque(self._addresses(call.node))
+        if not addresses:
+            return Unanswered(f"the address of node {call.node} is not known", sent=False)
+        pending = Pending(call, self._clock() + call.timeout_ms / 1000, addresses)
+        self._route(pending)
         return pending
+
+    def _route(self, pending: Pending) -> None:
+        """Put a request on a connection to the next of its addresses; without one it has failed.
+
+        A connection that fails before it took the request comes back to here.
+        """
+        while pending.addresses and (not pending.failures or self._clock() < pending.deadline_s):
+            try:
+                connection = self._connection_to(pending.addresses.popleft(), pending.deadline_s)
+            except ConnectionFailed as error:
+                pending.failures.append(error)
+                continue
+            connection.ask(pending)
+            self._guard(connection, connection.on_writable)
+            return
+        failures = pending.failures
+        pending.outcome = Unanswered(
+            "; ".join(str(each) for each in failures),
+            sent=False,
+            retriable=not all(each.final for each in failures),
+            is_security=any(each.is_security for each in failures),
+        )
 
     def _wait(self, until_s: float | None = None) -> None:
         """Wait for the next socket or deadline, and let the connections move on."""
@@ -251,61 +269,51 @@ class Client:
                 if connection.wants_write:
                     events |= selectors.EVENT_WRITE
                 selector.register(connection.socket, events, connection)
+                if connection.errand is not None:
+                    selector.register(connection.errand, selectors.EVENT_READ, connection)
             timeout_s = max(0.0, min(wakes, default=0.0) - self._clock())
             for key, events in selector.select(timeout_s):
+                connection = key.data
                 if events & selectors.EVENT_WRITE:
-                    self._guard(key.data, writing=True)
+                    self._guard(connection, connection.on_writable)
                 if events & selectors.EVENT_READ:
-                    self._guard(key.data, writing=False)
-        now_s = self._clock()
+                    self._guard(connection, connection.on_readable)
+                    if connection.is_ready and connection.address in self._connections:
+                        self._last_answered = connection.address
         for connection in list(self._connections.values()):
-            if connection.expired(now_s):
-                self._drop(connection, _too_late(connection))
+            self._guard(connection, connection.check_time)
 
-    def _guard(self, connection: Connection, *, writing: bool) -> None:
+    def _guard(self, connection: Connection, go_on: Callable[[], None]) -> None:
         """Let one connection move on; drop it when it fails."""
         if self._connections.get(connection.address) is not connection:
             return
         try:
-            if writing:
-                connection.on_writable()
-            else:
-                connection.on_readable()
-                self._last_answered = connection.address
+            go_on()
         except ConnectionFailed as error:
-            self._drop(connection, str(error))
+            self._drop(connection, error)
 
-    def _drop(self, connection: Connection, reason: str) -> None:
+    def _drop(self, connection: Connection, failure: ConnectionFailed) -> None:
+        """Close a connection; what was not sent on it goes where else it may."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
         if self._last_answered == connection.address:
             self._last_answered = None
         if connection.throttled_until_s > self._clock():
             self._throttled_until_s[connection.address] = connection.throttled_until_s
-        connection.close(reason)
+        unsent = connection.take_unsent()
+        connection.close(str(failure))
+        for pending in unsent:
+            pending.failures.append(failure)
+            self._route(pending)
 
     def _close_idle(self) -> None:
         if self._idle_s_max is None:
             return
         for connection in list(self._connections.values()):
             if connection.idle_s() > self._idle_s_max:
-                self._drop(connection, f"{connection.name} was idle for too long")
+                self._drop(connection, ConnectionFailed(f"{connection.name} was idle for too long"))
 
     # ------------------------------------------------------------------ connections
-
-    def _connect(self, node: int, deadline_s: float) -> Connection | Unanswered:
-        """A usable connection to the node; for ANY_NODE to whichever broker can be had."""
-        reasons: list[str] = []
-        final = True
-        for address in self._addresses(node):
-            try:
-                return self._connection_to(address, deadline_s)
-            except ConnectionFailed as error:
-                reasons.append(str(error))
-                final = final and error.final
-        if not reasons:
-            return Unanswered(f"the address of node {node} is not known", sent=False)
-        return Unanswered("; ".join(reasons), sent=False, retriable=not final)
 
     def _addresses(self, node: int) -> list[tuple[str, int]]:
         nodes = self.session.cluster.nodes
@@ -316,54 +324,28 @@ class Client:
         return list(dict.fromkeys((*last, *known, *self.bootstrap, *sorted(nodes.values()))))
 
     def _connection_to(self, address: tuple[str, int], deadline_s: float) -> Connection:
+        """One that may still be opening. Raises ConnectionFailed."""
         connection = self._connections.get(address)
         if connection is not None and connection.is_stale:
-            self._drop(connection, f"{connection.name} closed the connection")
+            self._drop(connection, ConnectionFailed(f"{connection.name} closed the connection"))
             connection = None
-        if connection is not None:
-            return connection
-        connection = Connection(
-            address,
-            self._client_id,
-            connect_timeout_s=min(self._connect_timeout_s, max(0.001, deadline_s - self._clock())),
-            clock=self._clock,
-            throttled_until_s=self._throttled_until_s.pop(address, 0.0),
-        )
-        self._connections[address] = connection
-        self._ask_versions(connection, deadline_s)
+        if connection is None:
+            connection = self._connections[address] = Connection(
+                address,
+                self._client_id,
+                deadline_s=deadline_s,
+                connect_timeout_s=self._connect_timeout_s,
+                clock=self._clock,
+                handshakes=self._handshakes,
+                throttled_until_s=self._throttled_until_s.pop(address, 0.0),
+            )
         return connection
-
-    def _ask_versions(self, connection: Connection, deadline_s: float) -> None:
-        """ApiVersions, again at the broker's newest version if it does not know ours."""
-        api = APIS[ApiKey.API_VERSIONS]
-        version = api.version_max
-        code = int(ErrorCode.UNSUPPORTED_VERSION)
-        for _ in range(2):
-            pending = connection.send(api, version, api_versions_request(), deadline_s=deadline_s)
-            while pending.outcome is None:
-                self._wait()
-            outcome = pending.outcome
-            if isinstance(outcome, Unanswered):
-                silent = SILENT if outcome.reason == _too_late(connection) else ""
-                raise ConnectionFailed(
-                    f"ApiVersions: {outcome.reason}{silent}",
-                    final=connection.stranger is not None,
-                )
-            connection.on_versions(outcome.message)
-            code = outcome.message.error_code
-            if code == ErrorCode.NONE:
-                return
-            if code != ErrorCode.UNSUPPORTED_VERSION:
-                break
-            version = min(connection.versions.get(api.key, (0, 0))[1], api.version_max)
-        self._drop(connection, "ApiVersions was refused")
-        raise ConnectionFailed(f"{connection.name} refused ApiVersions: {error_name(code)}")
 
     def _forget_after_fork(self) -> None:
         """A forked child shares the sockets with its parent: it must not speak on them."""
         if self._pid != os.getpid():
             for connection in self._connections.values():
-                connection.socket.close()
+                connection.close("the process was forked")
             self._connections.clear()
             self._last_answered = None
             self._pid = os.getpid()
@@ -372,17 +354,15 @@ class Client:
         """Close all connections; the client may be used again."""
         self._forget_after_fork()
         for connection in list(self._connections.values()):
-            self._drop(connection, "the client was closed")
+            for pending in connection.take_unsent():
+                pending.fail("the client was closed")
+            self._drop(connection, ConnectionFailed("the client was closed"))
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _too_late(connection: Connection) -> str:
-    return f"{connection.name} did not answer in time"
 
 
 def _monotonic_ms() -> int:

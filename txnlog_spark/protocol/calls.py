@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from txnlog_spark.errors import BrokerError, RemoteProtocolError
+from txnlog_spark.errors import BrokerError, RemoteProtocolError, SecurityRefused
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import (
     ANY_NODE,
@@ -80,7 +80,8 @@ def call(
 def refuse_if_final(outcome: Unanswered, doing: str) -> None:
     """Raise RemoteProtocolError for an outcome that asking again cannot change."""
     if not outcome.retriable:
-        raise RemoteProtocolError(f"{doing}: {outcome.reason}")
+        kind = SecurityRefused if outcome.is_security else RemoteProtocolError
+        raise kind(f"{doing}: {outcome.reason}")
 
 
 def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[Reply]:

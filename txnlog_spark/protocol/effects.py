@@ -44,12 +44,14 @@ class Unanswered:
 
     `sent` is False only when it is certain that the broker never saw the request; otherwise the
     outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is
-    False when asking again cannot help: no common version, bytes that are not an answer.
+    False when asking again cannot help: no common version, bytes that are not an answer, or, with
+    `is_security`, a login or a certificate that was refused.
     """
 
     reason: str
     sent: bool
     retriable: bool = True
+    is_security: bool = False
 
 
 Ticket = NewType("Ticket", int)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.kafka_python import decode_at
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, api_of
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
@@ -166,7 +166,7 @@ def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
     """The framed request, encoded at `version`."""
-    api = APIS[ApiKey(message.API_KEY)]
+    api = api_of(message)
     name = b"" if client_id is None else client_id.encode()
     head = _REQUEST_HEAD.pack(api.key, version, correlation_id)
     head += _INT16.pack(-1 if client_id is None else len(name)) + name

@@ -2,15 +2,18 @@
 
 Its message classes are compiled from Kafka's own definitions. What is here reaches behind them:
 structs made without their slow constructor, decoders and encoders called at just one version, the
-schema of a class, and classes of our own definitions (the records of the internal topics, which
-kafka-python does not ship). Another release of kafka-python may change any of it: setup.cfg keeps
-to 3.0, and a test names each use.
+schema of a class, its SASL mechanisms without its connections, and classes of our own definitions
+(the records of the internal topics, which kafka-python does not ship). Another release of
+kafka-python may change any of it: setup.cfg keeps to 3.0, and a test names each use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
@@ -69,3 +72,38 @@ def decode_data(record_class: Any, version: int, body: memoryview) -> Any:
         version, compact=flexible, tagged=flexible, data_class=record_class
     )
     return decode(body, 0)[0]
+
+
+def password_mechanism(name: str, user: str, password: str) -> Any:
+    """The client's side of PLAIN or SCRAM: `auth_bytes`, `receive`, `is_done`.
+
+    SCRAM names are escaped as RFC 5802 writes them, which kafka-python leaves to its caller.
+    """
+    if name != "PLAIN":
+        user = user.replace("=", "=3D").replace(",", "=2C")
+    return get_sasl_mechanism(name)(
+        sasl_mechanism=name,
+        sasl_plain_username=user,
+        sasl_plain_password=password,
+        # It is for a warning alone, which the user's own choice of a protocol needs no more.
+        security_protocol="SASL_SSL",
+    )
+
+
+def token_mechanism(token: str, extensions: Mapping[str, str]) -> Any:
+    """The client's side of OAUTHBEARER with a token that is there already."""
+    provider = _GivenToken(token, extensions)
+    return get_sasl_mechanism("OAUTHBEARER")(sasl_oauth_token_provider=provider)
+
+
+class _GivenToken(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._token = token
+        self._extensions = extensions
+
+    def token(self) -> str:
+        return self._token
+
+    def extensions(self) -> Mapping[str, str]:
+        return self._extensions

@@ -12,7 +12,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 Message = Any
 """A `kafka.protocol` message. The package ships no types for its generated classes."""
@@ -34,6 +34,7 @@ class ApiKey(enum.IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -48,6 +49,7 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -124,9 +126,19 @@ APIS: dict[ApiKey, Api] = {
     )
 }
 
+SASL_APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        # Version 0 of the handshake is followed by bytes without a frame, which Kafka 1.0 ended.
+        _api(_K.SASL_HANDSHAKE, sasl, "SaslHandshake", 1, 1),
+        _api(_K.SASL_AUTHENTICATE, sasl, "SaslAuthenticate", 0, 2),
+    )
+}
+"""What the connector's client sends besides; `broker_sim` has no listener with SASL."""
+
 END_TXN_BUMPS_EPOCH_FROM = 5
 """The version of EndTxn from which on its answer has the producer id and epoch to go on with."""
-API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
+API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in (APIS | SASL_APIS).values()}
 
 
 def api_of(message: Message) -> Api:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
-from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NO_SECURITY, Standing
+from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
 from txnlog_spark.options import (
     NO_EFFECT,
     NOT_SUPPORTED,
@@ -97,7 +97,7 @@ def test_an_option_of_the_other_side_says_where_it_belongs() -> None:
         ("startingOffsets", '{"t":{"x":1}}', "'x' is not a partition number"),
         ("assign", '{"t":0}', "expected a list of partition numbers"),
         ("subscribe", " , ", "topic names separated by commas"),
-        ("kafka.security.protocol", "SASL_SSL", "cannot talk to secured clusters yet (TLS, SASL)"),
+        ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
     ],
 )
 def test_a_malformed_value_says_what_is_allowed(name: str, text: str, allowed: str) -> None:
@@ -257,6 +257,10 @@ HARMLESS = {
     "kafka.exclude.internal.topics": "true",
     "kafka.partitioner.ignore.keys": "false",
     "kafka.partitioner.class": ("org.apache.kafka.clients.producer.internals.DefaultPartitioner"),
+    "kafka.ssl.protocol": "TLSv1.2",
+    "kafka.sasl.client.callback.handler.class": (
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    ),
 }
 HARMFUL = {
     "kafka.max.in.flight.requests.per.connection": ("6", "many", "0"),
@@ -265,6 +269,8 @@ HARMFUL = {
     "kafka.exclude.internal.topics": ("false",),
     "kafka.partitioner.ignore.keys": ("true",),
     "kafka.partitioner.class": ("org.apache.kafka.clients.producer.RoundRobinPartitioner",),
+    "kafka.ssl.protocol": ("TLSv1.1",),
+    "kafka.sasl.client.callback.handler.class": ("com.example.Handler",),
 }
 
 
@@ -317,12 +323,25 @@ def test_a_value_that_breaks_the_guarantee_is_refused(name, value, told) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.sasl.new.in.kafka.5"]
+    "name", ["kafka.sasl.oauthbearer.assertion.private.key.passphrase", "kafka.sasl.new.in.kafka.5"]
 )
-def test_security_is_one_line_without_the_secret(name) -> None:
+def test_security_that_is_not_supported_is_one_line_without_the_secret(name) -> None:
     text = refused({name: "hunter2"}, Use.READ)
-    assert NO_SECURITY in text
+    assert f"option {name}: remove it: {NOT_YET}" in text
     assert "hunter2" not in text
+
+
+def test_security_without_its_protocol_has_no_effect_and_says_so(told) -> None:
+    given = {"kafka.sasl.mechanism": "PLAIN", "kafka.ssl.truststore.location": "/ca"}
+    parse_options(given | {"kafka.security.protocol": "ssl"}, Use.READ)
+    assert told() == [
+        "option kafka.sasl.mechanism has no effect: kafka.security.protocol=SSL has no SASL"
+    ]
+
+
+def test_an_embedded_broker_has_no_security() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.security\.protocol='SSL'.*in PLAINTEXT"):
+        check_cluster(parse_options({"path": "p", "kafka.security.protocol": "SSL"}, Use.READ))
 
 
 def test_a_config_for_the_other_side_has_no_effect_and_says_so(told) -> None:

@@ -438,22 +438,3 @@ NO_ADDRESSES = ("", ",", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1", "a:²
 def test_a_wrong_bootstrap_address_names_the_option(text):
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         Client(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("security.protocol", "SASL_SSL"),
-        ("sasl.mechanism", "PLAIN"),
-        ("ssl.truststore.location", "/x"),
-        ("sasl.jaas.config", "secret"),
-    ],
-)
-def test_security_that_is_not_there_yet_is_refused_without_showing_secrets(name, value):
-    with pytest.raises(OptionError, match="cannot talk to secured clusters yet") as caught:
-        Client("a:1", security={name: value})
-    assert "secret" not in str(caught.value)
-
-
-def test_plaintext_is_fine():
-    Client("a:1", security={"security.protocol": "plaintext", "client.id": "x"}).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -16,7 +17,12 @@ from support.socket_broker import SocketBroker
 from txnlog_spark.client.client import Client
 from txnlog_spark.client.strangers import describe_stranger
 from txnlog_spark.client_cache import ConnectionSettings, client_for
-from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError, TxnLogError
+from txnlog_spark.errors import (
+    DeadlineExceeded,
+    RemoteProtocolError,
+    SecurityRefused,
+    TxnLogError,
+)
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 
@@ -79,9 +85,8 @@ def error_at(address: str) -> TxnLogError:
 def test_a_tls_alert_is_told_at_once_and_in_one_line():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(address)
-    assert isinstance(error, RemoteProtocolError)
-    assert "the listener requires TLS, and kafka.security.protocol=SSL" in str(error)
-    assert "not supported yet" in str(error)
+    assert isinstance(error, SecurityRefused)
+    assert "requires TLS: set kafka.security.protocol to SSL or SASL_SSL" in str(error)
 
 
 def test_a_web_server_is_told_at_once():
@@ -114,7 +119,8 @@ def test_another_bootstrap_address_that_is_only_down_is_tried_again():
     with listener(says(TLS_ALERT)) as address:
         error = error_at(f"{address},127.0.0.1:{free_ports(1)[0]}")
     assert isinstance(error, DeadlineExceeded)
-    assert "requires TLS" in str(error)
+    # The last attempt may have had too little time left for the alert.
+    assert re.search("requires? TLS", str(error))
 
 
 def test_the_error_of_a_query_names_the_address_and_the_option():

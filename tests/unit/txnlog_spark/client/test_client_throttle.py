@@ -9,6 +9,8 @@ from support.probe import wait_until
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_spark.client.client import IDLE_S_MAX, Client
+from txnlog_spark.client.link import ConnectionFailed
+from txnlog_spark.client.pending import Pending
 from txnlog_spark.client.throttle import THROTTLE_S_MAX, THROTTLED_FROM, throttle_seconds
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Give, Receive, Reply, Send
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -108,11 +110,9 @@ def test_a_request_that_was_queued_before_the_throttle_waits_too(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         throttled(client, broker, 0)
         (connection,) = client._connections.values()
-        first = connection.send(
-            APIS[ApiKey.METADATA], 12, METADATA(topics=[]), deadline_s=clock.now_s + 1
-        )
+        connection.ask(Pending(call(), clock.now_s + 1))
         connection._throttle(2.0)
-        assert first.deadline_s == clock.now_s + 3
+        assert connection.next_deadline_s == clock.now_s + 3
         assert not connection.wants_write
 
 
@@ -120,7 +120,7 @@ def test_a_new_connection_to_the_same_broker_waits_as_well(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         throttled(client, broker, 5_000)
         (connection,) = client._connections.values()
-        client._drop(connection, "test")
+        client._drop(connection, ConnectionFailed("test"))
         again = client._throttled_until_s
         assert again == {("127.0.0.1", broker.port): clock.now_s + 5}
         clock.now_s += 5.1

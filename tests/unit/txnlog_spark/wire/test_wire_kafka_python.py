@@ -15,8 +15,10 @@ from txnlog_spark.wire.kafka_python import (
     decode_at,
     decode_data,
     encode_data,
+    password_mechanism,
     schema_of,
     tagged_fields_of,
+    token_mechanism,
 )
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -79,3 +81,13 @@ def test_a_definition_that_kafka_python_ships_needs_no_package() -> None:
 def test_a_record_that_is_larger_than_the_buffer_grows_it() -> None:
     data = build(schemas.TransactionLogKey, transactional_id="t" * 32_767)
     assert encode_data(data, 0) == b"\x7f\xff" + b"t" * 32_767
+
+
+def test_a_password_and_a_token_become_the_bytes_of_their_mechanisms() -> None:
+    plain = password_mechanism("PLAIN", "u,=", "p")
+    assert (plain.auth_bytes(), plain.is_done()) == (b"\0".join((b"u,=", b"u,=", b"p")), False)
+    plain.receive(b"")
+    assert plain.is_done()
+    assert b"n,,n=u=2C=3D,r=" in password_mechanism("SCRAM-SHA-512", "u,=", "p").auth_bytes()
+    bearer = token_mechanism("t", {"pool": "a"})
+    assert bearer.auth_bytes() == b"n,,\x01auth=Bearer t\x01pool=a\x01\x01"

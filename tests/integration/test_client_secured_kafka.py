@@ -1,0 +1,242 @@
+"""The client on every kind of listener that Apache Kafka has, and what it says when not let in."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.availability import check_available
+from support.commit_plans import build_plan, commit_on, record_batch, staged
+from support.librdkafka import read_topic, values_of
+from support.probe import wait_until
+from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TOKEN_USER, USER, TlsKafka
+from support.token_endpoint import TokenEndpoint, unsigned_token
+
+from txnlog_spark.client import admin
+from txnlog_spark.client.client import Client
+from txnlog_spark.client.security import read_security
+from txnlog_spark.errors import DeadlineExceeded, SecurityRefused, TxnLogError
+from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Receive, Reply, Send
+from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+pytestmark = pytest.mark.kafka
+
+SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)
+MODULES = "org.apache.kafka.common.security"
+PLAIN = f'{MODULES}.plain.PlainLoginModule required username="{USER}" password="{PASSWORD}";'
+SCRAM = PLAIN.replace("plain.Plain", "scram.Scram")
+LOGINS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    check_available("apache_kafka")
+    with TlsKafka(tmp_path_factory.mktemp("tls")) as running:
+        yield running
+
+
+def options_for(kafka, listener, mechanism=None, jaas=None):
+    """Security options of a listener, trusting its CA."""
+    options = {
+        "security.protocol": LISTENERS[listener],
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.ca_file),
+    }
+    if mechanism is not None:
+        options |= {
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": jaas or LOGINS[mechanism],
+        }
+    return options
+
+
+def connect(kafka, listener, options, **settings):
+    return Client(kafka.address(listener), security=read_security(options), **settings)
+
+
+def commit_and_read(client, kafka, unique):
+    """A transaction of two records and a group's offset, as seen by somebody else."""
+    topic, source = unique("out"), unique("in")
+    admin.create_topic(client, topic, partitions=1)
+    admin.create_topic(client, source, partitions=1)
+    plan = build_plan(
+        0,
+        staged=(staged(topic, 0, record_batch("a", "b")),),
+        transactional_id=unique("t"),
+        group_id=unique("g"),
+        progress_group_id=unique("progress"),
+        progress_partition=(topic, 0),
+        source_offsets={(source, 0): 7},
+        source_digest="digest",
+    )
+    outcome = commit_on(client, None, plan)
+    assert outcome.produced_records == 2
+    assert admin.committed_offsets(client, unique("g"), partitions=[(source, 0)]) == {
+        (source, 0): 7
+    }
+    return values_of(read_topic(kafka.bootstrap_servers, topic))
+
+
+@pytest.mark.parametrize(
+    ("listener", "mechanism"),
+    [
+        ("SSL", None),
+        *(("SASL_SSL", mechanism) for mechanism in LOGINS),
+        *(("SASL_PLAINTEXT", mechanism) for mechanism in LOGINS),
+    ],
+)
+def test_a_transaction_is_committed_and_read_by_every_listener(kafka, unique, listener, mechanism):
+    with connect(kafka, listener, options_for(kafka, listener, mechanism)) as client:
+        assert commit_and_read(client, kafka, unique) == ["a", "b"]
+
+
+def test_a_client_certificate_lets_in(kafka, unique, tmp_path):
+    file = kafka.ca.sign().write_pem(tmp_path / "client.pem")
+    options = options_for(kafka, "MUTUAL")
+    options |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(file)}
+    with connect(kafka, "MUTUAL", options) as client:
+        assert commit_and_read(client, kafka, unique) == ["a", "b"]
+
+
+def test_a_token_of_an_endpoint_lets_in(kafka, unique):
+    now_s = time.time()
+    token = unsigned_token(TOKEN_USER, now_s + 3600, now_s)
+    options = options_for(kafka, "SASL_SSL") | {"sasl.mechanism": "OAUTHBEARER"}
+    with TokenEndpoint({"access_token": token}) as endpoint:
+        options |= {
+            "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+            "sasl.oauthbearer.client.credentials.client.id": endpoint.client,
+            "sasl.oauthbearer.client.credentials.client.secret": endpoint.secret,
+        }
+        with connect(kafka, "SASL_SSL", options) as client:
+            assert commit_and_read(client, kafka, unique) == ["a", "b"]
+        endpoint.answer = {"access_token": unsigned_token(TOKEN_USER, now_s - 60, now_s - 120)}
+        text = refused(kafka, "SASL_SSL", options)
+    assert f"refused the login of client '{endpoint.client}'" in text
+    assert endpoint.answer["access_token"] not in text
+
+
+def test_a_connection_outlives_its_login(kafka):
+    """The broker ends a connection whose login is over at its next request, unless it is renewed.
+
+    As the requests are made all the time, each later one comes after a login that would be over.
+    """
+    options = options_for(kafka, "SHORT", "SCRAM-SHA-256")
+    with connect(kafka, "SHORT", options) as client:
+        client.run(refresh_metadata(client.session, ()))
+        (first,) = client._connections.values()
+        until_s = time.monotonic() + 3 * SESSION_MS / 1000
+
+        def over():
+            client.run(refresh_metadata(client.session, ()))
+            return time.monotonic() > until_s
+
+        wait_until(over, "three logins to be over")
+        assert list(client._connections.values()) == [first]
+
+
+def test_requests_on_their_way_are_answered_while_a_login_is_renewed(kafka):
+    """The client's clock runs ahead, so that it renews the login while the broker is at work."""
+    ahead_s = [0.0]
+    ask = Call(ANY_NODE, APIS[ApiKey.METADATA].request(topics=[]), 60_000)
+
+    def operation():
+        yield Calls((ask,))
+        tickets = [(yield Send(ask)), (yield Send(ask))]
+        ahead_s[0] += SESSION_MS / 1000
+        tickets += [(yield Send(ask)), (yield Send(ask))]
+        outcomes = []
+        for ticket in tickets:
+            received = yield Receive(frozenset({ticket}))
+            outcomes.append(received[1])
+        return outcomes
+
+    options = options_for(kafka, "SHORT", "SCRAM-SHA-256")
+    with connect(kafka, "SHORT", options, clock=lambda: time.monotonic() + ahead_s[0]) as client:
+        client.run(refresh_metadata(client.session, ()))
+        (first,) = client._connections.values()
+        due_s = first._login_due_s
+        outcomes = client.run(operation())
+        assert list(client._connections.values()) == [first]
+        assert first._login_due_s > due_s
+    assert [type(outcome) for outcome in outcomes] == [Reply] * 4
+
+
+# ------------------------------------------------------------------ who is not let in
+
+
+def refused(kafka, listener, options, kind=SecurityRefused, config=None):
+    with (
+        connect(kafka, listener, options, config=config) as client,
+        pytest.raises(kind) as caught,
+    ):
+        client.run(refresh_metadata(client.session, ()))
+    assert "\n" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_a_wrong_password(kafka, mechanism):
+    jaas = LOGINS[mechanism].replace(PASSWORD, "hunter2")
+    text = refused(kafka, "SASL_SSL", options_for(kafka, "SASL_SSL", mechanism, jaas))
+    assert f"the broker refused the login of user '{USER}' by {mechanism}" in text
+    assert "look at the user's name and password in kafka.sasl.jaas.config" in text
+    assert "hunter2" not in text
+
+
+def test_a_mechanism_that_is_not_enabled(kafka):
+    text = refused(kafka, "SHORT", options_for(kafka, "SHORT", "PLAIN"))
+    assert "kafka.sasl.mechanism=PLAIN is not enabled on this listener" in text
+    assert "which has: SCRAM-SHA-256" in text
+
+
+def test_another_ca(kafka, tmp_path):
+    options = options_for(kafka, "SSL")
+    del options["ssl.truststore.type"], options["ssl.truststore.location"]
+    text = refused(kafka, "SSL", options)
+    assert "not signed by a CA that is trusted here: look at kafka.ssl.truststore" in text
+
+
+def test_an_expired_certificate(kafka):
+    text = refused(kafka, "EXPIRED", options_for(kafka, "EXPIRED"))
+    assert "a certificate of the broker has expired" in text
+    assert "kafka.ssl.truststore" in text
+
+
+def test_a_certificate_for_another_host(kafka):
+    options = options_for(kafka, "ELSEWHERE")
+    text = refused(kafka, "ELSEWHERE", options)
+    assert "kafka.ssl.endpoint.identification.algorithm" in text
+    options["ssl.endpoint.identification.algorithm"] = ""
+    with connect(kafka, "ELSEWHERE", options) as client:
+        client.run(refresh_metadata(client.session, ()))
+
+
+def test_no_client_certificate(kafka):
+    text = refused(kafka, "MUTUAL", options_for(kafka, "MUTUAL"), TxnLogError, SHORT)
+    assert "look at kafka.ssl.keystore.location" in text
+
+
+def test_plain_text_to_a_tls_listener(kafka):
+    text = refused(kafka, "SSL", {}, TxnLogError, SHORT)
+    assert "set kafka.security.protocol to SSL or SASL_SSL" in text
+
+
+def test_no_login_at_a_listener_that_asks_for_one(kafka):
+    text = refused(kafka, "SASL_PLAINTEXT", {}, DeadlineExceeded, SHORT)
+    assert "set kafka.security.protocol to SASL_PLAINTEXT or SASL_SSL" in text
+
+
+def test_tls_to_a_listener_in_plain_text(kafka):
+    options = options_for(kafka, "SSL")
+    text = refused(kafka, "SASL_PLAINTEXT", options, TxnLogError, SHORT)
+    assert "look at kafka.security.protocol" in text
+
+
+def test_a_login_at_a_listener_that_asks_for_none(kafka):
+    options = options_for(kafka, "SASL_SSL", "PLAIN")
+    text = refused(kafka, "SSL", options)
+    assert "does not ask for SASL: set kafka.security.protocol to PLAINTEXT or SSL" in text

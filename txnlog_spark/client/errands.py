@@ -1,0 +1,49 @@
+"""Calls that block, carried out beside the client's loop: a name that is looked up, a token.
+
+The standard library has no such call without blocking, and a directory or a token endpoint that
+does not answer must not hold up the connections to other brokers.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """One call in a thread of its own. `socket` becomes readable when it has ended."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.socket, self._end = socket.socketpair()
+        self._result: list[T] = []
+        self._error: Exception | None = None
+        # A daemon: nobody waits for a directory that does not answer when the process ends.
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    def _run(self, work: Callable[[], T]) -> None:
+        try:
+            self._result.append(work())
+        except Exception as error:  # noqa: BLE001 - `result` raises it
+            self._error = error
+        finally:
+            self._end.close()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` can be taken."""
+        return bool(self._result) or self._error is not None
+
+    def result(self) -> T:
+        """What the call returned. Raises what it raised."""
+        self.close()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def close(self) -> None:
+        """Do not wait for it any more."""
+        self.socket.close()

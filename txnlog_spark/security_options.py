@@ -1,0 +1,125 @@
+"""The options of `kafka.security.*`, `kafka.ssl.*` and `kafka.sasl.*` that are obeyed.
+
+Rows of `options.OPTIONS`, which is where they are read; `client/security.py` says what belongs
+together, and `kafka_configs.py` what becomes of all other names of these families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_SSL, _SASL = "ssl.", "sasl."
+TIMEOUT_MS_MAX = 2**31 - 1
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a non-empty string")
+    return text.strip()
+
+
+def _any_text(text: str) -> str:
+    return text.strip()
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        value = {each.upper(): each for each in allowed}.get(text.strip().upper())
+        if value is None:
+            raise ValueError(" or ".join(allowed))
+        return value
+
+    return read
+
+
+def _milliseconds(text: str) -> str:
+    plain = text.strip()
+    if not plain.isascii() or not plain.isdigit() or not 0 < int(plain) <= TIMEOUT_MS_MAX:
+        raise ValueError(f"an integer of at least 1 and at most {TIMEOUT_MS_MAX}")
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityOption:
+    """One option, by Kafka's name without `kafka.`; `read` is as in `options.Option`."""
+
+    name: str
+    doc: str
+    read: Callable[[str], str] = _text
+    default: str | None = None
+
+
+_STORE = _one_of("JKS", "PKCS12", "PEM")
+
+SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
+    SecurityOption(
+        "security.protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
+    ),
+    SecurityOption("ssl.truststore.type", "JKS (without it), PKCS12 or PEM.", _STORE),
+    SecurityOption(
+        "ssl.truststore.location",
+        "File of the CAs to trust, on the driver and the executors; without it: the machine's.",
+    ),
+    SecurityOption("ssl.truststore.password", "Password of a JKS or PKCS12 truststore.", _any_text),
+    SecurityOption("ssl.truststore.certificates", "The CAs to trust, as PEM text."),
+    SecurityOption("ssl.keystore.type", "JKS (without it), PKCS12 or PEM.", _STORE),
+    SecurityOption(
+        "ssl.keystore.location",
+        "File of the client's key and certificate, on the driver and the executors.",
+    ),
+    SecurityOption("ssl.keystore.password", "Password of a JKS or PKCS12 keystore.", _any_text),
+    SecurityOption("ssl.keystore.key", "The client's private key, as PEM text."),
+    SecurityOption(
+        "ssl.keystore.certificate.chain", "The certificates of the client's key, as PEM text."
+    ),
+    SecurityOption("ssl.key.password", "Password of the private key itself.", _any_text),
+    SecurityOption(
+        "ssl.endpoint.identification.algorithm",
+        "Whether the certificate must be for the broker's host: https, or empty to accept any.",
+        _any_text, "https",
+    ),
+    SecurityOption("ssl.enabled.protocols", "TLSv1.2, TLSv1.3; without it: both."),
+    SecurityOption(
+        "sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.",
+        lambda text: _text(text).upper(),
+    ),
+    SecurityOption(
+        "sasl.jaas.config",
+        "The login module with the user's name and password, as for Kafka's Java clients.",
+    ),
+    SecurityOption(
+        "sasl.login.callback.handler.class",
+        "Of OAUTHBEARER: Kafka's OAuthBearerLoginCallbackHandler, or `module:function`, a Python "
+        "function that returns a token.",
+    ),
+    SecurityOption("sasl.oauthbearer.token.endpoint.url", "Address of an OIDC token endpoint."),
+    SecurityOption("sasl.oauthbearer.client.credentials.client.id", "Client id for it."),
+    SecurityOption("sasl.oauthbearer.client.credentials.client.secret", "Client secret for it."),
+    SecurityOption("sasl.oauthbearer.scope", "Scope of the token."),
+    SecurityOption(
+        "sasl.oauthbearer.header.urlencode",
+        "Whether client id and secret are URL-encoded, as RFC 6749 says: true or false.",
+        _one_of("true", "false"), "false",
+    ),
+    SecurityOption(
+        "sasl.login.connect.timeout.ms", "Timeout of connecting to the token endpoint.",
+        _milliseconds,
+    ),
+    SecurityOption(
+        "sasl.login.read.timeout.ms", "Timeout of reading from the token endpoint.", _milliseconds
+    ),
+)  # fmt: skip
+
+
+def without_effect(names: Iterable[str], protocol: str) -> dict[str, str]:
+    """Which of these names mean nothing under a security protocol, and why."""
+    unused = [(_SASL, "SASL")] if not protocol.startswith("SASL") else []
+    unused += [(_SSL, "SSL")] if not protocol.endswith("SSL") else []
+    return {
+        name: f"kafka.security.protocol={protocol} has no {what}"
+        for name in names
+        for family, what in unused
+        if name.startswith(f"kafka.{family}")
+    }
