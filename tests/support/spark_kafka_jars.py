@@ -27,10 +27,11 @@ ARTIFACTS = (
 def spark_kafka_jars() -> list[Path]:
     """The jars to give to Spark, fetched once. Unavailable with Maven's reason."""
     JARS.mkdir(parents=True, exist_ok=True)
-    return [_jar(artifact, versions) for artifact, versions in ARTIFACTS]
+    return [find_jar(artifact, versions) for artifact, versions in ARTIFACTS]
 
 
-def _jar(artifact: str, versions: tuple[str, ...]) -> Path:
+def find_jar(artifact: str, versions: tuple[str, ...]) -> Path:
+    """The artifact's jar of the first version to be had. Unavailable with Maven's reason."""
     name = artifact.split(":")[1]
     for version in versions:
         jar = JARS / f"{name}-{version}.jar"

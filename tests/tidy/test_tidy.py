@@ -25,6 +25,7 @@ PRINTING = re.compile(r"^(jobs/|(\w+/)+__main__\.py$|(\w+/)+cli\.py$)")
 ENTRY_POINTS = {
     "pyspark_txnlog": "Spark imports it by its name, for format('txnlog')",
     "broker_sim": "a person's own tests import LocalCluster from it",
+    "txnlog_spark.avro": "a person's own query imports its functions",
     "broker_sim.__main__": "python -m broker_sim",
     "txnlog_spark.__main__": "python -m txnlog_spark",
     "jobs": "the folder of spark-submit jobs",
@@ -37,6 +38,8 @@ ENTRY_POINTS = {
 
 PUBLIC_NAMES = {
     "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
+    "txnlog_spark.avro.functions.from_avro": "as above",
+    "txnlog_spark.avro.functions.to_avro": "as above",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
     "broker_sim.local_cluster.LocalCluster": "a person's own tests start it",
     "broker_sim.local_cluster.LocalCluster.restart": "as above",

@@ -1,0 +1,10 @@
+"""Avro columns without a jar: `from txnlog_spark.avro import from_avro, to_avro`."""
+
+try:
+    import fastavro as _fastavro  # noqa: F401
+except ImportError as error:
+    raise ImportError("txnlog_spark.avro needs fastavro: install txnlog_spark[avro]") from error
+
+from txnlog_spark.avro.functions import from_avro, to_avro
+
+__all__ = ["from_avro", "to_avro"]

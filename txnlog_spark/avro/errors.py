@@ -1,0 +1,49 @@
+"""What can go wrong with Avro, beside a wrong option (`OptionError`)."""
+
+from __future__ import annotations
+
+from txnlog_spark.errors import TxnLogError
+
+
+class AvroSchemaError(TxnLogError):
+    """A schema is not one, has no Spark type, or does not fit the other schema or the column."""
+
+    condition = "TXNLOG_AVRO.SCHEMA"
+
+
+class MalformedAvro(TxnLogError):
+    """A value is not a datum of its schema. `row` counts from 0 in the Arrow batch."""
+
+    condition = "TXNLOG_AVRO.MALFORMED"
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(
+            f"row {row} of an Arrow batch: {problem}. With the option mode=PERMISSIVE a malformed "
+            "value becomes null"
+        )
+        self.row = row
+        self.problem = problem
+
+
+class UnencodableValue(TxnLogError):
+    """A column holds a value that its Avro schema has no place for."""
+
+    condition = "TXNLOG_AVRO.UNENCODABLE"
+
+
+class RegistryError(TxnLogError):
+    """The schema registry refused, or gave what cannot be an answer."""
+
+    condition = "TXNLOG_SCHEMA_REGISTRY"
+
+
+class RegistryUnreachable(RegistryError):
+    """No answer from any address in `schema.registry.url`."""
+
+    condition = "TXNLOG_SCHEMA_REGISTRY.UNREACHABLE"
+
+
+class UnknownSchema(RegistryError):
+    """The registry does not have the schema id, the subject, or the schema under the subject."""
+
+    condition = "TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA"

@@ -1,0 +1,154 @@
+"""The options of `from_avro` and `to_avro`: Spark's own, and those of Confluent's serializers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from txnlog_spark.avro.types import TypeOptions
+from txnlog_spark.errors import OptionError
+
+RECURSIVE_DEPTH_MAX = 15
+URL = "schema.registry.url"
+_REGISTRY_PREFIX = "schema.registry."
+
+SPARK_OPTIONS = (
+    "mode",
+    "avroSchema",
+    "recursiveFieldMaxDepth",
+    "enableStableIdentifiersForUnionType",
+    "stableIdentifierPrefixForUnionType",
+    "datetimeRebaseMode",
+)
+"""Of Spark's `from_avro`."""
+
+REGISTRY_OPTIONS = (
+    URL,
+    "basic.auth.credentials.source",
+    "basic.auth.user.info",
+    "bearer.auth.credentials.source",
+    "bearer.auth.token",
+    "http.connect.timeout.ms",
+    "schema.registry.ssl.truststore.type",
+    "schema.registry.ssl.truststore.location",
+    "schema.registry.ssl.truststore.certificates",
+    "schema.registry.ssl.keystore.type",
+    "schema.registry.ssl.keystore.location",
+    "schema.registry.ssl.key.password",
+    "schema.registry.ssl.endpoint.identification.algorithm",
+)
+"""How to reach the registry, and who we are."""
+
+SUBJECT_OPTIONS = (
+    "topic",
+    "isKey",
+    "key.subject.name.strategy",
+    "value.subject.name.strategy",
+    "auto.register.schemas",
+    "use.latest.version",
+)
+"""Under which subject a schema is, and what `to_avro` may do there."""
+
+_STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+
+
+@dataclass(frozen=True)
+class AvroOptions:
+    """What both functions are given, checked."""
+
+    permissive: bool = False
+    avro_schema: str = ""
+    types: TypeOptions = field(default_factory=TypeOptions)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The REGISTRY_OPTIONS that were given; empty without a registry. May have passwords."""
+    topic: str = ""
+    is_key: bool = False
+    strategy: str = "TopicNameStrategy"
+    auto_register: bool = False
+    use_latest: bool = False
+
+    def subject(self, record_name: str) -> str:
+        """The subject of a schema whose record has this full name ("": it is not a record's)."""
+        if self.strategy != "RecordNameStrategy" and not self.topic:
+            raise OptionError("topic", None, f"{self.strategy} makes the subject's name from it")
+        if self.strategy == "TopicNameStrategy":
+            return f"{self.topic}-{'key' if self.is_key else 'value'}"
+        if not record_name:
+            raise OptionError(self.strategy_option, self.strategy, "takes a record's schema")
+        return record_name if self.strategy == _STRATEGIES[1] else f"{self.topic}-{record_name}"
+
+    @property
+    def strategy_option(self) -> str:
+        """The option that `strategy` comes from."""
+        return f"{'key' if self.is_key else 'value'}.subject.name.strategy"
+
+
+def read_options(given: Mapping[str, str] | None, *, reading: bool) -> AvroOptions:
+    """The options of `from_avro` (`reading`) or of `to_avro`. OptionError names what is wrong."""
+    values = _known(given or {}, reading)
+    registry = {name: values[name] for name in REGISTRY_OPTIONS if name in values}
+    if URL not in registry:
+        for name in (*REGISTRY_OPTIONS, *SUBJECT_OPTIONS):
+            if name in values:
+                raise OptionError(name, None, f"has a meaning with {URL} only")
+    is_key = _flag(values, "isKey")
+    chosen = values.get(f"{'key' if is_key else 'value'}.subject.name.strategy", _STRATEGIES[0])
+    options = AvroOptions(
+        permissive=_permissive(values.get("mode", "FAILFAST")),
+        avro_schema=values.get("avroSchema", ""),
+        types=_type_options(values),
+        registry=registry,
+        topic=values.get("topic", ""),
+        is_key=is_key,
+        strategy=chosen.rpartition(".")[2],
+        auto_register=_flag(values, "auto.register.schemas"),
+        use_latest=_flag(values, "use.latest.version"),
+    )
+    if options.strategy not in _STRATEGIES:
+        raise OptionError(options.strategy_option, chosen, f"one of {', '.join(_STRATEGIES)}")
+    if options.auto_register and options.use_latest:
+        raise OptionError("use.latest.version", "true", "not with auto.register.schemas=true")
+    return options
+
+
+def _known(given: Mapping[str, str], reading: bool) -> dict[str, str]:
+    names = (*(SPARK_OPTIONS if reading else ()), *REGISTRY_OPTIONS, *SUBJECT_OPTIONS)
+    by_lower = {name.lower(): name for name in names}
+    values = {}
+    for name, value in given.items():
+        lower = name.lower()
+        # Confluent's clients take their own options with the prefix of Kafka Connect as well.
+        known = by_lower.get(lower) or by_lower.get(lower.removeprefix(_REGISTRY_PREFIX))
+        if known is None:
+            function = "from_avro" if reading else "to_avro"
+            # Without its value: a mistyped name may have a password.
+            raise OptionError(name, None, f"not an option of txnlog_spark.avro.{function}")
+        values[known] = str(value)
+    return values
+
+
+def _permissive(mode: str) -> bool:
+    if mode.upper() not in ("FAILFAST", "PERMISSIVE"):
+        raise OptionError("mode", mode, "FAILFAST or PERMISSIVE")
+    return mode.upper() == "PERMISSIVE"
+
+
+def _type_options(values: Mapping[str, str]) -> TypeOptions:
+    rebase = values.get("datetimeRebaseMode", "CORRECTED")
+    if rebase.upper() != "CORRECTED":
+        raise OptionError("datetimeRebaseMode", rebase, "CORRECTED: no calendar is converted")
+    given = values.get("recursiveFieldMaxDepth", "-1")
+    if not given.removeprefix("-").isdecimal() or int(given) > RECURSIVE_DEPTH_MAX:
+        raise OptionError("recursiveFieldMaxDepth", given, f"up to {RECURSIVE_DEPTH_MAX}")
+    return TypeOptions(
+        recursive_depth=int(given),
+        stable_union_names=_flag(values, "enableStableIdentifiersForUnionType"),
+        union_name_prefix=values.get("stableIdentifierPrefixForUnionType", "member_"),
+    )
+
+
+def _flag(values: Mapping[str, str], name: str) -> bool:
+    given = values.get(name, "false").lower()
+    if given not in ("true", "false"):
+        raise OptionError(name, given, "true or false")
+    return given == "true"

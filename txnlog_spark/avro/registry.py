@@ -1,0 +1,265 @@
+"""A client of schema registries that have Confluent's REST interface.
+
+Answers do not change: an id stands for one schema for ever, and a schema that is registered under
+a subject stays. So both are kept for as long as the process lives. What was not found is not kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema
+from txnlog_spark.avro.options import URL
+from txnlog_spark.errors import OptionError
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+TIMEOUT_MS = 60_000
+"""The default of Confluent's client."""
+
+_NOT_FOUND = 404
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Registry:
+    """One registry, at one or more addresses. `options` are checked when it is made."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._addresses = [_address(each) for each in options[URL].split(",")]
+        self._timeout_s = _timeout_s(options)
+        self._authorization = _authorization(options, self._addresses[0])
+        secure = any(address.scheme == "https" for address in self._addresses)
+        self._tls = _tls_context(options) if secure else None
+        self._schemas: dict[int, str] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+
+    def schema(self, schema_id: int) -> str:
+        """The schema, in JSON, of an id. UnknownSchema when the registry does not have it."""
+        if schema_id not in self._schemas:
+            answer = self._ask("GET", f"/schemas/ids/{schema_id}", f"the schema id {schema_id}")
+            self._schemas[schema_id] = _avro_of(answer, f"the schema id {schema_id}")
+        return self._schemas[schema_id]
+
+    def latest(self, subject: str) -> tuple[int, str]:
+        """Id and schema of a subject's latest version. Not kept: the next may be another."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        answer = self._ask("GET", path, f"the subject {subject}")
+        schema_id, schema = _id_of(answer), _avro_of(answer, f"the subject {subject}")
+        self._schemas[schema_id] = schema
+        return schema_id, schema
+
+    def lookup(self, subject: str, schema: str) -> int:
+        """The id that a schema has under a subject. UnknownSchema when it is not registered."""
+        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}")
+
+    def register(self, subject: str, schema: str) -> int:
+        """The same, registering the schema first where it is not."""
+        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}/versions")
+
+    def _id(self, subject: str, schema: str, path: str) -> int:
+        if (subject, schema) not in self._ids:
+            what = f"this schema under the subject {subject}"
+            self._ids[subject, schema] = _id_of(self._ask("POST", path, what, {"schema": schema}))
+        return self._ids[subject, schema]
+
+    def _ask(self, method: str, path: str, what: str, body: Any = None) -> dict[str, Any]:
+        """The answer of the first address that gives one."""
+        failures = []
+        for address in self._addresses:
+            try:
+                status, text = self._request(address, method, path, body)
+            except ssl.SSLCertVerificationError as error:
+                failures.append(
+                    f"{_shown(address)}: its certificate is not trusted ({error.verify_message}); "
+                    "see schema.registry.ssl.truststore.location"
+                )
+                continue
+            except (OSError, http.client.HTTPException) as error:
+                failures.append(f"{_shown(address)}: {type(error).__name__}: {error}")
+                continue
+            if status < 500:
+                return _answer(status, text, what, _shown(address))
+            failures.append(f"{_shown(address)}: HTTP {status}: {_reason(text)}")
+        raise RegistryUnreachable(
+            f"no schema registry in the option {URL} answered when asked for {what}: "
+            + "; ".join(failures)
+        )
+
+    def _request(
+        self, address: SplitResult, method: str, path: str, body: Any
+    ) -> tuple[int, bytes]:
+        host = address.hostname or ""
+        connection: http.client.HTTPConnection
+        if address.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                host, address.port, timeout=self._timeout_s, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(host, address.port, timeout=self._timeout_s)
+        headers = {"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, address.path.rstrip("/") + path, content, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_ANSWER_BYTES_MAX)
+        finally:
+            connection.close()
+
+
+# Options --------------------------------------------------------------------------------------
+
+
+def _address(given: str) -> SplitResult:
+    try:
+        address = urlsplit(given.strip())
+        usable = address.scheme in ("http", "https") and address.hostname
+        address.port  # noqa: B018  # raises when it is not a number
+    except ValueError:
+        usable = None
+    if not usable:
+        # Not shown: it may have a password.
+        raise OptionError(URL, None, "addresses such as https://host:8081, separated by commas")
+    return address
+
+
+def _shown(address: SplitResult) -> str:
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+
+
+def _timeout_s(options: Mapping[str, str]) -> float:
+    given = options.get("http.connect.timeout.ms", str(TIMEOUT_MS))
+    if not given.isdecimal() or not int(given):
+        raise OptionError("http.connect.timeout.ms", given, "milliseconds, above 0")
+    return int(given) / 1000
+
+
+def _authorization(options: Mapping[str, str], address: SplitResult) -> str:
+    source = options.get("basic.auth.credentials.source", "")
+    bearer = options.get("bearer.auth.credentials.source", "")
+    if source and bearer:
+        raise OptionError("bearer.auth.credentials.source", bearer, "not with basic.auth")
+    if bearer:
+        if bearer != "STATIC_TOKEN":
+            raise OptionError("bearer.auth.credentials.source", bearer, "STATIC_TOKEN")
+        return f"Bearer {_needed(options, 'bearer.auth.token')}"
+    if source == "USER_INFO":
+        user_info = _needed(options, "basic.auth.user.info")
+        if ":" not in user_info:
+            raise OptionError("basic.auth.user.info", None, "a user and a password, user:password")
+    elif source in ("", "URL"):
+        if "basic.auth.user.info" in options and not source:
+            raise OptionError("basic.auth.credentials.source", None, "USER_INFO is to be set")
+        user_info = unquote(address.netloc.rpartition("@")[0])
+        if source and not user_info:
+            raise OptionError("basic.auth.credentials.source", source, f"{URL} has no user")
+    else:
+        raise OptionError("basic.auth.credentials.source", source, "USER_INFO or URL")
+    return f"Basic {base64.b64encode(user_info.encode()).decode()}" if user_info else ""
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    if not options.get(name):
+        raise OptionError(name, None, "is to be set")
+    return options[name]
+
+
+def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    prefix = "schema.registry.ssl."
+    authorities = [
+        name
+        for name in (f"{prefix}truststore.location", f"{prefix}truststore.certificates")
+        if name in options
+    ]
+    # Authorities that are named stand alone, as a trust store of Java does.
+    context = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if authorities else ssl.create_default_context()
+    )
+    if not options.get(f"{prefix}endpoint.identification.algorithm", "https"):
+        context.check_hostname = False
+    for store in ("truststore", "keystore"):
+        given = options.get(f"{prefix}{store}.type", "PEM")
+        if given != "PEM":
+            raise OptionError(f"{prefix}{store}.type", given, "PEM")
+    for name in authorities:
+        _load_authorities(context, name, options[name])
+    name = f"{prefix}keystore.location"
+    if name in options:
+        # "" and not None: OpenSSL would ask for a password at the terminal.
+        password = options.get(f"{prefix}key.password", "")
+        try:
+            context.load_cert_chain(options[name], password=password)
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                name, options[name], f"a PEM file of certificate and key: {error}"
+            ) from None
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, name: str, given: str) -> None:
+    try:
+        if name.endswith("location"):
+            context.load_verify_locations(cafile=given)
+        else:
+            context.load_verify_locations(cadata=given)
+    except (OSError, ValueError) as error:
+        raise OptionError(name, None, f"certificates as PEM: {error}") from None
+
+
+# Answers --------------------------------------------------------------------------------------
+
+
+def _answer(status: int, text: bytes, what: str, address: str) -> dict[str, Any]:
+    if status == _NOT_FOUND:
+        raise UnknownSchema(f"the schema registry {address} does not have {what}: {_reason(text)}")
+    if status in (401, 403):
+        raise RegistryError(
+            f"the schema registry {address} refused {what} with HTTP {status}: see "
+            "basic.auth.credentials.source and basic.auth.user.info"
+        )
+    if status != 200:
+        raise RegistryError(
+            f"the schema registry {address} refused {what} with HTTP {status}: {_reason(text)}"
+        )
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise RegistryError(
+            f"the option {URL}: {address} does not answer as a schema registry: {_reason(text)}"
+        )
+    return answer
+
+
+def _reason(text: bytes) -> str:
+    try:
+        answer = json.loads(text)
+        return f"{answer['message']} ({answer['error_code']})"
+    except (ValueError, KeyError, TypeError):
+        return repr(text[:100].decode("latin-1"))
+
+
+def _id_of(answer: dict[str, Any]) -> int:
+    found = answer.get("id")
+    if not isinstance(found, int):
+        raise RegistryError("the schema registry gave no id for a schema")
+    return found
+
+
+def _avro_of(answer: dict[str, Any], what: str) -> str:
+    kind = answer.get("schemaType", "AVRO")
+    if kind != "AVRO":
+        raise RegistryError(f"{what} is a schema of type {kind}, and not Avro")
+    if answer.get("references"):
+        raise RegistryError(f"{what} has references to other schemas, which are not resolved")
+    schema = answer.get("schema")
+    if not isinstance(schema, str):
+        raise RegistryError(f"the schema registry gave no schema for {what}")
+    return schema
