@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -132,7 +133,7 @@ class Link:
                     break
                 if code in _CONNECTING:
                     return
-                failed = OSError(code, errno.errorcode.get(code, ""))
+                failed = OSError(code, os.strerror(code))
             self._socket.close()
             self._socket = None
         self._on_connected(self._socket)
