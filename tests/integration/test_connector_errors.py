@@ -63,7 +63,7 @@ def test_an_output_topic_that_cannot_be_is_named(pipe: Pipe) -> None:
         ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"maxOffsetsPerTriger": 5}, "did you mean maxOffsetsPerTrigger?"),
         ({"maxOffsetsPerTrigger": "lots"}, "an integer of at least 1"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "cannot talk to secured clusters yet"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "GSSAPI (Kerberos), which is Kafka's default"),
         ({"startingOffsets": "yesterday"}, "committedOrEarliest, committedOrLatest or JSON"),
         ({"checkpointLocation": "/x"}, "only for writeStream"),
         ({"assign": '{"INPUT":[7]}', "subscribe": None}, "the topic has fewer"),

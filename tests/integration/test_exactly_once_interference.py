@@ -63,16 +63,11 @@ def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query)
     assert len(query.records_of_batch(query.next_batch() - 1)) == 1
 
 
-@on_brokers(SIM, KAFKA_IN_CHAOS)
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("failpoint", "copies"),
     [
-        pytest.param(
-            "S5.first:after:raise@1",
-            None,
-            id="D22-abort-inside-the-transaction",
-            marks=pytest.mark.chaos,
-        ),
+        pytest.param("S5.first:after:raise@1", None, id="D22-abort-inside-the-transaction"),
         pytest.param("S9:after:raise@1", 1, id="D23-abort-after-EndTxn-was-sent"),
     ],
 )

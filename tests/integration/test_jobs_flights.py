@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from support.librdkafka import produce_values
 
 from broker_sim import LocalCluster
 from jobs import audit, load_flights
@@ -88,7 +89,17 @@ def submit(servers: str, folder: Path, name: str, *arguments: str) -> int:
         job.end()
 
 
+def test_a_topic_that_has_records_is_not_loaded_again(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path / "data") as cluster:
+        servers = cluster.bootstrap_servers
+        args = load_flights.parse_args(["--bootstrap-servers", servers, "--topic", "flights"])
+        assert not load_flights.has_records(args)
+        produce_values(servers, "flights", ["one"])
+        assert load_flights.has_records(args)
+
+
 @pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.usefixtures("quick_java")
 def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
     topics = ("--input-topic", "flights", "--output-topic", "flights-enriched")
