@@ -84,7 +84,7 @@ def test_the_last_reason_is_shown_when_all_refuse(resolves):
     with Client("many:9092") as client:
         (outcome,) = client.run(ask())
     assert "cannot connect to many:9092" in outcome.reason
-    assert "ECONNREFUSED" in outcome.reason
+    assert "Connection refused" in outcome.reason
 
 
 def test_a_host_without_addresses_is_an_error(resolves):
