@@ -20,6 +20,12 @@ class ConcurrentQuery(TxnLogError):
     condition = "SIM_CONCURRENT_QUERY"
 
 
+def names_in(folder: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """What ListFolder is resumed with, where the files of all folders have these paths."""
+    inside = (path for path in paths if path.startswith(f"{folder}/"))
+    return tuple(sorted(path.removeprefix(f"{folder}/") for path in inside))
+
+
 class Checkpoint:
     """One query's files, by path."""
 
@@ -38,8 +44,7 @@ class Checkpoint:
             case ReadFile(path):
                 return self._files.get(path)
             case ListFolder(path):
-                inside = (p for p in self._files if p.startswith(f"{path}/"))
-                return tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
+                return names_in(path, self._files)
             case WriteFile(path, data, durable):
                 self._files[path] = data
                 if durable:

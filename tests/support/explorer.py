@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from broker_sim.sim.checkpoint import names_in
 from support.explored_actor import (
     Actor,
     CreateFile,
@@ -235,8 +236,7 @@ class Explorer:
             case ReadFile(path):
                 return files, known.get(path)
             case ListFolder(path):
-                inside = (p for p in known if p.startswith(f"{path}/"))
-                return files, tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
+                return files, names_in(path, known)
             case WriteFile(path, data):
                 return self._files.write(files, path, data), None
             case CreateFile(path, data):

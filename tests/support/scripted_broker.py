@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_sim.sim.checkpoint import names_in
 from support import scripted_answers as answers
 from support.scripted_state import FakeState
 from support.staged_pieces import read_back
@@ -169,8 +170,7 @@ class ScriptedCluster:
             case WriteFile(path, data):
                 self.files[path] = data
             case ListFolder(path):
-                inside = (p for p in self.files if p.startswith(f"{path}/"))
-                return tuple(sorted(p.removeprefix(f"{path}/") for p in inside))
+                return names_in(path, self.files)
         return None
 
     def _send(self, call: Call) -> Ticket:
