@@ -45,13 +45,14 @@ def fence_other_ids(session: Session, plan: CommitPlan, folder: str) -> Operatio
 
     Raises FatalError when the user may not write with one of them.
     """
-    for name in (yield from other_ids(folder, plan.transactional_id)):
+    others = yield from other_ids(folder, plan.transactional_id)
+    for name in others:
         try:
             yield from init_producer_id(session, name, plan.transaction_timeout_ms)
         except FatalError as error:
             error.args = (f"{error}. {_why_fenced(plan, folder, name)}",)
             raise
-    if plan.previous_transactional_id is not None:
+    if plan.previous_transactional_id in others:
         session.notice(
             f"query {plan.query_id} goes on with transactional id {plan.transactional_id}; "
             f"{plan.previous_transactional_id} was fenced"

@@ -38,12 +38,13 @@ def record_path(folder: str, transactional_id: str) -> str:
 def record_ids(folder: str, plan: CommitPlan) -> Operation[None]:
     """Record the plan's id, durably. Raises ProgressError.
 
-    In a checkpoint of a version that recorded none, the last attempt's id is recorded as well.
+    In a checkpoint of a version that recorded none, the last attempt's id is recorded before it:
+    after a crash in between the folder is not empty, and must have that one.
     """
     names = [plan.transactional_id]
     previous = plan.previous_transactional_id
     if previous is not None and not (yield from list_folder(f"{folder}/ids")):
-        names.append(previous)
+        names.insert(0, previous)
     for name in names:
         value = {"version": IDS_VERSION, "transactional_id": name}
         data = json.dumps(value, indent=1).encode()

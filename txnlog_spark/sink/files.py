@@ -12,7 +12,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     Without `durable` that holds for a crash of the process; after one of the machine the file may
     hold anything.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     with beside.open("wb") as file:
         file.write(data)
@@ -22,6 +22,15 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     beside.replace(path)
     if durable:
         flush_directory(path.parent)
+
+
+def _make_directory(directory: Path) -> None:
+    """Make it and those above it, each durably: a flushed file in a lost directory is lost."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    flush_directory(directory.parent)
 
 
 def visible_files(folder: Path) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from support.commit_plans import build_plan
 
 from txnlog_spark.commit.transactional_ids import other_ids, record_ids
 from txnlog_spark.errors import ProgressError
+from txnlog_spark.protocol.effects import ListFolder
+from txnlog_spark.sink import files
 from txnlog_spark.sink.disk import Disk
 
 
@@ -44,6 +46,29 @@ def test_the_last_attempts_id_counts_where_none_was_recorded_and_nowhere_else(
     assert others(tmp_path, "new") == ["old"]
     record(tmp_path, "newer", previous="odd")
     assert others(tmp_path, "newer") == ["new", "old"]
+
+
+def test_the_last_attempts_id_is_recorded_first_for_a_crash_may_come_in_between(
+    tmp_path: Path,
+) -> None:
+    plan = build_plan(0, transactional_id="new", previous_transactional_id="old")
+    operation = record_ids(str(tmp_path), plan)
+    assert isinstance(next(operation), ListFolder)
+    Disk().perform(operation.send(()))
+    operation.close()
+    record(tmp_path, "new", previous="old")
+    assert others(tmp_path, "new") == ["old"]
+
+
+def test_new_folders_are_flushed_into_those_above_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(files, "flush_directory", flushed.append)
+    record(tmp_path / "txnlog", "a")
+    assert flushed == [tmp_path, tmp_path / "txnlog", tmp_path / "txnlog" / "ids"]
+    record(tmp_path / "txnlog", "b")
+    assert flushed[3:] == [tmp_path / "txnlog" / "ids"]
 
 
 def test_a_record_that_was_begun_and_not_renamed_is_none(tmp_path: Path) -> None:
