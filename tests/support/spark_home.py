@@ -7,7 +7,6 @@ worker of a small query does. Here that file is absent.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -22,6 +21,9 @@ def use_spark_home() -> None:
     """Spark that this process starts, and that its children start, has this home."""
     SPARK_HOME.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars"):
-        with contextlib.suppress(FileExistsError):  # of another process of these tests
-            (SPARK_HOME / name).symlink_to(INSTALLED / name)
+        link, target = SPARK_HOME / name, INSTALLED / name
+        if not link.is_symlink() or link.readlink() != target:  # absent, or of a moved checkout
+            beside = SPARK_HOME / f".{name}.{os.getpid()}"
+            beside.symlink_to(target)
+            beside.replace(link)
     os.environ["SPARK_HOME"] = str(SPARK_HOME)
