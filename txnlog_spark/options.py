@@ -19,6 +19,7 @@ from typing import Any
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
+from txnlog_spark.memory_sizes import size_in_bytes
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets, parse_partitions
 from txnlog_spark.security_options import SECURITY_OPTIONS, without_effect
 
@@ -78,6 +79,13 @@ def _integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _size(text: str) -> int:
+    size_bytes = size_in_bytes(text)
+    if size_bytes is None:
+        raise ValueError("a size as Spark writes it, such as 256m or 10g")
+    return size_bytes
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
@@ -266,8 +274,33 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "stagingLocation", Use.WRITE, _text, None,
-        "Directory for staged rows that driver and executors share; without it: inside the "
-        "checkpoint.",
+        "Directory for staged rows that driver and executors share; without it they are staged "
+        "on the driver, by the staging server.",
+    ),
+    Option(
+        "stagingHost", Use.WRITE, _text, None,
+        "Host on which executors reach the driver; without it: spark.driver.host.",
+    ),
+    Option(
+        "stagingPort", Use.WRITE, _integer(0, 65_535), 0,
+        "Port on which the driver takes staged rows; 0 for any free one.",
+    ),
+    Option(
+        "stagingBindAddress", Use.WRITE, _text, None,
+        "Address that the driver listens on for staged rows; without it: SPARK_LOCAL_IP, else all.",
+    ),
+    Option(
+        "stagingMemory", Use.WRITE, _size, 256 * 2**20,
+        "Staged rows that the driver keeps in memory, such as 256m; more go to stagingDirectory.",
+    ),
+    Option(
+        "stagingDirectory", Use.WRITE, _text, None,
+        "Local directory of the driver for them; without it: SPARK_LOCAL_DIRS, else the temporary "
+        "directory.",
+    ),
+    Option(
+        "stagingDiskSpace", Use.WRITE, _size, None,
+        "Size of what is kept there at most, such as 50g; without it: 90 % of what is free.",
     ),
     Option(
         "overwriteGroupOffsets", Use.WRITE, _boolean, False,

@@ -19,8 +19,8 @@ from txnlog_spark.protocol.effects import (
     RunBegan,
     WriteFile,
 )
+from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.sink.files import visible_files, write_atomically
-from txnlog_spark.sink.staging import read_piece
 from txnlog_spark.wire.invariants import InvariantViolation
 
 T = TypeVar("T")
@@ -30,11 +30,16 @@ def _nothing() -> None:
     """There is nothing to remove."""
 
 
+def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
+    raise InvariantViolation(f"nothing was staged for this operation, which reads {piece}")
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """Performs `FileAsk`s; `on_run_began` removes what fenced runs have staged."""
 
     on_run_began: Callable[[], None] = _nothing
+    read_staged: Callable[[StagedPiece], bytes | memoryview] = _nothing_staged
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
@@ -49,7 +54,7 @@ class Disk:
                 case RunBegan():
                     self.on_run_began()
                 case ReadStaged(piece):
-                    return read_piece(piece)
+                    return self.read_staged(piece)
         except FileNotFoundError as error:
             if isinstance(ask, ReadFile):
                 return None

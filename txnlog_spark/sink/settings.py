@@ -11,6 +11,7 @@ from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
+from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -36,6 +37,7 @@ class SinkSettings:
     compression: str
     record_batch_bytes_max: int
     staging_location: Path | None
+    staging: StagingSettings
     checkpoint: Path | None
     overwrite_group_offsets: bool = False
     txn_app_id: str | None = None
@@ -60,8 +62,8 @@ class SinkSettings:
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
 
-    def staging_name(self, query_id: str) -> str:
-        """The folder of this sink's staged batches."""
+    def write_name(self, query_id: str) -> str:
+        """What this sink's staged batches are kept under."""
         return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
 
 
@@ -97,6 +99,14 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         compression=values["kafka.compression.type"],
         record_batch_bytes_max=values["kafka.max.request.size"],
         staging_location=None if staging is None else local_path("stagingLocation", staging),
+        staging=StagingSettings(
+            bind_address=values["stagingBindAddress"],
+            port=values["stagingPort"],
+            host=values["stagingHost"],
+            memory_bytes_max=values["stagingMemory"],
+            directory=values["stagingDirectory"],
+            disk_bytes_max=values["stagingDiskSpace"],
+        ),
         checkpoint=None if checkpoint is None else local_path("checkpointLocation", checkpoint),
         overwrite_group_offsets=values["overwriteGroupOffsets"],
         txn_app_id=values.get("txnAppId"),
