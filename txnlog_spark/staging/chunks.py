@@ -20,8 +20,8 @@ CHUNK_BYTES_MAX = 64 * 1024
 holds a chunk of each partition that it is sending, so chunks are small where batches are."""
 
 
-class ChunkDamaged(ValueError):
-    """Staged bytes, or an index of them, that are not what the task staged."""
+class IndexDamaged(ValueError):
+    """An index that is not the one of the attempt."""
 
 
 class StagedChunk(NamedTuple):
@@ -103,9 +103,9 @@ def encode_index(chunks: Iterable[StagedChunk]) -> bytes:
 
 
 def decode_index(encoded: bytes, summary: IndexSummary) -> list[StagedChunk]:
-    """The chunks. Raises ChunkDamaged unless the index is the one that was summed up."""
+    """The chunks. Raises IndexDamaged unless the index is the one that was summed up."""
     if hashlib.sha256(encoded).digest() != summary.digest:
-        raise ChunkDamaged("the index of the staged batches has another digest")
+        raise IndexDamaged("the index of the staged batches has another digest")
     topics, *columns = json.loads(encoded)
     chunks, position = [], 0
     for number, partition, size_bytes, record_count, checksum in zip(*columns, strict=True):
@@ -114,12 +114,3 @@ def decode_index(encoded: bytes, summary: IndexSummary) -> list[StagedChunk]:
         )
         position += size_bytes
     return chunks
-
-
-def check_chunk(data: bytes | bytearray | memoryview, chunk: StagedChunk) -> None:
-    """Raise ChunkDamaged unless `data` is what was staged as this chunk."""
-    if len(data) != chunk.size_bytes:
-        raise ChunkDamaged(f"{len(data)} bytes, not {chunk.size_bytes}")
-    found = crc32c(data)
-    if found != chunk.checksum:
-        raise ChunkDamaged(f"CRC-32C {found:08x}, not {chunk.checksum:08x}")

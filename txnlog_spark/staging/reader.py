@@ -1,12 +1,12 @@
 """The committer's side of staging: plan what all tasks staged, read it piece by piece, remove it.
 
-Whatever is read is checked against what the task's commit message says, so that a torn file, a
-server that answers with something else, or another attempt's bytes are an error and never data.
+Whatever is read is checked against what the task's commit message says, the index here and the
+bytes where they are produced (`StagedPiece.check`), so that a torn file, a server that answers
+with something else, or another attempt's bytes are an error and never data.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -16,7 +16,7 @@ from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.staging import files
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
-from txnlog_spark.staging.chunks import ChunkDamaged, StagedChunk, check_chunk, decode_index
+from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches, check_versions
 from txnlog_spark.wire.invariants import present
@@ -28,7 +28,7 @@ class _Source(NamedTuple):
     """Where a piece is."""
 
     message: StagedBatches
-    chunk: StagedChunk
+    position: int
 
 
 class StagedReader:
@@ -63,7 +63,8 @@ class StagedReader:
             if not message.summary.chunk_count:
                 continue
             for chunk in self._index(message):
-                piece = StagedPiece(chunk.size_bytes, chunk.record_count, _Source(message, chunk))
+                source = _Source(message, chunk.position)
+                piece = StagedPiece(chunk.size_bytes, chunk.record_count, source, chunk.checksum)
                 found.setdefault((chunk.topic, chunk.partition), []).append(piece)
         return [
             StagedPartition(topic, partition, tuple(pieces))
@@ -71,18 +72,13 @@ class StagedReader:
         ]
 
     def read(self, piece: StagedPiece) -> bytes | memoryview:
-        """The bytes of a piece of `plan`, checked. Raises StagedBatchesInvalid.
+        """The bytes of a piece of `plan`, unchecked. Raises StagedBatchesInvalid.
 
         No file stays open between two pieces: all partitions of a batch are read side by side, and
         a topic may have more of them than a process may have open files.
         """
-        message, chunk = cast("_Source", piece.source)
-        data = self._bytes(message, chunk.position, chunk.size_bytes)
-        try:
-            check_chunk(data, chunk)
-        except ChunkDamaged as error:
-            raise _damaged(message, f"{chunk.topic}-{chunk.partition}", error) from error
-        return data
+        message, position = cast("_Source", piece.source)
+        return self._bytes(message, position, piece.size_bytes)
 
     def _index(self, message: StagedBatches) -> list[StagedChunk]:
         summary = message.summary
@@ -95,8 +91,11 @@ class StagedReader:
             encoded = self._ask(message, Kind.GET_INDEX, value, Kind.DATA)
         try:
             return decode_index(encoded, summary)
-        except ChunkDamaged as error:
-            raise _damaged(message, "all partitions", error) from error
+        except IndexDamaged as error:
+            raise StagedBatchesInvalid(
+                f"{error}: task attempt {message.task_attempt_id} on {message.host} staged, in "
+                f"{message.path or 'the staging server'}, what is not there any more. {REPLAY}"
+            ) from error
 
     def _bytes(self, message: StagedBatches, position: int, size_bytes: int) -> bytes | memoryview:
         if message.inline is not None:
@@ -181,13 +180,3 @@ class StagedReader:
                 self._channel.ask(Kind.FORGET, forgotten, Kind.DONE)
         except (ServerGone, ServerAnswered):
             self.close()
-
-
-def _damaged(message: StagedBatches, what: str, error: ChunkDamaged) -> StagedBatchesInvalid:
-    where = message.path or "the driver's staging server"
-    if message.inline is not None:
-        where = f"the commit message of task attempt {message.task_attempt_id}"
-    return StagedBatchesInvalid(
-        f"staged batches of {what} in {where} are damaged ({error}) on {socket.gethostname()}: "
-        f"{REPLAY}"
-    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from crc32c import crc32c
 
 from txnlog_spark.staging.chunks import (
-    ChunkDamaged,
     ChunkList,
-    check_chunk,
+    IndexDamaged,
     decode_index,
     encode_index,
 )
@@ -47,25 +47,16 @@ def test_the_index_says_where_the_chunks_of_each_partition_are() -> None:
         ("out", 0, 2),
     ]
     for chunk in found:
-        check_chunk(staged[chunk.position : chunk.position + chunk.size_bytes], chunk)
+        data = staged[chunk.position : chunk.position + chunk.size_bytes]
+        assert crc32c(data) == chunk.checksum
 
 
 def test_the_index_of_another_attempt_is_refused_however_whole_it_is() -> None:
     one, other = ChunkList(), ChunkList()
     one.add("out", 0, b"abc", 1)
     other.add("out", 0, b"abd", 1)
-    with pytest.raises(ChunkDamaged, match="another digest"):
+    with pytest.raises(IndexDamaged, match="another digest"):
         decode_index(other.index()[0], one.index()[1])
-
-
-@pytest.mark.parametrize("data", [b"abd", b"ab", b"abcd", b""])
-def test_other_bytes_than_were_staged_are_refused(data: bytes) -> None:
-    chunks = ChunkList()
-    chunks.add("out", 0, b"abc", 1)
-    (chunk,) = decode_index(*chunks.index())
-    check_chunk(b"abc", chunk)
-    with pytest.raises(ChunkDamaged):
-        check_chunk(data, chunk)
 
 
 def test_an_index_that_does_not_parse_cannot_have_the_digest() -> None:
@@ -73,7 +64,7 @@ def test_an_index_that_does_not_parse_cannot_have_the_digest() -> None:
     chunks.add("out", 0, b"abc", 1)
     index, summary = chunks.index()
     assert encode_index(decode_index(index, summary)) == index
-    with pytest.raises(ChunkDamaged):
+    with pytest.raises(IndexDamaged):
         decode_index(index[:-1], summary)
-    with pytest.raises(ChunkDamaged):
+    with pytest.raises(IndexDamaged):
         decode_index(index, dataclasses.replace(summary, digest=b""))
