@@ -46,6 +46,13 @@ PUBLIC_NAMES = {
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
     "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
     "broker_sim.core.log.partition_log.PartitionLog.append_as_follower": "a follower will call it",
+    "txnlog_spark.storage.arrow.ObjectFiles.delete_folder": "staged files will lie in a store",
+    "txnlog_spark.storage.arrow.ObjectFiles.open_output": "as above",
+    "txnlog_spark.storage.arrow.ObjectFiles.read_range": "as above",
+    "txnlog_spark.storage.arrow.RenamedFiles.open_output": "as above",
+    "txnlog_spark.storage.local.LocalFiles.delete_folder": "as above",
+    "txnlog_spark.storage.local.LocalFiles.open_output": "as above",
+    "txnlog_spark.storage.local.LocalFiles.read_range": "as above",
     "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""

@@ -53,7 +53,7 @@ def commit_streaming(
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
     batch = QueryBatch(
-        checkpoint=str(settings.checkpoint_path),
+        checkpoint=settings.checkpoint_location.text,
         batch_id=batch_id,
         options=settings.commit_options,
         staged=_staged_partitions(staged),
@@ -66,7 +66,7 @@ def commit_streaming(
     root = default_root(settings.checkpoint, settings.staging_location)
     staged_as = settings.staging_name("" if first is None else first.query_id)
     staged_by = "" if first is None else first.run_id
-    disk = Disk(partial(remove_other_runs, root, staged_as, batch_id, staged_by))
+    disk = Disk.of(settings, partial(remove_other_runs, root, staged_as, batch_id, staged_by))
     worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
     client.run(disk.serve(commit_query_batch(client.session, worker, batch)))
     if first is not None:

@@ -29,7 +29,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
-from txnlog_spark.sink.files import flush_directory
+from txnlog_spark.storage.local import flush_directory
+from txnlog_spark.storage.location import Location
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.records import CorruptBatch, check_crc, iter_batches, record_count_of
 
@@ -305,12 +306,12 @@ def _invalid(message: StagedBatches, chunk: StagedChunk, reason: str) -> StagedB
     )
 
 
-def default_root(checkpoint: Path | None, staging_location: Path | None) -> Path:
-    """The option, else inside the checkpoint, else (batch writes) the temporary directory."""
-    if staging_location is not None:
-        return staging_location
-    if checkpoint is not None:
-        return checkpoint / "txnlog" / "staging"
+def default_root(checkpoint: Location | None, staging_location: Location | None) -> Path:
+    """The option, else inside the checkpoint if it is on a disk, else the temporary directory."""
+    if staging_location is not None and staging_location.local is not None:
+        return staging_location.local
+    if checkpoint is not None and checkpoint.local is not None:
+        return checkpoint.local / "txnlog" / "staging"
     return Path(tempfile.gettempdir()) / "txnlog-staging"
 
 

@@ -135,12 +135,15 @@ class _StagingSink:
 
 
 def unshared_staging(settings: SinkSettings, master: str | None) -> OptionError | None:
-    """What to raise when a batch write needs a file, and would put it where the driver cannot look.
+    """What to raise when a write needs a file, and would put it where the driver cannot look.
 
-    Without stagingLocation and checkpoint it would be in the temporary directory, of another
-    machine unless Spark runs in local mode. (What travels in the commit message needs no file.)
+    Without stagingLocation and a checkpoint on a disk it would be in the temporary directory, of
+    another machine unless Spark runs in local mode. (What travels in the commit message needs no
+    file.)
     """
-    if settings.staging_location is not None or settings.checkpoint is not None:
+    checkpoint = settings.checkpoint
+    on_disk = checkpoint is not None and checkpoint.local is not None
+    if settings.staging_location is not None or on_disk:
         return None
     if master is None or master.startswith("local"):
         return None
