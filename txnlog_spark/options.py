@@ -22,6 +22,7 @@ from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_o
 from txnlog_spark.memory_sizes import size_in_bytes
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets, parse_partitions
 from txnlog_spark.security_options import SECURITY_OPTIONS, without_effect
+from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX
 
 MS_MAX = 2**31 - 1
 HINT_RATIO_MIN = 0.75
@@ -322,6 +323,10 @@ OPTIONS: tuple[Option, ...] = (
         "checkpointLocation", Use.WRITE, _text, None,
         "Required as an option of writeStream, as Spark does not pass the session's configuration "
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+    ),
+    *(
+        Option(STORAGE_PREFIX + o.name, Use.WRITE, o.read, o.default, o.doc)
+        for o in STORAGE_OPTIONS
     ),
     Option(
         "sinkName", Use.WRITE_BATCH, _text, None,

@@ -84,6 +84,10 @@ class Scenario:
     """Per batch: the Python worker that commits it is a new one, which remembers nothing."""
     staging_fault: float = 0.0
     """Per read of a staged piece: the staging server ends, stands still, or gives other bytes."""
+    store_failure: float = 0.0
+    """Per file of the checkpoint that is read or written: the store says that it failed."""
+    store_ms: int = 20
+    """How long it takes at most."""
     checkpoint_lost: float = 0.0
     """Per restart: a new, empty checkpoint, from the group's committed offsets."""
     tail_lost: float = 0.0

@@ -13,7 +13,7 @@ import pytest
 from support.checkpoint_files import progress_of
 from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
-from support.staged_messages import flip_a_byte, is_there
+from support.staged_messages import flip_a_byte, is_there, with_location
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
@@ -110,9 +110,10 @@ def test_a_damaged_staged_file_aborts_the_batch_and_its_replay_commits_it(
     query.log(0, 10)
     message = query.stage(0, ["a", "bb"], "run-1", tmp_path / "staged")
     flip_a_byte(message)
-    with pytest.raises(StagedBatchesInvalid, match="damaged"):
-        commit_streaming(query.settings, [message], 0)
-    abort_staged(query.settings, [message])
+    settings = with_location(query.settings, tmp_path / "staged")
+    with pytest.raises(StagedBatchesInvalid, match="CRC-32C"):
+        commit_streaming(settings, [message], 0)
+    abort_staged(settings, [message])
     assert not list((tmp_path / "staged").rglob("*.staged"))
     query.commit(0, ["a", "bb"], run="run-2")
     assert query.values() == ["a", "bb"]
@@ -254,7 +255,7 @@ def test_progress_must_exist_even_before_the_first_batch_was_committed(
     message = query.stage(0, ["a"], "run-1", tmp_path / "staged")
     flip_a_byte(message)
     with pytest.raises(StagedBatchesInvalid):
-        commit_streaming(query.settings, [message], 0)
+        commit_streaming(with_location(query.settings, tmp_path / "staged"), [message], 0)
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     progress = progress_of(client, query.progress_group, query.query_id)

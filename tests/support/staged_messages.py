@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.address import StagingSettings, ensure_server
-from txnlog_spark.staging.files import FileOutlet
+from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
+from txnlog_spark.storage.connect import StorageSettings
+from txnlog_spark.storage.location import read_location
 
 Row = tuple[str, int, bytes]
 """Topic, partition and a whole record batch."""
@@ -22,9 +26,19 @@ def on_server(settings: StagingSettings, attempt: Attempt) -> Callable[[], Outle
     return lambda: open_server_outlet(ensure_server(settings), attempt, host=None, is_local=True)
 
 
+def files_in(folder: Path) -> StagedFiles:
+    """`stagingLocation` on this disk."""
+    return StagedFiles(read_location("stagingLocation", str(folder)), StorageSettings())
+
+
+def with_location(settings: SinkSettings, folder: Path) -> SinkSettings:
+    """The same write with `stagingLocation`."""
+    return replace(settings, staging_location=read_location("stagingLocation", str(folder)))
+
+
 def in_file(location: Path, attempt: Attempt) -> Callable[[], Outlet]:
     """What a task opens with stagingLocation."""
-    return lambda: FileOutlet(location, attempt)
+    return lambda: files_in(location).outlet(attempt)
 
 
 def never() -> Outlet:

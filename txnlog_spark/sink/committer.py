@@ -49,7 +49,7 @@ def commit_streaming(
     write = settings.write_name("" if first is None else first.query_id)
     with closing(staged_reader(settings)) as reader:
         batch = QueryBatch(
-            checkpoint=str(settings.checkpoint_path),
+            checkpoint=settings.checkpoint_location.text,
             batch_id=batch_id,
             options=settings.commit_options,
             staged=_staged_partitions(reader, staged),
@@ -60,7 +60,8 @@ def commit_streaming(
             pid=os.getpid(),
         )
         run_id = "" if first is None else first.run_id
-        disk = Disk(partial(reader.remove_other_runs, write, batch_id, run_id), reader.read)
+        remove_others = partial(reader.remove_other_runs, write, batch_id, run_id)
+        disk = Disk.of(settings, remove_others, reader.read)
         worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
         client.run(disk.serve(commit_query_batch(client.session, worker, batch)))
         if first is not None:
@@ -70,7 +71,7 @@ def commit_streaming(
 
 def staged_reader(settings: SinkSettings) -> StagedReader:
     """Reads what this sink's tasks staged."""
-    return StagedReader(settings.staging, settings.staging_location)
+    return StagedReader(settings.staging, settings.staged_files())
 
 
 def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None]) -> None:

@@ -36,7 +36,6 @@ from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.spark_errors import readable_errors
 from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
-from txnlog_spark.staging.files import FileOutlet
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
@@ -159,9 +158,9 @@ class _StagingSink:
 
     def _outlet(self, attempt: Attempt, task: TaskContext) -> Outlet:
         """Where a task puts what is too much for its commit message."""
-        location = self._settings.staging_location
-        if location is not None:
-            return FileOutlet(location, attempt)
+        files = self._settings.staged_files()
+        if files is not None:
+            return files.outlet(attempt)
         return open_server_outlet(
             present(self._server, "without stagingLocation there is a server").get(),
             attempt,

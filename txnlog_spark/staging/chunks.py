@@ -43,6 +43,7 @@ class IndexSummary:
     chunk_count: int
     size_bytes: int
     record_count: int
+    index_bytes: int
     digest: bytes
     """SHA-256 of the encoded index."""
 
@@ -88,7 +89,9 @@ class ChunkList:
         encoded = encode_index(self._chunks)
         records = sum(chunk.record_count for chunk in self._chunks)
         digest = hashlib.sha256(encoded).digest()
-        return encoded, IndexSummary(len(self._chunks), self.size_bytes, records, digest)
+        return encoded, IndexSummary(
+            len(self._chunks), self.size_bytes, records, len(encoded), digest
+        )
 
 
 def encode_index(chunks: Iterable[StagedChunk]) -> bytes:

@@ -8,15 +8,14 @@ with something else, or another attempt's bytes are an error and never data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple, cast
 
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
-from txnlog_spark.staging import files
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
+from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches, check_versions
 from txnlog_spark.wire.invariants import present
@@ -34,13 +33,13 @@ class _Source(NamedTuple):
 class StagedReader:
     """Reads and removes what tasks staged, for one commit; close it afterwards.
 
-    `location` is stagingLocation; without it the staging server is asked, which is found by
-    `settings` and never started here: what one had that is gone is gone.
+    `files` are those of stagingLocation; without them the staging server is asked, which is found
+    by `settings` and never started here: what one had that is gone is gone.
     """
 
-    def __init__(self, settings: StagingSettings, location: Path | None) -> None:
+    def __init__(self, settings: StagingSettings, files: StagedFiles | None) -> None:
         self._settings = settings
-        self._location = location
+        self._files = files
         self._channel: Channel | None = None
 
     def close(self) -> None:
@@ -85,7 +84,7 @@ class StagedReader:
         if message.index is not None:
             encoded = message.index
         elif message.path is not None:
-            encoded = files.read_index(message.path, summary.size_bytes, message.host)
+            encoded = self._file(message.path, summary.size_bytes, summary.index_bytes, message)
         else:
             value = [message.attempt, summary.size_bytes]
             encoded = self._ask(message, Kind.GET_INDEX, value, Kind.DATA)
@@ -101,7 +100,7 @@ class StagedReader:
         if message.inline is not None:
             return memoryview(message.inline)[position : position + size_bytes]
         if message.path is not None:
-            return files.read_range(message.path, position, size_bytes, message.host)
+            return self._file(message.path, position, size_bytes, message)
         end = position + size_bytes
         parts = [
             self._ask(
@@ -113,6 +112,10 @@ class StagedReader:
             for start in range(position, end, DATA_BYTES_MAX)
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _file(self, path: str, position: int, size_bytes: int, message: StagedBatches) -> bytes:
+        files = present(self._files, "a task stages in files where stagingLocation is set")
+        return files.read(path, position, size_bytes, message.host)
 
     def _ask(self, message: StagedBatches, kind: Kind, value: object, wanted: Kind) -> bytes:
         try:
@@ -138,8 +141,8 @@ class StagedReader:
     def remove_batches(self, write: str, batch_id: int) -> None:
         """All of `batch_id` and of the batches before it, leftovers of lost attempts too."""
         self._forget(Forgotten(write, up_to_batch=batch_id))
-        if self._location is not None:
-            files.remove_batches(self._location, write, batch_id)
+        if self._files is not None:
+            self._files.remove_batches(write, batch_id)
 
     def remove_other_runs(self, write: str, batch_id: int, run_id: str) -> None:
         """What earlier runs of the query staged for this batch: each crash leaves a whole copy.
@@ -150,28 +153,28 @@ class StagedReader:
         if not run_id:
             return
         self._forget(Forgotten(write, but_run=run_id))
-        if self._location is not None:
-            files.remove_other_runs(self._location, write, batch_id, run_id)
+        if self._files is not None:
+            self._files.remove_other_runs(write, batch_id, run_id)
 
     def remove_all(self, write: str) -> None:
         """Everything that a query or a batch write has staged."""
         self._forget(Forgotten(write))
-        if self._location is not None:
-            files.remove_all(self._location, write)
+        if self._files is not None:
+            self._files.remove_all(write)
 
     def abandon(self, messages: Iterable[StagedBatches | None]) -> None:
         """What the messages of a failed batch point to."""
         for message in messages:
             if message is None:
                 continue
-            if message.path is not None:
-                files.remove_file(message.path)
+            if message.path is not None and self._files is not None:
+                self._files.remove_file(message.path)
             elif message.in_server:
                 self._forget(Forgotten(message.attempt.write, name=message.attempt.name))
 
     def _forget(self, forgotten: Forgotten) -> None:
         """A server that is gone has nothing to forget."""
-        if self._location is not None:
+        if self._files is not None:
             return
         try:
             if self._channel is None:

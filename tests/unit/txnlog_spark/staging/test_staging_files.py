@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.staged_messages import flip_a_byte, in_file, stage
+from support.staged_messages import files_in, flip_a_byte, in_file, stage
 
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.batches import queues_of
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.staging.address import StagingSettings
-from txnlog_spark.staging.files import batch_directory
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
@@ -41,11 +40,11 @@ def staged(
 
 
 def reader_of(location: Path | None) -> StagedReader:
-    return StagedReader(StagingSettings(), location)
+    return StagedReader(StagingSettings(), None if location is None else files_in(location))
 
 
 def read_back(messages: list[StagedBatches]) -> dict[int, list[bytes]]:
-    reader, found = reader_of(None), {}
+    reader, found = reader_of(Path("/")), {}
     for part in reader.plan(messages):
         data = b""
         for piece in part.pieces:
@@ -83,13 +82,12 @@ def test_a_full_disk_is_told_with_a_remedy_and_what_was_written_is_removed(tmp_p
     # A process of its own: the limit on a file's size cannot be raised again.
     script = f"""
 import resource
-from pathlib import Path
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.staging.files import FileOutlet
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.storage.local import LocalFiles
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-outlet = FileOutlet(Path({str(tmp_path)!r}), Attempt("q", 3, "r", "n"))
+outlet = FileOutlet(LocalFiles(), {str(tmp_path / "one.staged")!r})
 try:
     for _ in range(20):
         outlet.write(bytes(300))
@@ -101,7 +99,7 @@ except TxnLogError as error:
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
-    assert run.stdout.startswith("[TXNLOG_STAGING] staging under"), run.stderr
+    assert run.stdout.startswith("[TXNLOG_STAGING] staging in"), run.stderr
     assert "free space" in run.stdout
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -195,13 +193,12 @@ def test_leftovers_of_other_runs_of_the_batch_go_and_those_of_this_run_stay(
         unfinished = StagingWriter(in_file(tmp_path, attempt), inline_bytes_max=0)
         unfinished.append("out", 0, [batch(b"a")])
     staged(tmp_path, batch_id=4)
-    directory = batch_directory(tmp_path, "q", 3)
     reader_of(tmp_path).remove_other_runs("q", 3, "new")
-    assert {path.name.split("-")[0] for path in directory.iterdir()} == {"new"}
-    assert len(list(directory.iterdir())) == 2
+    assert [path.name for path in (tmp_path / "q" / "3").iterdir()] == ["new"]
+    assert len(list((tmp_path / "q" / "3" / "new").iterdir())) == 2
     reader_of(tmp_path).remove_other_runs("q", 3, "")
-    assert len(list(directory.iterdir())) == 2
-    assert list(batch_directory(tmp_path, "q", 4).iterdir())
+    assert len(list((tmp_path / "q" / "3" / "new").iterdir())) == 2
+    assert list((tmp_path / "q" / "4").iterdir())
 
 
 def test_a_staged_file_that_the_driver_does_not_see_says_where_it_is_and_what_to_set(
