@@ -12,6 +12,7 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit_reports import run_reported
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names
@@ -68,7 +69,8 @@ def commit_streaming(
     staged_by = "" if first is None else first.run_id
     disk = Disk(partial(remove_other_runs, root, staged_as, batch_id, staged_by))
     worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
-    client.run(disk.serve(commit_query_batch(client.session, worker, batch)))
+    commit = disk.serve(commit_query_batch(client.session, worker, batch))
+    run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
     if first is not None:
         remove_batches(root, staged_as, batch_id)
     reached("S14", "before", batch_id)
@@ -100,7 +102,8 @@ def commit_batch_write(
         version=settings.txn_version,
         source_offsets=by_plain_names(settings.source_offsets),
     )
-    outcome = client.run(Disk().serve(commit_write(client.session, write)))
+    commit = Disk().serve(commit_write(client.session, write))
+    outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
     remove_all(default_root(None, settings.staging_location), write_id)
     return outcome
 
