@@ -25,6 +25,7 @@ CLI_COMMANDS = {
     "produce": "write records, one a line of standard input",
     "consume": "print a topic's records",
     "dump": "print the files of a data directory readably",
+    "timeline": "draw a transaction's life as SVG, from the files of a data directory",
 }
 
 
