@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import enum
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,20 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
         return value
 
     return read
+
+
+_MS_BY_UNIT = {
+    "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000
+}  # fmt: skip
+"""The units of a time in Spark's options."""
+
+
+def _duration_ms(text: str) -> int:
+    """A time as Spark has it, such as 15m; ms without a unit, and whole ones."""
+    found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
+    if found is None or (found[2] or "ms") not in _MS_BY_UNIT:
+        raise ValueError("a time such as 500ms, 30s or 15m")
+    return int(int(found[1]) * _MS_BY_UNIT[found[2] or "ms"])
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -230,6 +245,28 @@ OPTIONS: tuple[Option, ...] = (
         "Maximum offsets of a micro-batch.",
     ),
     Option(
+        "minOffsetsPerTrigger", Use.READ_STREAM, _integer(1), None,
+        "A micro-batch waits until there are so many offsets to read; the first of a run does not.",
+    ),
+    Option(
+        "maxTriggerDelay", Use.READ_STREAM, _duration_ms, 900_000,
+        "With minOffsetsPerTrigger: longest wait, such as 30s or 15m; ms without a unit.",
+    ),
+    Option(
+        "fetchOffset.numRetries", Use.READ, _integer(1, MS_MAX), 1,
+        "How often partitions and offsets are asked for before the query fails, each time for "
+        "kafka.default.api.timeout.ms.",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs", Use.READ, _integer(0, MS_MAX), 10,
+        "Pause between these times, in ms.",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs", Use.READ, _integer(1, MS_MAX), None,
+        "How long a task waits for records before it fails, in ms; without it: "
+        "kafka.default.api.timeout.ms.",
+    ),
+    Option(
         "kafka.isolation.level", Use.READ, _one_of("read_committed", "read_uncommitted"),
         "read_committed",
         "read_committed leaves out the records of open and aborted transactions, "
@@ -341,18 +378,17 @@ _SPELLINGS: dict[str, str] = {
     name.lower(): name for option in OPTIONS for name in (option.name, *option.aliases)
 }
 
-NOT_SUPPORTED = ("minOffsetsPerTrigger", "maxTriggerDelay")
-"""Options of Spark's connector that change what a query does."""
-
-NO_EFFECT: dict[str, str] = {
-    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is the timeout of one request",
-    "fetchOffset.numRetries": "retries go on until kafka.default.api.timeout.ms",
-    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
-    "groupIdPrefix": "a read needs no consumer group, and makes none up",
+NO_EFFECT: dict[str, tuple[Use, str]] = {
+    "groupIdPrefix": (Use.READ, "a read needs no consumer group, and makes none up"),
+    **dict.fromkeys(
+        ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        (Use.READ_BATCH, "a batch read has no triggers"),
+    ),
+    "includeHeaders": (Use.WRITE, "a column headers is written whenever there is one"),
 }
-"""Options of Spark's connector that only tune it, and why they mean nothing here."""
+"""Options that a job may bring along from Spark's connector: where, and why they mean nothing."""
 
-_SPARKS = {name.lower(): name for name in (*NOT_SUPPORTED, *NO_EFFECT)}
+_NO_EFFECT = {name.lower(): name for name in NO_EFFECT}
 _told: set[str] = set()
 """Names that this process has logged as without effect."""
 
@@ -418,14 +454,17 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
     option = _BY_NAME.get(lower)
     if option is not None and use & option.use:
         return option
+    if lower in _NO_EFFECT and use & NO_EFFECT[_NO_EFFECT[lower]][0]:
+        _tell_no_effect(_NO_EFFECT[lower], NO_EFFECT[_NO_EFFECT[lower]][1])
+        return None
     if option is not None and not lower.startswith(PREFIX):
         raise OptionError(_SPELLINGS[lower], None, f"only {_uses(option.use)}; remove it here")
     if option is not None:
         _tell_no_effect(option.name, f"it is only {_uses(option.use)}")
         return None
-    if lower in _SPARKS:
-        _take_sparks(_SPARKS[lower])
-        return None
+    if lower in _NO_EFFECT:
+        where = _uses(NO_EFFECT[_NO_EFFECT[lower]][0])
+        raise OptionError(_NO_EFFECT[lower], None, f"only {where}; remove it here")
     config = config_of(lower)
     if config is None:
         raise OptionError(name, None, f"remove it: this option is not known{_hint(lower)}")
@@ -435,12 +474,6 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
         raise OptionError(lower, text, config.allowed)
     _tell_no_effect(lower, config.why)
     return None
-
-
-def _take_sparks(name: str) -> None:
-    if name in NOT_SUPPORTED:
-        raise OptionError(name, None, "remove it: it is not supported yet")
-    _tell_no_effect(name, NO_EFFECT[name])
 
 
 def _tell_no_effect(name: str, why: str) -> None:

@@ -25,6 +25,8 @@ from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.connection import Connection
+from broker_sim.server.metrics import BrokerMetrics
+from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
@@ -52,9 +54,15 @@ def broker_directory(data_dir: Path, node_id: int) -> Path:
 
 
 def run(
-    data_dir: Path, overrides: Mapping[str, str | ConfigValue], *, exit_with_pid: int | None
+    data_dir: Path,
+    overrides: Mapping[str, str | ConfigValue],
+    *,
+    exit_with_pid: int | None,
+    metrics: Endpoint | None = None,
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
+
+    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so.
 
     Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
     relied on; anything else is a crash.
@@ -65,7 +73,11 @@ def run(
     with lock_directory(root), listen(listener(config)) as listening:
         host, port = listening.getsockname()[:2]
         config = _with_port(overrides, config, Endpoint(listener(config).host or host, port))
-        asyncio.run(_serve(root, config, listening, exit_with_pid))
+        with contextlib.ExitStack() as stack:
+            scraped = (
+                None if metrics is None else stack.enter_context(listen(metrics, "--metrics-port"))
+            )
+            asyncio.run(_serve(root, config, listening, exit_with_pid, scraped))
 
 
 @contextlib.contextmanager
@@ -90,7 +102,7 @@ def lock_directory(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
+def listen(endpoint: Endpoint, option: str = "--port") -> Iterator[socket.socket]:
     """The listening socket. Raises CannotStart when the address cannot be had."""
     try:
         infos = socket.getaddrinfo(
@@ -105,7 +117,7 @@ def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
         listening.bind(address)
     except OSError as error:
         raise CannotStart(
-            f"cannot listen on {endpoint}: {error.strerror}; choose another with --port"
+            f"cannot listen on {endpoint}: {error.strerror}; choose another with {option}"
         ) from error
     with listening:
         listening.listen(BACKLOG)
@@ -127,12 +139,22 @@ def _with_port(
 
 
 async def _serve(
-    root: Path, config: BrokerConfig, listening: socket.socket, exit_with_pid: int | None
+    root: Path,
+    config: BrokerConfig,
+    listening: socket.socket,
+    exit_with_pid: int | None,
+    scraped: socket.socket | None,
 ) -> None:
     storage = FileStorage(root)
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = random.Random(secrets.randbits(128))
-    host = BrokerServer(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
+    host = BrokerServer(
+        lambda: Broker(config, storage, rng, codecs=CODECS),
+        storage,
+        config,
+        space,
+        None if scraped is None else BrokerMetrics(),
+    )
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     try:
@@ -150,11 +172,19 @@ async def _serve(
     server = await loop.create_server(clients.accept, sock=listening, backlog=BACKLOG)
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={advertised_endpoint(config)}\n")
+    metrics = None
+    if scraped is not None:
+        metrics = MetricsServer(scraped, host.metrics_text)
+        await metrics.start()
+        at, port = scraped.getsockname()[:2]
+        sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
     sys.stdout.flush()
     host.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     watcher.cancel()
     server.close()
+    if metrics is not None:
+        metrics.close()
     if host.failed.done():
         host.failed.result()
     host.stop()

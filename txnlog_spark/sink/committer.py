@@ -13,6 +13,7 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit_reports import run_reported
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names
@@ -63,7 +64,8 @@ def commit_streaming(
         remove_others = partial(reader.remove_other_runs, write, batch_id, run_id)
         disk = Disk.of(settings, remove_others, reader.read)
         worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
-        client.run(disk.serve(commit_query_batch(client.session, worker, batch)))
+        commit = disk.serve(commit_query_batch(client.session, worker, batch))
+        run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
             reader.remove_batches(write, batch_id)
     reached("S14", "before", batch_id)
@@ -101,8 +103,8 @@ def commit_batch_write(
             version=settings.txn_version,
             source_offsets=by_plain_names(settings.source_offsets),
         )
-        disk = Disk(read_staged=reader.read)
-        outcome = client.run(disk.serve(commit_write(client.session, write)))
+        commit = Disk(read_staged=reader.read).serve(commit_write(client.session, write))
+        outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
         reader.remove_all(write_id)
     return outcome
 
