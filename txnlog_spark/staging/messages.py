@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.memory_sizes import size_in_bytes
+from txnlog_spark.option_values import size_in_bytes
 from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Attempt
 
