@@ -58,6 +58,10 @@ class Request:
     client_id: str | None
     client_host: str
     message: Message
+    listener: str = "PLAINTEXT"
+    """The name of the listener that the connection came by."""
+    principal: str = "User:ANONYMOUS"
+    """Who asks: what the host knows of a certificate, and then what a login says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
@@ -10,7 +11,7 @@ from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.partition_writer import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
-from broker_sim.core.endpoint import Endpoint
+from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
@@ -28,7 +29,8 @@ class BrokerParts:
     """The parts of a started broker."""
 
     config: BrokerConfig
-    endpoint: Endpoint
+    listeners: Mapping[str, Listener]
+    """By name."""
     metadata: MetadataLog
     space: FreeSpace
     logs: LogManager
@@ -53,6 +55,10 @@ class BrokerParts:
     def node_id(self) -> int:
         """This broker's id."""
         return self.config.integer("node.id")
+
+    def address(self, request: Request) -> Endpoint:
+        """Where clients of the listener that was asked find this broker."""
+        return self.listeners[request.listener].advertised
 
 
 def respond(request: Request, message: Message, effects: Effects) -> None:

@@ -22,7 +22,7 @@ from broker_sim.core.controller.producer_ids import ProducerIdAllocator
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
-from broker_sim.core.endpoint import advertised_endpoint
+from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.log.compression import NO_CODECS, Codecs
@@ -113,7 +113,7 @@ def _wired(
     markers = MarkerSender(logs, replicas, groups.on_marker)
     return BrokerParts(
         config=config,
-        endpoint=advertised_endpoint(config),
+        listeners={listener.name: listener for listener in read_listeners(config)},
         metadata=metadata,
         space=space,
         logs=logs,

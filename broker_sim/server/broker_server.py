@@ -45,7 +45,7 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
-from broker_sim.server.connection import Connection
+from broker_sim.server.connection import DEFAULT_LISTENER, Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
@@ -151,9 +151,9 @@ class BrokerServer:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
 
-    def accept(self) -> Connection:
+    def accept(self, listener: str = DEFAULT_LISTENER) -> Connection:
         """The protocol for a new socket (the factory of `loop.create_server`)."""
-        connection = Connection(self, self._next_connection_id)
+        connection = Connection(self, self._next_connection_id, listener)
         self._next_connection_id += 1
         return connection
 

@@ -38,6 +38,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             controller_id=-1,
             brokers=[],
         )
+    address = parts.address(request)
     asked = bool(message.include_cluster_authorized_operations)
     return _Response(
         throttle_time_ms=0,
@@ -49,8 +50,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         brokers=[
             _Response.DescribeClusterBroker(
                 broker_id=parts.node_id,
-                host=parts.endpoint.host,
-                port=parts.endpoint.port,
+                host=address.host,
+                port=address.port,
                 rack=None,
                 is_fenced=False,
             )

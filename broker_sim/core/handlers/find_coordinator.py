@@ -21,18 +21,19 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """One key below version 4, several from then on. Creates the internal topic when needed."""
     message = request.message
     if request.api_version < BATCH_VERSION:
-        fields = _locate(parts, message.key_type, effects)
+        fields = _locate(parts, request, effects)
         if not fields["error_code"]:
             fields["error_message"] = ErrorCode.NONE.name
         return _Response(throttle_time_ms=0, **fields)
     coordinators = [
-        _Response.Coordinator(key=key, **_locate(parts, message.key_type, effects))
+        _Response.Coordinator(key=key, **_locate(parts, request, effects))
         for key in message.coordinator_keys
     ]
     return _Response(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _locate(parts: BrokerParts, key_type: int, effects: Effects) -> dict[str, Any]:
+def _locate(parts: BrokerParts, request: Request, effects: Effects) -> dict[str, Any]:
+    key_type = request.message.key_type
     topic = KEY_TYPES.get(key_type)
     if topic is None:
         return {
@@ -50,10 +51,11 @@ def _locate(parts: BrokerParts, key_type: int, effects: Effects) -> dict[str, An
             "host": "",
             "port": -1,
         }
+    address = parts.address(request)
     return {
         "error_code": 0,
         "error_message": None,
         "node_id": parts.node_id,
-        "host": parts.endpoint.host,
-        "port": parts.endpoint.port,
+        "host": address.host,
+        "port": address.port,
     }

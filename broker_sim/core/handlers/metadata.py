@@ -46,12 +46,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     if message.include_topic_authorized_operations:
         for topic in topics:
             topic.authorized_operations = TOPIC_OPERATIONS if topic.name is not None else None
+    address = parts.address(request)
     cluster_asked = message.include_cluster_authorized_operations
     return _Response(
         throttle_time_ms=0,
         brokers=[
             _Response.MetadataResponseBroker(
-                node_id=parts.node_id, host=parts.endpoint.host, port=parts.endpoint.port, rack=None
+                node_id=parts.node_id, host=address.host, port=address.port, rack=None
             )
         ],
         cluster_id=parts.image.cluster_id,
