@@ -227,6 +227,8 @@ class Respond:
     api_version: int
     message: Message
     records: tuple[RecordsField, ...] = ()
+    logged_in: bool = False
+    """The client has logged in by this: its requests may be large from here on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.partition_writer import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
@@ -20,6 +22,8 @@ from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.security.authorizer import Authorizer
+from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from txnlog_spark.wire.messages import Message
 
@@ -37,6 +41,10 @@ class BrokerParts:
     replicas: ReplicaManager
     topics: TopicAdmin
     configs: ConfigAdmin
+    scram: ScramAdmin
+    acls: AclAdmin
+    authorizer: Authorizer
+    logins: Logins
     markers: MarkerSender
     transactions: TransactionCoordinator
     groups: GroupCoordinator

@@ -45,7 +45,8 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
-from broker_sim.server.connection import DEFAULT_LISTENER, Connection
+from broker_sim.core.endpoint import Listener
+from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
@@ -112,6 +113,7 @@ class BrokerServer:
     ) -> None:
         """`make_broker` gives a core that was not started, on `storage`."""
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
+        self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets an exception when the broker cannot go on."""
         self._loop = asyncio.get_running_loop()
@@ -151,7 +153,7 @@ class BrokerServer:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
 
-    def accept(self, listener: str = DEFAULT_LISTENER) -> Connection:
+    def accept(self, listener: Listener | None = None) -> Connection:
         """The protocol for a new socket (the factory of `loop.create_server`)."""
         connection = Connection(self, self._next_connection_id, listener)
         self._next_connection_id += 1

@@ -16,6 +16,7 @@ import socket
 from typing import Protocol, cast
 
 from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
+from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
 from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.server.outgoing import Outgoing
@@ -46,6 +47,7 @@ class Owner(Protocol):
     """What a connection needs from the host."""
 
     frame_bytes_max: int
+    frame_bytes_max_before_login: int
     request_memory: RequestMemory
 
     @property
@@ -93,7 +95,8 @@ class Connection(asyncio.Protocol):
         "principal",
     )
 
-    def __init__(self, owner: Owner, connection_id: int, listener: str = DEFAULT_LISTENER) -> None:
+    def __init__(self, owner: Owner, connection_id: int, listener: Listener | None = None) -> None:
+        """`listener` None stands for PLAINTEXT."""
         self.connection_id = connection_id
         self.peer = "?"
         self.principal = ANONYMOUS
@@ -103,9 +106,12 @@ class Connection(asyncio.Protocol):
         self.memory_waits = False
         """Not read from until there is memory for its frame."""
         self._owner = owner
-        self._listener = listener
+        self._listener = DEFAULT_LISTENER if listener is None else listener.name
         self._is_tls = False
-        self._decoder = FrameDecoder(owner.frame_bytes_max)
+        logs_in = listener is not None and listener.protocol.uses_sasl
+        self._decoder = FrameDecoder(
+            owner.frame_bytes_max_before_login if logs_in else owner.frame_bytes_max
+        )
         self._in_flight: int | None = None
         """Correlation id of the request that the broker has."""
         self._response: Outgoing | Respond | bytes | None = None
@@ -217,6 +223,8 @@ class Connection(asyncio.Protocol):
             _close(response)
             return
         self._in_flight = None
+        if isinstance(response, Respond) and response.logged_in:
+            self._decoder.frame_bytes_max = self._owner.frame_bytes_max
         if not isinstance(response, NoResponse):
             self._response = response
         self.go_on()

@@ -63,8 +63,6 @@ def run(
     """
     config = BrokerConfig(overrides)
     listeners = read_listeners(config)
-    if any(each.protocol.uses_sasl for each in listeners):
-        raise ConfigError("listeners with SASL are not supported yet")
     contexts = {each.name: build_tls_context(each, config) for each in listeners}
     root = broker_directory(data_dir, config.integer("node.id"))
     with lock_directory(root), contextlib.ExitStack() as stack:
@@ -146,10 +144,10 @@ class _Door:
     listening: socket.socket
     context: ssl.SSLContext | None
 
-    async def serve(self, accept: Callable[[str], Connection]) -> asyncio.Server:
+    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server:
         """Accept connections."""
         return await asyncio.get_running_loop().create_server(
-            lambda: accept(self.listener.name),
+            lambda: accept(self.listener),
             sock=self.listening,
             backlog=BACKLOG,
             ssl=self.context,
@@ -199,12 +197,12 @@ async def _serve(
 class _Clients:
     """Tells whether anybody uses the broker."""
 
-    def __init__(self, accept: Callable[[str], Connection]) -> None:
+    def __init__(self, accept: Callable[[Listener], Connection]) -> None:
         self._accept = accept
         self._connections: list[Connection] = []
         self._accepted = False
 
-    def accept(self, listener: str) -> Connection:
+    def accept(self, listener: Listener) -> Connection:
         """The protocol for a new socket."""
         connection = self._accept(listener)
         self._connections.append(connection)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import enum
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import CLUSTER, authorized_operations
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CLUSTER].response
-
-CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
-"""Kafka's `AclOperation` ids of what may be done to a cluster: all of it, by everybody."""
 
 
 class EndpointType(enum.IntEnum):
@@ -56,5 +54,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 is_fenced=False,
             )
         ],
-        authorized_operations=set(CLUSTER_OPERATIONS) if asked else None,
+        authorized_operations=authorized_operations(parts, request, CLUSTER) if asked else None,
     )

@@ -20,7 +20,7 @@ from broker_sim.core.config import (
 from broker_sim.core.controller.configs import ALL_BROKERS, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers._configs import topic_config_names
+from broker_sim.core.handlers._configs import check_access, topic_config_names
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -49,6 +49,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         error, text = ErrorCode.NONE, None
         configs: list[Any] = []
         try:
+            check_access(parts, request, resource_type, name)
             configs = [
                 _config(
                     entry,
