@@ -179,6 +179,11 @@ OPTIONS: tuple[Option, ...] = (
         "kafka.default.api.timeout.ms.",
     ),
     Option(
+        "filterPushdown", Use.READ_BATCH, to.boolean, False,
+        "Do not read what filters on topic, partition, offset and timestamp exclude. Needs "
+        "spark.sql.python.filterPushdown.enabled=true, as Spark says if it is not.",
+    ),
+    Option(
         "kafka.isolation.level", Use.READ, to.one_of("read_committed", "read_uncommitted"),
         "read_committed",
         "read_committed leaves out the records of open and aborted transactions, "

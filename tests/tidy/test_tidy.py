@@ -43,6 +43,7 @@ PUBLIC_NAMES = {
     "txnlog_spark.avro.functions.from_avro": "as above",
     "txnlog_spark.avro.functions.to_avro": "as above",
     "txnlog_spark.metrics.listener.serve_metrics": "a person's own driver calls it",
+    "txnlog_spark.source.batch.FilteringBatchReader.pushFilters": "Spark calls it",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
     "broker_sim.local_cluster.LocalCluster": "a person's own tests start it",
     "broker_sim.local_cluster.LocalCluster.restart": "as above",

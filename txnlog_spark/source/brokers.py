@@ -15,6 +15,7 @@ from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.source.positions import (
+    NO_OFFSET,
     Bounds,
     check_in_log,
     explain_group_start,
@@ -126,6 +127,14 @@ def fetch_offsets(
     """The "earliest" or "latest" offset of each partition; latest is the end for this reader."""
     specs = dict.fromkeys(partitions, _SPECS[which])
     return _list_offsets(settings, specs, read_committed=read_committed)
+
+
+def first_as_late(
+    settings: SourceSettings, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """The offset of the first record of this time or later, where there is one."""
+    found = _list_offsets(settings, dict.fromkeys(partitions, timestamp_ms))
+    return {p: offset for p, offset in found.items() if offset != NO_OFFSET}
 
 
 def fetch_committed(

@@ -85,6 +85,7 @@ class SourceSettings:
     offset_retry_ms: int = 10
     poll_timeout_ms: int | None = None
     """How long a task waits for records; None: the API timeout."""
+    filter_pushdown: bool = False
 
 
 def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
@@ -123,6 +124,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         offset_attempts=values["fetchOffset.numRetries"],
         offset_retry_ms=values["fetchOffset.retryIntervalMs"],
         poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
+        filter_pushdown=values.get("filterPushdown", False),
     )
 
 
