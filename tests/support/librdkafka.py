@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -35,13 +36,21 @@ class Seen:
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> str:
-    """Create a topic on one broker, wait until it is served, return its name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    """Create a topic on all these brokers, wait until it is served, return its name."""
+    admin, ports = AdminClient({"bootstrap.servers": bootstrap}), ports_of(bootstrap)
+    new = NewTopic(
+        topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
+    )
     admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    with Connection(int(bootstrap.rpartition(":")[2])) as connection:
-        wait_until_served(connection, topic, partitions)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(port)) for port in ports]
+        wait_until_served(connections, topic, partitions)
     return topic
+
+
+def ports_of(bootstrap: str) -> list[int]:
+    """The ports of these brokers, all on loopback."""
+    return [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
 
 
 def producer(bootstrap: str, **settings) -> Producer:
