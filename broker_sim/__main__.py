@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     start = commands.add_parser(
         "start",
         help="run a broker in the foreground until SIGTERM",
-        description="Prints one line, READY bootstrap.servers=HOST:PORT, when it can be used.",
+        description="Prints a line, READY bootstrap.servers=HOST:PORT, when it can be used.",
     )
     start.add_argument("--data-dir", type=Path, required=True, help="where all data is kept")
     start.add_argument(

@@ -45,6 +45,7 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
+from broker_sim.core.endpoint import Listener
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.metrics import BrokerMetrics
@@ -115,6 +116,7 @@ class BrokerServer:
         """`make_broker` gives a core that was not started, on `storage`."""
         self._metrics = metrics
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
+        self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets an exception when the broker cannot go on."""
         self._loop = asyncio.get_running_loop()
@@ -154,9 +156,9 @@ class BrokerServer:
             connection.close("the broker stops", level=logging.INFO)
         self._storage.close()
 
-    def accept(self) -> Connection:
+    def accept(self, listener: Listener | None = None) -> Connection:
         """The protocol for a new socket (the factory of `loop.create_server`)."""
-        connection = Connection(self, self._next_connection_id)
+        connection = Connection(self, self._next_connection_id, listener)
         self._next_connection_id += 1
         return connection
 

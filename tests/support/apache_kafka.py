@@ -104,30 +104,35 @@ class Unavailable(RuntimeError):
 
 def jars() -> Path:
     """The folder of Kafka's jars, fetched on the first call. Unavailable says why not."""
-    JARS.mkdir(parents=True, exist_ok=True)
-    with (JARS.parent / "lock").open("w") as lock:
+    return fetched("Apache Kafka", POM, JARS)
+
+
+def fetched(what: str, pom: str, folder: Path, *options: str) -> Path:
+    """The folder with what a POM depends on, copied there once. Unavailable says why not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (JARS / "complete").exists():
-            _copy_jars()
-    return JARS
+        if not (folder / "complete").exists():
+            _copy_jars(what, pom, folder, options)
+    return folder
 
 
-def _copy_jars() -> None:
+def _copy_jars(what: str, pom: str, folder: Path, options: tuple[str, ...]) -> None:
     if shutil.which("mvn") is None:
-        raise Unavailable("Apache Kafka is not here: `mvn` is not installed")
-    pom = JARS / "pom.xml"
-    pom.write_text(POM)
-    command = ["mvn", "-q", "-B", "-f", str(pom), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
+        raise Unavailable(f"{what} is not here: `mvn` is not installed")
+    file = folder / "pom.xml"
+    file.write_text(pom)
+    command = ["mvn", "-q", "-B", "-f", str(file), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}", *options]
     try:
         done = _run(command, timeout_s=MAVEN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"Apache Kafka is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
+        raise Unavailable(f"{what} is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
         reason = lines[0] if lines else done.stderr.strip()[-200:]
-        raise Unavailable(f"Apache Kafka is not here: Maven said {reason!r}")
-    (JARS / "complete").touch()
+        raise Unavailable(f"{what} is not here: Maven said {reason!r}")
+    (folder / "complete").touch()
 
 
 def _run(command: list[str], *, timeout_s: int) -> subprocess.CompletedProcess[str]:

@@ -29,6 +29,7 @@ ENTRY_POINTS = {
     "txnlog_spark.metrics": "a person's own driver imports its functions",
     "broker_sim.__main__": "python -m broker_sim",
     "txnlog_spark.__main__": "python -m txnlog_spark",
+    "txnlog_spark.staging.server": "the process that staging/address.py starts",
     "jobs": "the folder of spark-submit jobs",
     "jobs.consume_transform_produce": "spark-submit",
     "jobs.load_flights": "spark-submit",

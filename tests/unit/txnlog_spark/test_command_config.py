@@ -8,7 +8,8 @@ from support.socket_broker import answer_bytes, metadata_answer
 
 from txnlog_spark.client.security import Security
 from txnlog_spark.errors import OptionError
-from txnlog_spark.tools.cli import EXIT_REFUSED, build_parser, main, read_command_config
+from txnlog_spark.tools.cli import EXIT_REFUSED, main
+from txnlog_spark.tools.command_config import read_command_config
 
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=plain\n"
 JAAS = 'sasl.jaas.config=a.PlainLoginModule required username="alice" password="{}";\n'
@@ -30,8 +31,8 @@ def config(tmp_path):
     return write
 
 
-def read(file, *where) -> Security:
-    return read_command_config(build_parser().parse_args(arguments(file, *where)))
+def read(file, *, is_embedded: bool = False) -> Security:
+    return read_command_config(file, is_embedded=is_embedded).security
 
 
 def test_the_file_has_kafkas_names_and_the_continued_lines_of_properties(config):
@@ -43,7 +44,7 @@ def test_the_file_has_kafkas_names_and_the_continued_lines_of_properties(config)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("client.id=x", r"kafka\.client\.id: --command-config takes security options alone"),
+        ("client.id=x", r"kafka\.client\.id: --command-config takes security options and"),
         ("security.protocol=TLS", r"kafka\.security\.protocol='TLS': PLAINTEXT or SSL"),
         (LOGIN, r"kafka\.sasl\.jaas\.config"),
         ("a=\\uzzzz", "not one of properties"),
@@ -54,9 +55,20 @@ def test_what_is_wrong_in_it_names_the_option(config, text, said):
         read(config(text))
 
 
-def test_an_embedded_broker_needs_none(config, tmp_path):
+def test_an_embedded_broker_has_no_security(config):
+    assert read(config("txnlog.fs.s3a.endpoint=a:1"), is_embedded=True).protocol == "PLAINTEXT"
     with pytest.raises(OptionError, match="an embedded broker has no security"):
-        read(config(""), "--path", str(tmp_path))
+        read(config("security.protocol=SSL"), is_embedded=True)
+
+
+def test_the_options_of_a_store_are_read_and_its_secrets_not_shown(config):
+    file = config("txnlog.fs.s3a.secret.key=hunter2\ntxnlog.fs.s3a.path.style.access=TRUE\n")
+    storage = read_command_config(file, is_embedded=False).storage
+    assert (storage["s3a.secret.key"], storage["s3a.path.style.access"]) == ("hunter2", "true")
+    assert storage["s3a.connection.timeout"] == "30000"
+    assert "hunter2" not in repr(storage)
+    with pytest.raises(OptionError, match=r"txnlog\.fs\.s3a\.secret: "):
+        read(config("txnlog.fs.s3a.secret=hunter2"))
 
 
 def test_a_wrong_password_is_one_line_of_the_command(config, capsys):

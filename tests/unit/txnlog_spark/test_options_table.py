@@ -158,6 +158,7 @@ def test_a_stream_without_checkpoint_option_is_refused_and_told_why() -> None:
         ("file://localhost/a", "/a"),
         ("file:///a/b%20c", "/a/b%20c"),
         ("file:/a/b#c?d", "/a/b#c?d"),
+        ("file:///a//b/", "/a/b"),
     ],
 )
 def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
@@ -167,10 +168,22 @@ def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
     assert str(settings.checkpoint) == path
 
 
-@pytest.mark.parametrize("location", ["s3a://bucket/cp", "file://host/cp", "file:cp", "hdfs:/cp"])
-def test_a_checkpoint_without_atomic_rename_is_refused(location: str) -> None:
-    with pytest.raises(OptionError, match=location):
-        read_sink_settings({**WRITE, "checkpointLocation": location}, streaming=True)
+def test_the_secrets_of_a_store_are_not_shown() -> None:
+    given = {
+        "txnlog.fs.s3a.access.key": "AKIA-hunter",
+        "txnlog.fs.s3a.secret.key": "hunter2",
+        "txnlog.fs.s3a.session.token": "hunter3",
+        "txnlog.fs.azure.account.key": "hunter4",
+        "txnlog.fs.azure.sas.fixed.token": "hunter5",
+        "txnlog.fs.azure.account.oauth2.client.secret": "hunter6",
+    }
+    settings = read_sink_settings(
+        {**WRITE, **given, "checkpointLocation": "s3a://bucket/cp"}, streaming=True
+    )
+    assert settings.storage.secrets == set(given.values())
+    assert "hunter" not in repr(settings)
+    for name, value in given.items():
+        assert value not in str(OptionError(name, value, "a value"))
 
 
 def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_query() -> None:
