@@ -27,6 +27,7 @@ def nothing_prepared(port: int) -> bool:
     try:
         with Connection(port) as connection:
             # Only a whole list tells: nothing is listed while a partition of it is loading.
-            return list_transactions(connection, state_filters=[*PREPARED]) == ("NONE", [])
+            found = list_transactions(connection, version=1, state_filters=[*PREPARED])
+            return found == ("NONE", [])
     except (OSError, EOFError):
         return False
