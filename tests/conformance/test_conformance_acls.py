@@ -6,7 +6,6 @@ one run of a whole pipeline.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.availability import check_available
+from support.availability import started_when_asked
 from support.checkpoint_query import Query
 from support.connector import Pipe
 from support.librdkafka import produce_values
@@ -82,16 +81,7 @@ DOCUMENTED: dict[str, tuple[Acl, ...]] = {
 @pytest.fixture(scope="module")
 def started(tmp_path_factory) -> Iterator[Callable[[str], Secured]]:
     """One broker a kind, started when first asked for."""
-    with contextlib.ExitStack() as stack:
-        running: dict[str, Secured] = {}
-
-        def broker_of(name: str) -> Secured:
-            check_available(name)
-            if name not in running:
-                made = SECURED_BROKERS[name](tmp_path_factory.mktemp(name))
-                running[name] = stack.enter_context(made)
-            return running[name]
-
+    with started_when_asked(SECURED_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
 

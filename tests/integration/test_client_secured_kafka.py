@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import pytest
-from support.availability import check_available
+from support.availability import started_when_asked
 from support.commit_plans import build_plan, commit_on, record_batch, staged
 from support.librdkafka import read_topic, values_of
 from support.probe import wait_until
@@ -32,16 +31,7 @@ LOGINS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
     """One broker a kind, started when first asked for."""
-    with contextlib.ExitStack() as stack:
-        running = {}
-
-        def broker_of(name):
-            check_available(name)
-            if name not in running:
-                made = TLS_BROKERS[name](tmp_path_factory.mktemp(name))
-                running[name] = stack.enter_context(made)
-            return running[name]
-
+    with started_when_asked(TLS_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
 
