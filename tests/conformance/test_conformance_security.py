@@ -6,6 +6,7 @@ that a test adds by `kafka-configs` may do what its ACLs say.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from support.java_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPI
 from support.librdkafka import TIMEOUT_S, create_topic, read_topic, values_of
 from support.probe import wait_until
 from support.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
+
+from broker_sim.cli.main import main
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 GUARDED = {
@@ -305,3 +308,26 @@ def test_a_certificate_is_a_principal(guarded, allow, topic, tmp_path):
     assert refused == KafkaError.TOPIC_AUTHORIZATION_FAILED
     allow("CN=walter", "--operation", "Write", "--topic", topic)
     assert delivered(Producer(settings), topic, "value") == 0
+
+
+# ------------------------------------------------------------------ our own commands
+
+
+def test_our_commands_take_the_file_that_kafkas_tools_take(
+    guarded, allow, topic, tmp_path, capsys, monkeypatch
+):
+    allow(USER, "--operation", "All", "--topic", topic)
+    file = java_file(guarded, tmp_path, "SASL_SSL", "SCRAM-SHA-512")
+    server = ("--bootstrap-server", guarded.secured.address("SASL_SSL"), "--command-config", file)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    assert main(["produce", *server, "--topic", topic]) == 0
+    assert values_of(read_topic(guarded.bootstrap_servers, topic)) == ["one", "two"]
+    capsys.readouterr()
+    assert main(["topics", "describe", *server, "--topic", topic, "--json"]) == 0
+    assert topic in capsys.readouterr().out
+    wrong = Path(file)
+    wrong.write_text(wrong.read_text().replace(PASSWORD, "hunter2"))
+    assert main(["topics", "list", *server]) == 1
+    said = capsys.readouterr().err
+    assert f"refused the login of user '{USER}'" in said
+    assert "hunter2" not in said

@@ -66,7 +66,7 @@ def test_share_groups_are_an_empty_list(java, ours):
 def test_librdkafka_says_that_the_broker_does_not_support_it(ours):
     admin = AdminClient({"bootstrap.servers": ours.bootstrap_servers})
     with pytest.raises(KafkaException) as caught:
-        admin.elect_leaders(ElectionType.PREFERRED, None, request_timeout=20).result()
+        admin.elect_leaders(ElectionType.PREFERRED).result()
     assert caught.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
 
 

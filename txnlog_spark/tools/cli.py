@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import javaproperties
-
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import PLAINTEXT, PREFIX, Security, read_security
+from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.client_cache import ConnectionSettings, client_for
+from txnlog_spark.command_config import read_command_config
 from txnlog_spark.commit.checkpoint import read_batch_offsets
 from txnlog_spark.commit.journal import check_cluster, write_attempt
 from txnlog_spark.commit.plan import CommitPlan
@@ -25,7 +24,6 @@ from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import OptionError, ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import Partition
-from txnlog_spark.security_options import SECURITY_OPTIONS
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.tools.state import (
     BrokerState,
@@ -56,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             client_id="txnlog-progress",
             request_timeout_ms=options.timeout_ms,
             api_timeout_ms=options.timeout_ms,
-            security=PLAINTEXT if options.command_config is None else read_command_config(options),
+            security=_security(options),
         )
         with client_for(connection) as client:
             shown = show(client, options) if options.action == "show" else set_(client, options)
@@ -118,24 +116,12 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def read_command_config(options: argparse.Namespace) -> Security:
-    """The security options of the file. Raises OptionError for any other, and OSError."""
+def _security(options: argparse.Namespace) -> Security:
+    if options.command_config is None:
+        return PLAINTEXT
     if options.path is not None:
         raise OptionError("--command-config", None, "remove it: an embedded broker has no security")
-    known = {option.name: option for option in SECURITY_OPTIONS}
-    found: dict[str, str] = {}
-    try:
-        given = javaproperties.loads(options.command_config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise OptionError("--command-config", None, "the file is not one of properties") from error
-    for name, value in given.items():
-        if name not in known:
-            raise OptionError(PREFIX + name, None, "--command-config takes security options alone")
-        try:
-            found[name] = known[name].read(value)
-        except ValueError as error:
-            raise OptionError(PREFIX + name, value, str(error)) from None
-    return read_security(found)
+    return read_command_config(options.command_config)
 
 
 def _batch_id(text: str) -> int:

@@ -6,9 +6,9 @@ import pytest
 from support.secured_broker import SecuredBroker
 from support.socket_broker import answer_bytes, metadata_answer
 
-from txnlog_spark.client.security import Security
+from txnlog_spark.command_config import read_command_config
 from txnlog_spark.errors import OptionError
-from txnlog_spark.tools.cli import EXIT_REFUSED, build_parser, main, read_command_config
+from txnlog_spark.tools.cli import EXIT_REFUSED, main
 
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=plain\n"
 JAAS = 'sasl.jaas.config=a.PlainLoginModule required username="alice" password="{}";\n'
@@ -30,12 +30,10 @@ def config(tmp_path):
     return write
 
 
-def read(file, *where) -> Security:
-    return read_command_config(build_parser().parse_args(arguments(file, *where)))
-
-
 def test_the_file_has_kafkas_names_and_the_continued_lines_of_properties(config):
-    security = read(config(LOGIN + JAAS.format("p").replace("required", "required \\\n ")))
+    security = read_command_config(
+        config(LOGIN + JAAS.format("p").replace("required", "required \\\n "))
+    )
     assert (security.protocol, security.mechanism) == ("SASL_PLAINTEXT", "PLAIN")
     assert dict(security.login_module.options) == {"username": "alice", "password": "p"}
 
@@ -51,12 +49,12 @@ def test_the_file_has_kafkas_names_and_the_continued_lines_of_properties(config)
 )
 def test_what_is_wrong_in_it_names_the_option(config, text, said):
     with pytest.raises(OptionError, match=said):
-        read(config(text))
+        read_command_config(config(text))
 
 
-def test_an_embedded_broker_needs_none(config, tmp_path):
-    with pytest.raises(OptionError, match="an embedded broker has no security"):
-        read(config(""), "--path", str(tmp_path))
+def test_an_embedded_broker_needs_none(config, tmp_path, capsys):
+    assert main(arguments(config(""), "--path", str(tmp_path))) == EXIT_REFUSED
+    assert "an embedded broker has no security" in capsys.readouterr().err
 
 
 def test_a_wrong_password_is_one_line_of_the_command(config, capsys):
