@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+import javaproperties
+
 from txnlog_spark.wire.invariants import present
 
 READY_PREFIX = "READY bootstrap.servers="
@@ -37,7 +39,8 @@ class LocalCluster:
         brokers: int = 1,
         config: Mapping[str, str | int | bool] | None = None,
     ) -> None:
-        """`config` has broker configurations by Kafka's names. Nothing is started yet."""
+        """`config` has broker configurations by Kafka's names; with `listeners`, the first of them
+        is the one that `bootstrap_servers` names. Nothing is started yet."""
         if brokers != 1:
             raise ValueError(f"brokers={brokers} is not supported yet, only 1 is")
         self.data_dir = Path(data_dir)
@@ -115,13 +118,11 @@ class LocalCluster:
         command = [
             sys.executable, "-m", "broker_sim", "start",
             "--data-dir", str(self.data_dir),
-            "--port", str(self._ports[broker_id]),
+            "--config", str(self._write_config(broker_id)),
             "--exit-with-pid", str(os.getpid()),
-            "--set", f"node.id={broker_id}",
         ]  # fmt: skip
-        for name, value in self._config.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            command += ["--set", f"{name}={text}"]
+        if "listeners" not in self._config:
+            command += ["--port", str(self._ports[broker_id])]
         package_parent = str(Path(__file__).resolve().parent.parent)
         path = os.pathsep.join(p for p in (package_parent, os.environ.get("PYTHONPATH")) if p)
         with self._log_path(broker_id).open("a") as log:
@@ -135,6 +136,17 @@ class LocalCluster:
             )
         self._processes[broker_id] = process
         self._ports[broker_id] = self._await_ready(broker_id, process)
+
+    def _write_config(self, broker_id: int) -> Path:
+        """A file for this user alone: it may have passwords, which no command line may show."""
+        path = self.data_dir / f"broker-{broker_id}.properties"
+        values = {"node.id": str(broker_id)}
+        for name, value in self._config.items():
+            values[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        path.unlink(missing_ok=True)
+        path.touch(0o600, exist_ok=False)
+        path.write_text(javaproperties.dumps(values, timestamp=False), encoding="utf-8")
+        return path
 
     def _await_ready(self, broker_id: int, process: subprocess.Popen[str]) -> int:
         """The port the broker says it is ready on."""

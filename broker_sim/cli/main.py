@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from broker_sim.cli import consume, dump, groups, produce, topics, transactions
+from broker_sim.cli import consume, dump, groups, produce, timeline, topics, transactions
 from broker_sim.cli.arguments import UsageError
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.output import (
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m broker_sim")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (topics, groups, transactions, produce, consume, dump):
+    for module in (topics, groups, transactions, produce, consume, dump, timeline):
         module.add_parser(commands)
     return parser
 
@@ -67,6 +67,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)
+        if options.command == "timeline":
+            return timeline.run(options)
         with Cluster(_servers(options), options.timeout_ms) as cluster:
             done: Output | int = options.run(cluster, options)
             return done.write(as_json=options.json) if isinstance(done, Output) else done

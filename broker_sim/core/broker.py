@@ -8,6 +8,7 @@ entropy but the injected `rng`, no file, no socket.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker_sim.core import startup
@@ -34,6 +35,7 @@ from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
+from broker_sim.core.security.logins import LOGIN_TIMER
 from txnlog_spark.wire.invariants import InvariantViolation, check, present
 from txnlog_spark.wire.messages import ApiKey
 
@@ -55,6 +57,8 @@ USES_RESERVE = frozenset(
         ApiKey.OFFSET_DELETE,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )
 """What goes on when the storage is nearly full: ending transactions, and what frees space."""
@@ -129,6 +133,7 @@ class Broker:
                 self._on_timer(key, effects)
             case Disconnected(connection_id):
                 self.parts.fetches.forget_connection(connection_id, effects)
+                self.parts.logins.forget(connection_id, effects)
             case Start(machine_boot_id):
                 self._start(machine_boot_id, effects)
             case PeerAnswer():
@@ -170,6 +175,11 @@ class Broker:
             reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
             return
+        principal = self.parts.logins.admit(request, effects)
+        if principal is None:
+            return
+        if principal != request.principal:
+            request = replace(request, principal=principal)
         try:
             message = handler(self.parts, request, effects)
         except InvariantViolation:
@@ -193,6 +203,8 @@ class Broker:
             delayed = parts.fetches.due(key)
             if delayed is not None:
                 reconsider(parts, delayed, effects, due=True)
+        elif key[0] == LOGIN_TIMER:
+            parts.logins.on_timer(key, effects)
         elif key in _PERIODIC:
             _PERIODIC[key][1](parts, effects)
             self._schedule(key, effects)

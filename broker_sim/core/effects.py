@@ -58,6 +58,10 @@ class Request:
     client_id: str | None
     client_host: str
     message: Message
+    listener: str = "PLAINTEXT"
+    """The name of the listener that the connection came by."""
+    principal: str = "User:ANONYMOUS"
+    """Who asks: what the host knows of a certificate, and then what a login says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ class Respond:
     api_version: int
     message: Message
     records: tuple[RecordsField, ...] = ()
+    logged_in: bool = False
+    """The client has logged in by this: its requests may be large from here on."""
 
 
 @dataclass(frozen=True, slots=True)

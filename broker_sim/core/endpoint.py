@@ -1,17 +1,44 @@
-"""Addresses in Kafka's notation: `PLAINTEXT://host:port`."""
+"""Listeners in Kafka's notation: `NAME://host:port`, and the security protocol of each name.
+
+Source of the rules: Kafka's `SocketServerConfigs` and `KafkaConfig`.
+"""
 
 from __future__ import annotations
 
+import enum
+import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker_sim.core.config import BrokerConfig, ConfigError
+from broker_sim.core.config import MECHANISMS, BrokerConfig, ConfigError
+from broker_sim.core.config.security import listener_of
 
 _LISTENER = re.compile(
-    r"(?P<protocol>[A-Z_]+)://(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(?P<port>\d+)"
+    r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)://"
+    r"(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(?P<port>\d+)"
 )
 
 _ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
+
+
+class SecurityProtocol(enum.Enum):
+    """How clients of a listener speak and show who they are."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Everything is inside TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Clients log in."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +53,137 @@ class Endpoint:
         return f"{host}:{self.port}"
 
 
-def parse_endpoint(option: str, text: str) -> Endpoint:
-    """The address that `option` holds. Raises ConfigError, also for what is not supported yet."""
-    match = _LISTENER.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{option} must be PLAINTEXT://host:port, not {text!r}")
-    if match["protocol"] != "PLAINTEXT":
-        raise ConfigError(f"{option}: {match['protocol']} is not supported yet, only PLAINTEXT is")
-    port = int(match["port"])
-    if port > 65535:
-        raise ConfigError(f"{option}: port {port} is over 65535")
-    return Endpoint(match["host"].strip("[]"), port)
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where connections are accepted, and under which address clients find that."""
+
+    name: str
+    protocol: SecurityProtocol
+    bound: Endpoint
+    advertised: Endpoint
 
 
-def listener(config: BrokerConfig) -> Endpoint:
-    """Where to listen. An empty host means all interfaces, as in Kafka."""
-    return parse_endpoint("listeners", config.text("listeners"))
+def read_listeners(config: BrokerConfig) -> tuple[Listener, ...]:
+    """All listeners, in the order they are named. Raises ConfigError."""
+    bound = _endpoints(config, "listeners")
+    _check_ports(bound)
+    told = _endpoints(config, "advertised.listeners")
+    if told and set(told) != set(bound):
+        raise ConfigError(
+            "advertised.listeners must have one address of each listener: "
+            f"{', '.join(bound)}, not {', '.join(told)}"
+        )
+    protocols = _protocols(config)
+    found = []
+    for name, endpoint in bound.items():
+        if name not in protocols:
+            raise ConfigError(
+                f"listener.security.protocol.map has no security protocol of the listener {name}"
+            )
+        address = told.get(name, endpoint)
+        _check_reachable(address)
+        found.append(Listener(name, protocols[name], endpoint, address))
+    _check_inter_broker(config, bound)
+    for option in config.names:
+        if (listener_of(option) or next(iter(bound))) not in bound:
+            raise ConfigError(f"{option}: there is no such listener; there is {', '.join(bound)}")
+    for listener in found:
+        if listener.protocol.uses_sasl:
+            _check_mechanisms(listener, config)
+    return tuple(found)
 
 
-def advertised_endpoint(config: BrokerConfig) -> Endpoint:
-    """The address for clients: `advertised.listeners`, else the listener. Raises ConfigError."""
-    text = config.text("advertised.listeners")
-    endpoint = parse_endpoint("advertised.listeners", text) if text else listener(config)
-    if endpoint.host in _ALL_INTERFACES:
+def format_listeners(endpoints: Mapping[str, Endpoint]) -> str:
+    """The value of `listeners` or `advertised.listeners`."""
+    return ",".join(f"{name}://{endpoint}" for name, endpoint in endpoints.items())
+
+
+def enabled_mechanisms(listener: str, config: BrokerConfig) -> list[str]:
+    """The SASL mechanisms that clients of the listener may choose from."""
+    return str(config.of_listener(listener, "sasl.enabled.mechanisms")).split(",")
+
+
+def _endpoints(config: BrokerConfig, option: str) -> dict[str, Endpoint]:
+    text = config.text(option)
+    if not text and option == "advertised.listeners":
+        return {}
+    found: dict[str, Endpoint] = {}
+    for part in text.split(","):
+        match = _LISTENER.fullmatch(part.strip())
+        if match is None:
+            raise ConfigError(f"{option} must be NAME://host:port, not {part!r}")
+        port = int(match["port"])
+        if port > 65535:
+            raise ConfigError(f"{option}: port {port} is over 65535")
+        name = match["name"].upper()
+        if name in found:
+            raise ConfigError(f"{option}: each listener has a name of its own, and {name} is twice")
+        found[name] = Endpoint(match["host"].strip("[]"), port)
+    return found
+
+
+def _check_ports(bound: Mapping[str, Endpoint]) -> None:
+    """Two listeners may share a port only as the IPv4 and the IPv6 address of one host."""
+    by_port: dict[int, list[str]] = {}
+    for endpoint in bound.values():
+        if endpoint.port:
+            by_port.setdefault(endpoint.port, []).append(endpoint.host)
+    for port, hosts in by_port.items():
+        if len(hosts) > 1 and sorted(map(_ip_version, hosts)) != [4, 6]:
+            raise ConfigError(
+                f"listeners: each listener has a port of its own, and {port} is twice"
+            )
+
+
+def _ip_version(host: str) -> int:
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
+
+
+def _check_reachable(address: Endpoint) -> None:
+    if address.host in _ALL_INTERFACES:
         raise ConfigError(
             "clients cannot connect to all interfaces: set advertised.listeners to an address of "
             "this machine that they can reach"
         )
-    return endpoint
+
+
+def _protocols(config: BrokerConfig) -> dict[str, SecurityProtocol]:
+    option = "listener.security.protocol.map"
+    found = {}
+    for part in config.text(option).split(","):
+        name, _, protocol = (piece.strip() for piece in part.partition(":"))
+        try:
+            found[name.upper()] = SecurityProtocol(protocol)
+        except ValueError as error:
+            raise ConfigError(
+                f"{option} must be NAME:PROTOCOL with PROTOCOL one of "
+                f"{', '.join(p.value for p in SecurityProtocol)}, not {part!r}"
+            ) from error
+    return found
+
+
+def _check_inter_broker(config: BrokerConfig, bound: Mapping[str, Endpoint]) -> None:
+    name = config.text("inter.broker.listener.name").upper()
+    if not name:
+        return
+    if config.is_set("security.inter.broker.protocol"):
+        raise ConfigError(
+            "only one of inter.broker.listener.name and security.inter.broker.protocol can be set"
+        )
+    if name not in bound:
+        raise ConfigError(
+            f"inter.broker.listener.name={name} is not one of the listeners {', '.join(bound)}"
+        )
+
+
+def _check_mechanisms(listener: Listener, config: BrokerConfig) -> None:
+    enabled = enabled_mechanisms(listener.name, config)
+    unknown = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
+    if unknown:
+        raise ConfigError(
+            f"sasl.enabled.mechanisms of the listener {listener.name} must be of "
+            f"{', '.join(MECHANISMS)}, not {', '.join(unknown)}"
+        )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.partition_writer import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
-from broker_sim.core.endpoint import Endpoint
+from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
@@ -19,6 +22,8 @@ from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.security.authorizer import Authorizer
+from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from txnlog_spark.wire.messages import Message
 
@@ -28,13 +33,18 @@ class BrokerParts:
     """The parts of a started broker."""
 
     config: BrokerConfig
-    endpoint: Endpoint
+    listeners: Mapping[str, Listener]
+    """By name."""
     metadata: MetadataLog
     space: FreeSpace
     logs: LogManager
     replicas: ReplicaManager
     topics: TopicAdmin
     configs: ConfigAdmin
+    scram: ScramAdmin
+    acls: AclAdmin
+    authorizer: Authorizer
+    logins: Logins
     markers: MarkerSender
     transactions: TransactionCoordinator
     groups: GroupCoordinator
@@ -53,6 +63,10 @@ class BrokerParts:
     def node_id(self) -> int:
         """This broker's id."""
         return self.config.integer("node.id")
+
+    def address(self, request: Request) -> Endpoint:
+        """Where clients of the listener that was asked find this broker."""
+        return self.listeners[request.listener].advertised
 
 
 def respond(request: Request, message: Message, effects: Effects) -> None:

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigError, DataDirectoryError, parse_properties
 from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.image import broker_start_record, cluster_record
 from broker_sim.core.controller.producer_ids import ProducerIdAllocator
+from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
 from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
-from broker_sim.core.endpoint import advertised_endpoint
+from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.log.compression import NO_CODECS, Codecs
@@ -33,6 +35,8 @@ from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.security.authorizer import Authorizer
+from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
 from txnlog_spark.wire.records import CorruptBatch
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -110,16 +114,21 @@ def _wired(
         writer,
         lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
     )
+    listeners = {listener.name: listener for listener in read_listeners(config)}
     markers = MarkerSender(logs, replicas, groups.on_marker)
     return BrokerParts(
         config=config,
-        endpoint=advertised_endpoint(config),
+        listeners=listeners,
         metadata=metadata,
         space=space,
         logs=logs,
         replicas=replicas,
         topics=TopicAdmin(config, metadata, space, rng),
         configs=ConfigAdmin(config, metadata),
+        scram=ScramAdmin(metadata, space),
+        acls=AclAdmin(metadata, space),
+        authorizer=Authorizer(config, image.acls),
+        logins=Logins(config, listeners, image, rng),
         markers=markers,
         transactions=TransactionCoordinator(
             transaction_config(config, image), writer, markers, ProducerIdAllocator(metadata, space)

@@ -16,9 +16,12 @@ import socket
 from typing import Protocol, cast
 
 from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
+from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
+from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
+from broker_sim.server.tls import certified_principal
 from txnlog_spark.wire.framing import (
     FrameDecoder,
     MalformedFrame,
@@ -28,6 +31,7 @@ from txnlog_spark.wire.framing import (
 )
 from txnlog_spark.wire.messages import ApiKey
 
+DEFAULT_LISTENER = "PLAINTEXT"
 READ_AHEAD_BYTES = 64 * 1024
 """Received while a request is being answered; beyond it the socket is not read."""
 WRITE_BUFFER_HIGH_BYTES = 64 * 1024
@@ -43,6 +47,7 @@ class Owner(Protocol):
     """What a connection needs from the host."""
 
     frame_bytes_max: int
+    frame_bytes_max_before_login: int
     request_memory: RequestMemory
 
     @property
@@ -74,6 +79,8 @@ class Connection(asyncio.Protocol):
         "_decoder",
         "_ended",
         "_in_flight",
+        "_is_tls",
+        "_listener",
         "_outgoing",
         "_owner",
         "_reading",
@@ -85,17 +92,26 @@ class Connection(asyncio.Protocol):
         "memory_held_bytes",
         "memory_waits",
         "peer",
+        "principal",
     )
 
-    def __init__(self, owner: Owner, connection_id: int) -> None:
+    def __init__(self, owner: Owner, connection_id: int, listener: Listener | None = None) -> None:
+        """`listener` None stands for PLAINTEXT."""
         self.connection_id = connection_id
         self.peer = "?"
+        self.principal = ANONYMOUS
+        """Who the peer's certificate says it is."""
         self.memory_held_bytes = 0
         """What of `buffered_bytes` is counted in the owner's `RequestMemory`."""
         self.memory_waits = False
         """Not read from until there is memory for its frame."""
         self._owner = owner
-        self._decoder = FrameDecoder(owner.frame_bytes_max)
+        self._listener = DEFAULT_LISTENER if listener is None else listener.name
+        self._is_tls = False
+        logs_in = listener is not None and listener.protocol.uses_sasl
+        self._decoder = FrameDecoder(
+            owner.frame_bytes_max_before_login if logs_in else owner.frame_bytes_max
+        )
         self._in_flight: int | None = None
         """Correlation id of the request that the broker has."""
         self._response: Outgoing | Respond | bytes | None = None
@@ -144,6 +160,9 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "?"
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        if self._is_tls:
+            self.principal = certified_principal(transport.get_extra_info("peercert"))
         sock = transport.get_extra_info("socket")
         if sock is not None:
             # A peer that vanished without a word is found out by the kernel, as in Kafka.
@@ -170,10 +189,11 @@ class Connection(asyncio.Protocol):
         """The peer sends no more, and may be gone: whether the connection stays open for now.
 
         What it sent before is carried out, as in Kafka: a producer without acks may leave while
-        its last batches wait here. A long poll with nothing behind it is forgotten at once.
+        its last batches wait here. A long poll with nothing behind it is forgotten at once. TLS has
+        no half that stays open in asyncio: what waits then is lost.
         """
         self._ended = True
-        return self._has_work
+        return self._has_work and not self._is_tls
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: hand over nothing more, and read nothing more."""
@@ -203,6 +223,8 @@ class Connection(asyncio.Protocol):
             _close(response)
             return
         self._in_flight = None
+        if isinstance(response, Respond) and response.logged_in:
+            self._decoder.frame_bytes_max = self._owner.frame_bytes_max
         if not isinstance(response, NoResponse):
             self._response = response
         self.go_on()
@@ -349,6 +371,8 @@ class Connection(asyncio.Protocol):
                 client_id=header.client_id,
                 client_host=self.peer,
                 message=message,
+                listener=self._listener,
+                principal=self.principal,
             ),
             len(frame),
         )

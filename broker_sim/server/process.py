@@ -10,24 +10,28 @@ import contextlib
 import fcntl
 import logging
 import os
-import random
 import secrets
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
-from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
+from broker_sim.core.endpoint import Endpoint, Listener, format_listeners, read_listeners
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.connection import Connection
+from broker_sim.server.metrics import BrokerMetrics
+from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
+from broker_sim.server.tls import HANDSHAKE_SECONDS, build_tls_context
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
@@ -52,20 +56,33 @@ def broker_directory(data_dir: Path, node_id: int) -> Path:
 
 
 def run(
-    data_dir: Path, overrides: Mapping[str, str | ConfigValue], *, exit_with_pid: int | None
+    data_dir: Path,
+    overrides: Mapping[str, str | ConfigValue],
+    *,
+    exit_with_pid: int | None,
+    metrics: Endpoint | None = None,
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
+
+    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so.
 
     Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
     relied on; anything else is a crash.
     """
     config = BrokerConfig(overrides)
-    advertised_endpoint(config)
+    listeners = read_listeners(config)
+    contexts = {each.name: build_tls_context(each, config) for each in listeners}
     root = broker_directory(data_dir, config.integer("node.id"))
-    with lock_directory(root), listen(listener(config)) as listening:
-        host, port = listening.getsockname()[:2]
-        config = _with_port(overrides, config, Endpoint(listener(config).host or host, port))
-        asyncio.run(_serve(root, config, listening, exit_with_pid))
+    with lock_directory(root), contextlib.ExitStack() as stack:
+        sockets = {each.name: stack.enter_context(listen(each.bound)) for each in listeners}
+        config = _with_ports(overrides, listeners, sockets)
+        doors = [
+            _Door(each, sockets[each.name], contexts[each.name]) for each in read_listeners(config)
+        ]
+        scraped = (
+            None if metrics is None else stack.enter_context(listen(metrics, "--metrics-port"))
+        )
+        asyncio.run(_serve(root, config, doors, exit_with_pid, scraped))
 
 
 @contextlib.contextmanager
@@ -90,7 +107,7 @@ def lock_directory(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
+def listen(endpoint: Endpoint, option: str = "--port") -> Iterator[socket.socket]:
     """The listening socket. Raises CannotStart when the address cannot be had."""
     try:
         infos = socket.getaddrinfo(
@@ -105,7 +122,7 @@ def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
         listening.bind(address)
     except OSError as error:
         raise CannotStart(
-            f"cannot listen on {endpoint}: {error.strerror}; choose another with --port"
+            f"cannot listen on {endpoint}: {error.strerror}; choose another with {option}"
         ) from error
     with listening:
         listening.listen(BACKLOG)
@@ -113,26 +130,59 @@ def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
         yield listening
 
 
-def _with_port(
-    overrides: Mapping[str, str | ConfigValue], config: BrokerConfig, bound: Endpoint
+def _with_ports(
+    overrides: Mapping[str, str | ConfigValue],
+    listeners: Iterable[Listener],
+    sockets: Mapping[str, socket.socket],
 ) -> BrokerConfig:
-    """The configuration with the port that was bound, which may have been 0."""
-    values = {**overrides, "listeners": f"PLAINTEXT://{bound}"}
-    if config.text("advertised.listeners"):
-        told = advertised_endpoint(config)
-        values["advertised.listeners"] = (
-            f"PLAINTEXT://{Endpoint(told.host, told.port or bound.port)}"
-        )
+    """The configuration with the ports that were bound, which may have been 0."""
+    bound, told = {}, {}
+    for each in listeners:
+        host, port = sockets[each.name].getsockname()[:2]
+        bound[each.name] = Endpoint(each.bound.host or host, port)
+        told[each.name] = Endpoint(each.advertised.host, each.advertised.port or port)
+    values = {**overrides, "listeners": format_listeners(bound)}
+    if overrides.get("advertised.listeners"):
+        values["advertised.listeners"] = format_listeners(told)
     return BrokerConfig(values)
 
 
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """A listener that is open: its socket, and its TLS if it has any."""
+
+    listener: Listener
+    listening: socket.socket
+    context: ssl.SSLContext | None
+
+    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server:
+        """Accept connections."""
+        return await asyncio.get_running_loop().create_server(
+            lambda: accept(self.listener),
+            sock=self.listening,
+            backlog=BACKLOG,
+            ssl=self.context,
+            ssl_handshake_timeout=None if self.context is None else HANDSHAKE_SECONDS,
+        )
+
+
 async def _serve(
-    root: Path, config: BrokerConfig, listening: socket.socket, exit_with_pid: int | None
+    root: Path,
+    config: BrokerConfig,
+    doors: Sequence[_Door],
+    exit_with_pid: int | None,
+    scraped: socket.socket | None,
 ) -> None:
     storage = FileStorage(root)
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
-    rng = random.Random(secrets.randbits(128))
-    host = BrokerServer(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
+    rng = secrets.SystemRandom()
+    host = BrokerServer(
+        lambda: Broker(config, storage, rng, codecs=CODECS),
+        storage,
+        config,
+        space,
+        None if scraped is None else BrokerMetrics(),
+    )
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     try:
@@ -147,14 +197,25 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     clients = _Clients(host.accept)
-    server = await loop.create_server(clients.accept, sock=listening, backlog=BACKLOG)
+    servers = [await door.serve(clients.accept) for door in doors]
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
-    sys.stdout.write(f"READY bootstrap.servers={advertised_endpoint(config)}\n")
+    sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
+    for door in doors[1:]:
+        sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
+    metrics = None
+    if scraped is not None:
+        metrics = MetricsServer(scraped, host.metrics_text)
+        await metrics.start()
+        at, port = scraped.getsockname()[:2]
+        sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
     sys.stdout.flush()
     host.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     watcher.cancel()
-    server.close()
+    for server in servers:
+        server.close()
+    if metrics is not None:
+        metrics.close()
     if host.failed.done():
         host.failed.result()
     host.stop()
@@ -165,14 +226,14 @@ async def _serve(
 class _Clients:
     """Tells whether anybody uses the broker."""
 
-    def __init__(self, accept: Callable[[], Connection]) -> None:
+    def __init__(self, accept: Callable[[Listener], Connection]) -> None:
         self._accept = accept
         self._connections: list[Connection] = []
         self._accepted = False
 
-    def accept(self) -> Connection:
+    def accept(self, listener: Listener) -> Connection:
         """The protocol for a new socket."""
-        connection = self._accept()
+        connection = self._accept(listener)
         self._connections.append(connection)
         self._accepted = True
         return connection

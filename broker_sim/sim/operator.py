@@ -16,6 +16,7 @@ from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.staging import read_with_a_fault
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.commit.plan import CommitOptions
@@ -30,7 +31,6 @@ from txnlog_spark.errors import (
 from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, Reached, ReadStaged
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.protocol.values import StagedPiece
-from txnlog_spark.wire.invariants import InvariantViolation
 
 RESTART_MS = 300
 OLD_START_US = 40_000
@@ -255,7 +255,7 @@ class Operator:
 
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
-            found: FileOutcome = self._read_staged(ask.piece)
+            found: FileOutcome = self._read_staged(running, ask.piece)
         elif self._store_fails():
             self.trace.count("store failed")
             found = running.driver.checkpoint.perform_in_vain(ask, self.faults)
@@ -268,17 +268,15 @@ class Operator:
         chance = self.scenario.store_failure if self.chaos else 0.0
         return chance > 0.0 and self.faults.random() < chance
 
-    def _read_staged(self, piece: StagedPiece) -> bytes | FileFailed:
-        """What a task staged; it may be gone, or torn."""
-        data = piece.source
-        if not isinstance(data, bytes):
-            raise InvariantViolation("a simulated task stages bytes")
-        if not self.chaos or self.faults.random() >= self.scenario.staged_loss:
-            return data
-        self.trace.count("staged batches lost or torn")
-        if self.faults.random() < 0.5:
-            return FileFailed("no such file")
-        return data[: self.faults.randrange(len(data))]
+    def _read_staged(self, running: Running, piece: StagedPiece) -> bytes | FileFailed:
+        server = running.driver.staging
+        if not self.chaos or self.faults.random() >= self.scenario.staging_fault:
+            return server.read(piece)
+
+        def stall(duration_ms: int) -> None:
+            running.process.pause(duration_ms * 1000)
+
+        return read_with_a_fault(server, piece, self.faults, self.trace, stall)
 
     def _chance(self, running: Running) -> None:
         """Any driver may be killed; one that is not the current one is not paused again."""

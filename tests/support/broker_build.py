@@ -23,6 +23,7 @@ from broker_sim.core.effects import (
     TimerFired,
 )
 from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.framing import (
     decode_request,
@@ -87,6 +88,9 @@ class BrokerOnDisk:
         self.monotonic_ms = 1_000
         self.asked = Asked()
         self.client_id = "test"
+        self.listener = "PLAINTEXT"
+        """By which everybody asks, and as whom, until a login says otherwise."""
+        self.principal = ANONYMOUS
         self.timers: dict[tuple[str, ...], int] = {}
         self.steps: list[Step] = []
         self._correlation_id = 0
@@ -168,6 +172,8 @@ class BrokerOnDisk:
                 client_id=self.client_id,
                 client_host="127.0.0.1",
                 message=decoded,
+                listener=self.listener,
+                principal=self.principal,
             )
         )
         return connection_id, header.correlation_id

@@ -14,7 +14,10 @@ from txnlog_spark.wire.messages import APIS, ApiKey
 
 Reaction = bytes | str | None
 """Bytes to send, "close" to close, None to stay silent."""
-VERSIONS = {key: (api.version_min, api.version_max) for key, api in APIS.items()}
+SASL_APIS = {key: APIS[key] for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
+VERSIONS = {
+    key: (api.version_min, api.version_max) for key, api in APIS.items() if key not in SASL_APIS
+}
 
 
 def versions_answer(versions: dict[ApiKey, tuple[int, int]]) -> Any:

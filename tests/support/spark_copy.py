@@ -91,6 +91,7 @@ class CopyQuery:
         self.spark_config: dict[str, str] = {}
         self.master = "local[1]"
         self.job_arguments: list[str] = []
+        self.environment: dict[str, str] = {}
         self._run_count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -222,6 +223,7 @@ class RunningJob:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
+            **query.environment,
         }
         with self._log.open("w") as log:
             self.process = subprocess.Popen(

@@ -27,6 +27,14 @@ def a_folder_has_the_names_of_its_files_in_order(files: Files, folder: str) -> N
     assert files.list_folder(f"{folder}/id") == ()
 
 
+def a_folder_has_the_names_of_its_folders(files: Files, folder: str) -> None:
+    assert files.list_folders(folder) == ()
+    for name in ("b/1/x", "a/1/x", "a/2/x", "c"):
+        files.write(f"{folder}/{name}", b"1", durable=False)
+    assert files.list_folders(folder) == ("a", "b")
+    assert files.list_folders(f"{folder}/a") == ("1", "2")
+
+
 def what_is_deleted_is_gone_and_may_be_gone_before(files: Files, folder: str) -> None:
     for name in ("a/1", "a/b/2", "c"):
         files.write(f"{folder}/{name}", b"1", durable=False)
@@ -65,6 +73,7 @@ def what_cannot_be_read_is_an_error_and_not_absent(files: Files, folder: str) ->
 
 
 CHECKS = (
+    a_folder_has_the_names_of_its_folders,
     a_file_is_read_as_it_was_written_last,
     a_folder_has_the_names_of_its_files_in_order,
     what_is_deleted_is_gone_and_may_be_gone_before,

@@ -15,7 +15,7 @@ from txnlog_spark.client.link import ConnectionFailed
 from txnlog_spark.client.login import Login, LoginRefused
 from txnlog_spark.protocol.metadata import api_versions_request
 from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import APIS, SASL_APIS, Api, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message
 
 NOT_ASKED_FOR = (
     "the listener does not ask for SASL: set kafka.security.protocol to PLAINTEXT or SSL, or name "
@@ -68,7 +68,7 @@ class Greeting:
     def log_in(self, login: Login) -> Saying:
         """Begin a login. Raises ConnectionFailed."""
         self._login = login
-        api = SASL_APIS[ApiKey.SASL_HANDSHAKE]
+        api = APIS[ApiKey.SASL_HANDSHAKE]
         return self._say(api, api.request(mechanism=login.mechanism_name))
 
     def on_login_answer(self, api: Api, version: int, answer: Message) -> Saying | None:
@@ -84,7 +84,7 @@ class Greeting:
                 self.session_lifetime_ms = answer.session_lifetime_ms if version > 0 else 0
                 self._login = None
                 return None
-        api = SASL_APIS[ApiKey.SASL_AUTHENTICATE]
+        api = APIS[ApiKey.SASL_AUTHENTICATE]
         try:
             return self._say(api, api.request(auth_bytes=login.next_bytes()))
         except LoginRefused as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from txnlog_spark.client.jaas import OPTION as JAAS_OPTION
 from txnlog_spark.client.login import Login
 from txnlog_spark.client.security import Security
 from txnlog_spark.client.tls import Tls
 from txnlog_spark.client.tls_context import build_tls_context
 from txnlog_spark.client.tokens import Tokens, token_source
+from txnlog_spark.wire.jaas import OPTION as JAAS_OPTION
 from txnlog_spark.wire.kafka_python import password_mechanism, token_mechanism
 
 

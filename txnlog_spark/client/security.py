@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from txnlog_spark.client import jaas
 from txnlog_spark.errors import OptionError
+from txnlog_spark.wire import jaas
 
 PREFIX = "kafka."
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

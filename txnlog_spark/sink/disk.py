@@ -18,8 +18,8 @@ from txnlog_spark.protocol.effects import (
     RunBegan,
     WriteFile,
 )
+from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.staging import read_piece
 from txnlog_spark.storage.connect import open_files
 from txnlog_spark.storage.default_fs import check_reading
 from txnlog_spark.storage.files import Files
@@ -33,19 +33,30 @@ def _nothing() -> None:
     """There is nothing to remove."""
 
 
+def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
+    raise InvariantViolation(f"nothing was staged for this operation, which reads {piece}")
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """Performs `FileAsk`s; `on_run_began` removes what fenced runs have staged."""
 
     files: Files = field(default_factory=LocalFiles)
     on_run_began: Callable[[], None] = _nothing
+    read_staged: Callable[[StagedPiece], bytes | memoryview] = _nothing_staged
 
     @classmethod
-    def of(cls, settings: SinkSettings, on_run_began: Callable[[], None]) -> Disk:
+    def of(
+        cls,
+        settings: SinkSettings,
+        on_run_began: Callable[[], None],
+        read_staged: Callable[[StagedPiece], bytes | memoryview],
+    ) -> Disk:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location
         check_reading("checkpointLocation", location)
-        return cls(open_files("checkpointLocation", location, settings.storage), on_run_began)
+        files = open_files("checkpointLocation", location, settings.storage)
+        return cls(files, on_run_began, read_staged)
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
@@ -60,7 +71,7 @@ class Disk:
                 case RunBegan():
                     self.on_run_began()
                 case ReadStaged(piece):
-                    return read_piece(piece)
+                    return self.read_staged(piece)
         except OSError as error:
             return FileFailed(error.strerror or str(error))
         return None

@@ -10,6 +10,8 @@ from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
+from txnlog_spark.staging.address import StagingSettings
+from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import Location, read_location
 from txnlog_spark.wire.invariants import present
@@ -37,6 +39,7 @@ class SinkSettings:
     compression: str
     record_batch_bytes_max: int
     staging_location: Location | None
+    staging: StagingSettings
     checkpoint: Location | None
     overwrite_group_offsets: bool = False
     txn_app_id: str | None = None
@@ -62,8 +65,13 @@ class SinkSettings:
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
 
-    def staging_name(self, query_id: str) -> str:
-        """The folder of this sink's staged batches."""
+    def staged_files(self) -> StagedFiles | None:
+        """The storage of stagingLocation, if it is set. Raises OptionError."""
+        location = self.staging_location
+        return None if location is None else StagedFiles(location, self.storage)
+
+    def write_name(self, query_id: str) -> str:
+        """What this sink's staged batches are kept under."""
         return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
 
 
@@ -98,9 +106,15 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         transaction_timeout_ms=values["kafka.transaction.timeout.ms"],
         compression=values["kafka.compression.type"],
         record_batch_bytes_max=values["kafka.max.request.size"],
-        staging_location=None
-        if staging is None
-        else _on_a_disk("stagingLocation", read_location("stagingLocation", staging)),
+        staging_location=None if staging is None else read_location("stagingLocation", staging),
+        staging=StagingSettings(
+            bind_address=values["stagingBindAddress"],
+            port=values["stagingPort"],
+            host=values["stagingHost"],
+            memory_bytes_max=values["stagingMemory"],
+            directory=values["stagingDirectory"],
+            disk_bytes_max=values["stagingDiskSpace"],
+        ),
         checkpoint=None if checkpoint is None else read_location("checkpointLocation", checkpoint),
         overwrite_group_offsets=values["overwriteGroupOffsets"],
         txn_app_id=values.get("txnAppId"),
@@ -144,12 +158,3 @@ def _check_batch_write(values: Mapping[str, Any]) -> None:
             raise OptionError(
                 "sourceOffsets", position, f"the next offset to read of {partition}, 0 or more"
             )
-
-
-def _on_a_disk(option: str, location: Location) -> Location:
-    """The location of staged rows. Raises OptionError for an object store."""
-    if location.local is None:
-        raise OptionError(
-            option, location.text, "a path or file: URI on a disk that driver and executors share"
-        )
-    return location

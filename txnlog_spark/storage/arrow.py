@@ -60,11 +60,12 @@ class ObjectFiles(RemoteFiles):
         except FileNotFoundError:
             return None
 
-    def _names(self, inner: str) -> list[str]:
+    def _names(self, inner: str, *, folders: bool = False) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
+        wanted = FileType.Directory if folders else FileType.File
         found = self._file_system.get_file_info(FileSelector(inner, allow_not_found=True))
-        return [each.base_name for each in found if each.type == FileType.File]
+        return [each.base_name for each in found if each.type == wanted]
 
     def _put(self, inner: str, data: bytes) -> None:
         with self._file_system.open_output_stream(inner) as stream:

@@ -56,10 +56,14 @@ class AzureFiles(RemoteFiles):
             _check_absent(error)
             return None
 
-    def _names(self, inner: str) -> list[str]:
-        found = self._container.walk_blobs(f"{inner}/", include=["metadata"])
-        files = [each for each in found if not isinstance(each, BlobPrefix)]
-        return [each.name.rpartition("/")[2] for each in files if not _is_directory(each)]
+    def _names(self, inner: str, *, folders: bool = False) -> list[str]:
+        found = list(self._container.walk_blobs(f"{inner}/", include=["metadata"]))
+        names = {
+            each.name.rstrip("/").rpartition("/")[2]
+            for each in found
+            if folders == (isinstance(each, BlobPrefix) or _is_directory(each))
+        }
+        return list(names)
 
     def _replace(self, inner: str, data: bytes) -> None:
         self._container.get_blob_client(inner).upload_blob(data, overwrite=True)

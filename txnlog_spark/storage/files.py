@@ -43,6 +43,10 @@ class Files(Protocol):
         Names that begin with a dot are left out: files that are not written to their end.
         """
 
+    def list_folders(self, path: str) -> tuple[str, ...]:
+        """The names of the folders in a folder, in order; () where there is none. Raises
+        OSError."""
+
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
         """Replace a file as a whole; whoever reads it finds the old bytes or the new ones.
 

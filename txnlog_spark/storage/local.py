@@ -34,6 +34,13 @@ class LocalFiles:
             return ()
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
+    def list_folders(self, path: str) -> tuple[str, ...]:
+        """The names of the folders in a folder."""
+        try:
+            return tuple(sorted(each.name for each in Path(path).iterdir() if each.is_dir()))
+        except FileNotFoundError:
+            return ()
+
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
         """Replace a file; without `durable` it may hold anything after a crash of the machine."""
         write_atomically(Path(path), data, durable=durable)

@@ -76,6 +76,11 @@ class RemoteFiles:
             names = self._names(self._place.inner(path))
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
+    def list_folders(self, path: str) -> tuple[str, ...]:
+        """What stands between a path and the next slash."""
+        with self._place.errors("it cannot be listed"):
+            return tuple(sorted(self._names(self._place.inner(path), folders=True)))
+
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
         """One put. A store that has a file keeps it safely, so `durable` is to read it back.
 
@@ -109,8 +114,8 @@ class RemoteFiles:
         """A file's bytes, None without it."""
 
     @abstractmethod
-    def _names(self, inner: str) -> list[str]:
-        """The names of the files in a folder, hidden ones too."""
+    def _names(self, inner: str, *, folders: bool = False) -> list[str]:
+        """The names of the files in a folder, hidden ones too; or those of the folders in it."""
 
     @abstractmethod
     def _replace(self, inner: str, data: bytes) -> None:

@@ -60,7 +60,8 @@ class FrameDecoder:
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """May be changed; a frame that is being received obeys it, too."""
         self._buffer = bytearray()
 
     @property
@@ -88,9 +89,9 @@ class FrameDecoder:
         (length,) = _LENGTH.unpack_from(self._buffer)
         if length <= 0:
             raise MalformedFrame(f"frame length {length} is not positive")
-        if length > self._frame_bytes_max:
+        if length > self.frame_bytes_max:
             raise MalformedFrame(
-                f"frame length {length} is over the limit of {self._frame_bytes_max} bytes"
+                f"frame length {length} is over the limit of {self.frame_bytes_max} bytes"
             )
         end = _LENGTH.size + length
         if len(self._buffer) < end:

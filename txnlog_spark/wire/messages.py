@@ -46,6 +46,9 @@ class ApiKey(enum.IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -54,6 +57,9 @@ class ApiKey(enum.IntEnum):
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -100,6 +106,8 @@ APIS: dict[ApiKey, Api] = {
         _api(_K.SYNC_GROUP, consumer, "SyncGroup", 0, 5),
         _api(_K.DESCRIBE_GROUPS, admin, "DescribeGroups", 0, 6),
         _api(_K.LIST_GROUPS, admin, "ListGroups", 0, 5),
+        # Version 0 of the handshake is followed by bytes without a frame, which Kafka 1.0 ended.
+        _api(_K.SASL_HANDSHAKE, sasl, "SaslHandshake", 1, 1),
         _api(_K.API_VERSIONS, metadata, "ApiVersions", 0, 4),
         _api(_K.CREATE_TOPICS, admin, "CreateTopics", 2, 7),
         _api(_K.DELETE_TOPICS, admin, "DeleteTopics", 1, 6),
@@ -111,13 +119,20 @@ APIS: dict[ApiKey, Api] = {
         _api(_K.END_TXN, producer, "EndTxn", 0, 5),
         _api(_K.WRITE_TXN_MARKERS, producer, "WriteTxnMarkers", 1, 2),
         _api(_K.TXN_OFFSET_COMMIT, producer, "TxnOffsetCommit", 0, 5),
+        _api(_K.DESCRIBE_ACLS, admin, "DescribeAcls", 1, 3),
+        _api(_K.CREATE_ACLS, admin, "CreateAcls", 1, 3),
+        _api(_K.DELETE_ACLS, admin, "DeleteAcls", 1, 3),
         _api(_K.DESCRIBE_CONFIGS, admin, "DescribeConfigs", 1, 4),
         _api(_K.ALTER_CONFIGS, admin, "AlterConfigs", 0, 2),
         _api(_K.DESCRIBE_LOG_DIRS, admin, "DescribeLogDirs", 1, 5),
+        _api(_K.SASL_AUTHENTICATE, sasl, "SaslAuthenticate", 0, 2),
         _api(_K.CREATE_PARTITIONS, admin, "CreatePartitions", 0, 3),
         _api(_K.DELETE_GROUPS, admin, "DeleteGroups", 0, 2),
         _api(_K.INCREMENTAL_ALTER_CONFIGS, admin, "IncrementalAlterConfigs", 0, 1),
         _api(_K.OFFSET_DELETE, consumer, "OffsetDelete", 0, 0),
+        _api(_K.DESCRIBE_CLIENT_QUOTAS, admin, "DescribeClientQuotas", 0, 1),
+        _api(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, admin, "DescribeUserScramCredentials", 0, 0),
+        _api(_K.ALTER_USER_SCRAM_CREDENTIALS, admin, "AlterUserScramCredentials", 0, 0),
         _api(_K.DESCRIBE_CLUSTER, admin, "DescribeCluster", 0, 2),
         _api(_K.DESCRIBE_PRODUCERS, admin, "DescribeProducers", 0, 0),
         _api(_K.DESCRIBE_TRANSACTIONS, admin, "DescribeTransactions", 0, 0),
@@ -126,19 +141,9 @@ APIS: dict[ApiKey, Api] = {
     )
 }
 
-SASL_APIS: dict[ApiKey, Api] = {
-    api.key: api
-    for api in (
-        # Version 0 of the handshake is followed by bytes without a frame, which Kafka 1.0 ended.
-        _api(_K.SASL_HANDSHAKE, sasl, "SaslHandshake", 1, 1),
-        _api(_K.SASL_AUTHENTICATE, sasl, "SaslAuthenticate", 0, 2),
-    )
-}
-"""What the connector's client sends besides; `broker_sim` has no listener with SASL."""
-
 END_TXN_BUMPS_EPOCH_FROM = 5
 """The version of EndTxn from which on its answer has the producer id and epoch to go on with."""
-API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in (APIS | SASL_APIS).values()}
+API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
 
 
 def api_of(message: Message) -> Api:

@@ -10,6 +10,7 @@ from broker_sim.core.config.key import (
     DataDirectoryError,
     format_value,
 )
+from broker_sim.core.config.security import AUTHORIZER, MECHANISMS
 from broker_sim.core.config.table import (
     ALIASES,
     BROKER_CONFIG,
@@ -29,10 +30,12 @@ from broker_sim.core.config.values import (
 
 __all__ = [
     "ALIASES",
+    "AUTHORIZER",
     "BROKER_CONFIG",
     "DYNAMIC_CONFIGS",
     "INT32_MAX",
     "INT64_MAX",
+    "MECHANISMS",
     "TOPIC_CONFIG",
     "BrokerConfig",
     "ConfigError",

@@ -37,6 +37,8 @@ class ConfigKind(enum.IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A text that nothing shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class ConfigKey:
         match self.kind:
             case ConfigKind.BOOLEAN:
                 return self._parse_boolean(text)
-            case ConfigKind.STRING:
+            case ConfigKind.STRING | ConfigKind.PASSWORD:
                 return self._check_allowed(str(text).strip())
             case ConfigKind.LIST:
                 return self._parse_list(str(text))

@@ -16,6 +16,7 @@ from broker_sim.core.config.key import (
     ConfigKey,
     ConfigKind,
 )
+from broker_sim.core.config.security import SECURITY
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 SEGMENT_BYTES_MIN = 1 << 20
@@ -58,12 +59,13 @@ _NETWORK = (
     _text(
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
-        "Where to accept connections, PLAINTEXT://host:port. Port 0 takes a free one.",
+        "Where to accept connections: NAME://host:port, separated by commas. Port 0 takes a free "
+        "one; listener.security.protocol.map says what a name stands for.",
     ),
     _text(
         "advertised.listeners",
         "",
-        "The address that clients connect to, PLAINTEXT://host:port; empty: the listener.",
+        "The addresses that clients connect to, NAME://host:port; empty: the listeners.",
     ),
     _int("socket.request.max.bytes", 104_857_600, "Maximum size of a request.", 1),
     _long(
@@ -273,7 +275,16 @@ _GROUPS = (
 )
 
 BROKER_CONFIG: dict[str, ConfigKey] = {
-    key.name: key for key in (*_NETWORK, *_TOPICS, *_CLEANER, *_PRODUCERS, *_TRANSACTIONS, *_GROUPS)
+    key.name: key
+    for key in (
+        *_NETWORK,
+        *SECURITY,
+        *_TOPICS,
+        *_CLEANER,
+        *_PRODUCERS,
+        *_TRANSACTIONS,
+        *_GROUPS,
+    )
 }
 
 ALIASES: dict[str, tuple[ConfigKey, int]] = {

@@ -20,6 +20,7 @@ from broker_sim.core.config.key import (
     ConfigKind,
     ConfigValue,
 )
+from broker_sim.core.config.security import listener_key, listener_option
 from broker_sim.core.config.table import (
     ALIASES,
     BROKER_CONFIG,
@@ -51,10 +52,14 @@ class BrokerConfig:
     def __init__(self, overrides: Mapping[str, str | ConfigValue] | None = None) -> None:
         """Raises ConfigError for an unknown name or a value out of its range."""
         given = dict(overrides or {})
+        self._keys = dict(BROKER_CONFIG)
         for name in given:
-            if name not in BROKER_CONFIG and name not in ALIASES:
+            key = listener_key(name)
+            if key is not None:
+                self._keys[name] = key
+            elif name not in BROKER_CONFIG and name not in ALIASES:
                 raise _unknown(name, BROKER_CONFIG)
-        self._static = {name: BROKER_CONFIG[name].parse(v) for name, v in _resolved(given).items()}
+        self._static = {name: self._keys[name].parse(v) for name, v in _resolved(given).items()}
         self._cluster: dict[str, ConfigValue] = {}
         self._broker: dict[str, ConfigValue] = {}
         self._values: dict[str, ConfigValue] = {}
@@ -75,6 +80,29 @@ class BrokerConfig:
         defaults = {name: key.default for name, key in BROKER_CONFIG.items()}
         self._values = {**defaults, **self._static, **self._cluster, **self._broker}
 
+    def key(self, name: str) -> ConfigKey:
+        """What an option is; KeyError for one that there is not."""
+        return self._keys[name]
+
+    @property
+    def names(self) -> list[str]:
+        """All options: those of the table, and what is set for single listeners."""
+        return list(self._keys)
+
+    def of_listener(self, listener: str, option: str, mechanism: str = "") -> ConfigValue:
+        """The value for a listener: its mechanism's, its own, else that of all listeners."""
+        for name in (
+            listener_option(listener, option, mechanism),
+            listener_option(listener, option),
+        ):
+            if name in self._static:
+                return self._static[name]
+        return self._values.get(option, "")
+
+    def is_set(self, name: str) -> bool:
+        """Whether the broker was started with a value for the option."""
+        return name in self._static
+
     def sources(self, name: str) -> list[tuple[ConfigSource, ConfigValue]]:
         """Every place that has a value for the option, the one that counts first.
 
@@ -87,6 +115,8 @@ class BrokerConfig:
         )
         found = [(source, values[name]) for source, values in layers if name in values]
         if name in DEFAULT_OF_COARSER_UNIT:
+            return found
+        if name not in BROKER_CONFIG:
             return found
         return [*found, (ConfigSource.DEFAULT, BROKER_CONFIG[name].default)]
 

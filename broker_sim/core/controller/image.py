@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from broker_sim.core.config import ConfigValue
+from broker_sim.core.controller.acls import Acl, Acls
+from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import INTERNAL_TOPICS
 
@@ -64,6 +66,11 @@ class ClusterImage:
     """What was set while brokers ran, as text, by broker id; "" is for all brokers."""
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[uuid.UUID, str] = field(default_factory=dict)
+    scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = field(
+        default_factory=dict
+    )
+    """By user and mechanism."""
+    acls: Acls = field(default_factory=Acls)
 
     def topic_of_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, None when there is none (any more)."""
@@ -120,6 +127,23 @@ class ClusterImage:
     def _replay_topic_deleted(self, record: MetadataRecord) -> ImageDelta:
         return TopicDelta(self.topics.pop(self.names.pop(uuid.UUID(record["topic_id"]))), None)
 
+    def _replay_acl(self, record: MetadataRecord) -> ImageDelta:
+        self.acls.add(Acl.of_record(record))
+        return None
+
+    def _replay_acl_removed(self, record: MetadataRecord) -> ImageDelta:
+        self.acls.remove(Acl.of_record(record))
+        return None
+
+    def _replay_scram(self, record: MetadataRecord) -> ImageDelta:
+        key = record["user"], ScramMechanism[record["mechanism"]]
+        self.scram_credentials[key] = ScramCredential.of_record(record)
+        return None
+
+    def _replay_scram_removed(self, record: MetadataRecord) -> ImageDelta:
+        del self.scram_credentials[record["user"], ScramMechanism[record["mechanism"]]]
+        return None
+
     def _replay_producer_ids(self, record: MetadataRecord) -> ImageDelta:
         self.next_producer_id = record["next_producer_id"]
         return None
@@ -133,6 +157,10 @@ _REPLAY = {
     "topic-changed": ClusterImage._replay_topic_changed,
     "topic-deleted": ClusterImage._replay_topic_deleted,
     "producer-ids": ClusterImage._replay_producer_ids,
+    "acl": ClusterImage._replay_acl,
+    "acl-removed": ClusterImage._replay_acl_removed,
+    "scram": ClusterImage._replay_scram,
+    "scram-removed": ClusterImage._replay_scram_removed,
 }
 
 
@@ -185,3 +213,26 @@ def topic_deleted_record(topic: Topic) -> MetadataRecord:
 def producer_ids_record(next_producer_id: int) -> MetadataRecord:
     """All producer ids below this may have been handed out."""
     return {"type": "producer-ids", "next_producer_id": next_producer_id}
+
+
+def scram_record(
+    user: str, mechanism: ScramMechanism, credential: ScramCredential
+) -> MetadataRecord:
+    """The user logs in by this from here on."""
+    fields = {"type": "scram", "user": user, "mechanism": mechanism.name}
+    return {**fields, **credential.record_fields()}
+
+
+def scram_removed_record(user: str, mechanism: ScramMechanism) -> MetadataRecord:
+    """The user does not log in by this mechanism any more."""
+    return {"type": "scram-removed", "user": user, "mechanism": mechanism.name}
+
+
+def acl_record(acl: Acl) -> MetadataRecord:
+    """The ACL holds from here on."""
+    return {"type": "acl", **acl.record_fields()}
+
+
+def acl_removed_record(acl: Acl) -> MetadataRecord:
+    """The ACL does not hold any more."""
+    return {"type": "acl-removed", **acl.record_fields()}

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from broker_sim.core.controller.credentials import SECRET_FIELDS
 from broker_sim.core.controller.image import (
     ClusterImage,
     ImageDelta,
@@ -50,7 +51,8 @@ class MetadataLog:
         deltas = []
         for record in records:
             deltas.append(self.image.replay(record))
-            effects.trace("metadata", **record)
+            shown = {name: value for name, value in record.items() if name not in SECRET_FIELDS}
+            effects.trace("metadata", **shown)
         for delta in deltas:
             self.publish(delta, effects)
 

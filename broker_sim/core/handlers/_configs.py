@@ -13,9 +13,11 @@ from broker_sim.core.config import (
     ConfigValue,
     topic_config_sources,
 )
-from broker_sim.core.controller.configs import Commit
+from broker_sim.core.controller.configs import Commit, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused
-from broker_sim.core.effects import Effects
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
+from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 
 
@@ -36,18 +38,28 @@ def topic_config_source(
     return int(found[0][0] if found else ConfigSource.DEFAULT)
 
 
+def check_access(parts: BrokerParts, request: Request, resource_type: int, name: str) -> None:
+    """Raise TopicRefused unless the request may do this to the resource."""
+    if resource_type == Resource.BROKER and not cluster_allowed(parts, request):
+        text = "the configurations of brokers are not open to this principal"
+        raise TopicRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+    if resource_type == Resource.TOPIC and not topic_allowed(parts, request, name):
+        text = "the configurations of the topic are not open to this principal"
+        raise TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+
+
 def alter_each(
-    resources: list[Any],
+    parts: BrokerParts,
+    request: Request,
     plan: Callable[[Any], Commit],
     result: Any,
     effects: Effects,
-    *,
-    validate_only: bool,
 ) -> list[Any]:
     """Change each resource on its own; one that is named twice is not changed at all.
 
     `plan` raises TopicRefused; `result` is the class of one result.
     """
+    resources = request.message.resources
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource in resources:
@@ -55,8 +67,9 @@ def alter_each(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise TopicRefused(ErrorCode.INVALID_REQUEST, "the request names this twice")
+            check_access(parts, request, resource.resource_type, resource.resource_name)
             commit = plan(resource)
-            if not validate_only:
+            if not request.message.validate_only:
                 commit(effects)
         except TopicRefused as refused:
             error, text = refused.error, refused.message

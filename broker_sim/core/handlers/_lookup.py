@@ -17,9 +17,6 @@ Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 
 ZERO_ID = uuid.UUID(int=0)
 
-TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
-"""What Kafka's ACLs know of topics (`AclEntry`): without an authorizer everybody may do it all."""
-
 
 def find_topic(
     parts: BrokerParts, name: str | None, topic_id: uuid.UUID | None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit
+from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
@@ -23,19 +25,27 @@ def topic_names(parts: BrokerParts, topics: Sequence[Any], *, by_id: bool) -> li
 
 
 def split_known(
-    parts: BrokerParts, topics: Sequence[Any], names: Sequence[str], *, by_id: bool = False
+    parts: BrokerParts,
+    request: Request,
+    names: Sequence[str],
+    *,
+    by_id: bool = False,
 ) -> tuple[list[OffsetToCommit], OffsetErrors]:
-    """Offsets of partitions that exist, and errors for the others: UNKNOWN_TOPIC_ID or _PARTITION.
+    """Offsets of partitions that exist and may be committed, and errors for the others.
 
-    `topics` are those of an OffsetCommit or TxnOffsetCommit request.
+    The request is an OffsetCommit or TxnOffsetCommit.
     """
+    topics = request.message.topics
     known: list[OffsetToCommit] = []
     errors: OffsetErrors = {}
     for topic, name in zip(topics, names, strict=True):
         no_id = by_id and name == UNKNOWN_TOPIC
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if no_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = not no_id and not topic_allowed(parts, request, name)
+        if refused:
+            unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in topic.partitions:
-            if parts.logs.get(name, partition.partition_index) is None:
+            if refused or parts.logs.get(name, partition.partition_index) is None:
                 errors[TopicPartition(name, partition.partition_index)] = unknown
                 continue
             known.append(
@@ -48,6 +58,15 @@ def split_known(
                 )
             )
     return known, errors
+
+
+def all_partitions(topics: Sequence[Any], names: Sequence[str], error: ErrorCode) -> OffsetErrors:
+    """The same error for everything that a request names."""
+    return {
+        TopicPartition(name, partition.partition_index): error
+        for topic, name in zip(topics, names, strict=True)
+        for partition in topic.partitions
+    }
 
 
 def commit_topics(

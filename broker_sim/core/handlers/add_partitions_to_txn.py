@@ -7,6 +7,11 @@ from functools import partial
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import (
+    cluster_allowed,
+    topic_allowed,
+    transactional_id_allowed,
+)
 from broker_sim.core.handlers._verification import fenced_error, flatten
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply, gather
@@ -39,7 +44,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         response = _Response(throttle_time_ms=0, results_by_topic_v3_and_below=results)
         respond(request, response, effects)
 
-    errors = _refused_partitions(parts, partitions, is_client=True)
+    errors = _refused_partitions(parts, partitions, request)
+    if not transactional_id_allowed(parts, request, message.v3_and_below_transactional_id):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        errors = dict.fromkeys(partitions, refused)
     if errors:
         return answer(errors, effects)
     return parts.transactions.add_partitions(
@@ -54,6 +62,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
 def _handle_batch(parts: BrokerParts, request: Request, effects: Effects) -> None:
     transactions = request.message.transactions
+    if not cluster_allowed(parts, request):
+        refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        response = _Response(throttle_time_ms=0, error_code=refused, results_by_transaction=[])
+        return respond(request, response, effects)
 
     def answer(errors: dict[int, dict[TopicPartition, ErrorCode]], effects: Effects) -> None:
         results = [
@@ -70,7 +82,7 @@ def _handle_batch(parts: BrokerParts, request: Request, effects: Effects) -> Non
         number: partial(_handle_transaction, parts, transaction)
         for number, transaction in enumerate(transactions)
     }
-    gather(asks, answer, effects)
+    return gather(asks, answer, effects)
 
 
 def _handle_transaction(
@@ -84,7 +96,7 @@ def _handle_transaction(
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
     }
-    errors = _refused_partitions(parts, partitions, is_client=False)
+    errors = _refused_partitions(parts, partitions, None)
     if not errors and transaction.verify_only:
         errors = parts.transactions.verify_partitions(
             transaction.transactional_id, partitions, **ids
@@ -102,16 +114,19 @@ def _handle_transaction(
 
 
 def _refused_partitions(
-    parts: BrokerParts, partitions: Sequence[TopicPartition], *, is_client: bool
+    parts: BrokerParts, partitions: Sequence[TopicPartition], client: Request | None
 ) -> dict[TopicPartition, ErrorCode]:
     """Errors for all partitions when one of them cannot be in a transaction, else nothing.
 
-    A client may not name partitions of the coordinators, whoever it is: AddOffsetsToTxn is how a
-    group joins, and what is written to the transaction log is not for clients.
+    `client` is its request; None for a broker's. A client may not name partitions of the
+    coordinators, whoever it is: AddOffsetsToTxn is how a group joins, and what is written to the
+    transaction log is not for clients.
     """
     refused: dict[TopicPartition, ErrorCode] = {}
     for place in partitions:
-        if is_client and place.topic in INTERNAL_TOPICS:
+        if client is not None and (
+            place.topic in INTERNAL_TOPICS or not topic_allowed(parts, client, place.topic)
+        ):
             refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif parts.logs.get(*place) is None:
             refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

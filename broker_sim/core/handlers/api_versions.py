@@ -50,6 +50,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     del effects
     if not _is_valid(request):
         return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
+    parts.logins.on_versions(request)
     level = parts.config.integer("transaction.version")
     features = {}
     if level > 0:

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -25,6 +26,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             continue
         refusal = None
         try:
+            if not topic_allowed(parts, request, entry.name):
+                raise TopicRefused(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic may not be altered"
+                )
             _grow(parts, entry, effects, validate_only=bool(message.validate_only))
         except TopicRefused as refused:
             refusal = refused

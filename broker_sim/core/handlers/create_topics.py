@@ -7,9 +7,11 @@ from typing import Any
 
 from broker_sim.core.config import TOPIC_CONFIG, format_value, topic_config_value
 from broker_sim.core.controller import Topic
+from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.controller.topic_rules import PARTITION_COUNT_MAX, TopicRefused
 from broker_sim.core.controller.topics import USE_DEFAULT
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
 from broker_sim.core.handlers._configs import topic_config_names, topic_config_source
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -34,14 +36,20 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         return _Response(throttle_time_ms=0, topics=refused)
     results = []
     planned = []
+    may_create = cluster_allowed(parts, request)
     for entry in once:
         try:
+            if not may_create and not topic_allowed(parts, request, entry.name):
+                raise TopicRefused(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic may not be created"
+                )
             topic = _plan(parts, entry)
         except TopicRefused as refusal:
             results.append(_refused(entry.name, refusal))
             continue
         planned.append(topic)
-        results.append(_created(parts, topic))
+        shows = may(parts, request, AclOperation.DESCRIBE_CONFIGS, TOPIC, topic.name)
+        results.append(_created(parts, topic) if shows else _created_unseen(topic))
     if not message.validate_only:
         parts.topics.create_all(planned, effects)
     twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
@@ -97,4 +105,18 @@ def _created(parts: BrokerParts, topic: Topic) -> Any:
             for name in topic_config_names(topic.configs)
             if name in TOPIC_CONFIG
         ],
+    )
+
+
+def _created_unseen(topic: Topic) -> Any:
+    """For who may create the topic and not see its configurations."""
+    return _Response.CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=0,
+        error_message=None,
+        topic_config_error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
     )

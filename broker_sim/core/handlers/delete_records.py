@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -30,7 +31,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     allowed: dict[TopicPartition, tuple[PartitionLog, int]] = {}
     for (name, partition), before_offset in wanted.items():
         log = parts.logs.get(name, partition)
-        if log is None:
+        if not topic_allowed(parts, request, name):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif log is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif name in INTERNAL_TOPICS:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION

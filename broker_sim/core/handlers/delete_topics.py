@@ -7,8 +7,10 @@ from collections import Counter
 from typing import Any
 
 from broker_sim.core.controller import Topic
+from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID, find_topic
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -16,6 +18,7 @@ from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DELETE_TOPICS].response
 _FIRST_VERSION_WITH_IDS = 6
+_NOT_ALLOWED = TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic may not be deleted")
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 
@@ -32,7 +35,11 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     for (name, topic_id), count in counts.items():
         topic, refusal = None, None
         try:
-            topic = _topic(parts, request.api_version, name, topic_id, count)
+            topic = _topic(parts, request, name, topic_id, count)
+            if not _may(parts, request, topic.name, seen=False):
+                if name is not None or not _may(parts, request, topic.name, seen=True):
+                    topic = None
+                raise _NOT_ALLOWED
             if name is None and topic.name in named:
                 continue  # answered with its name: the two are one topic
             if name is not None and counts[None, topic.topic_id]:
@@ -47,12 +54,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 
 
 def _topic(
-    parts: BrokerParts, api_version: int, name: str | None, topic_id: uuid.UUID, count: int
+    parts: BrokerParts, request: Request, name: str | None, topic_id: uuid.UUID, count: int
 ) -> Topic:
     """The topic to delete. Raises TopicRefused, in the order of Kafka's `ControllerApis`."""
     if not parts.config.boolean("delete.topic.enable"):
         error = ErrorCode.TOPIC_DELETION_DISABLED
-        if api_version < _FIRST_VERSION_WITH_DELETION_DISABLED:
+        if request.api_version < _FIRST_VERSION_WITH_DELETION_DISABLED:
             error = ErrorCode.INVALID_REQUEST
         raise TopicRefused(error, "delete.topic.enable is false")
     reason = None
@@ -64,10 +71,21 @@ def _topic(
         reason = "the request names the topic more than once"
     if reason is not None:
         raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)
+    if name is not None and not _may(parts, request, name, seen=True):
+        raise _NOT_ALLOWED
     topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         raise TopicRefused(error, f"no topic {name!r}" if name else f"no topic of id {topic_id}")
     return topic
+
+
+def _may(parts: BrokerParts, request: Request, name: str, *, seen: bool) -> bool:
+    """Whether who asks may delete the topic, or only know of it."""
+    if cluster_allowed(parts, request):
+        return True
+    if seen:
+        return may(parts, request, AclOperation.DESCRIBE, TOPIC, name)
+    return topic_allowed(parts, request, name)
 
 
 def _result(

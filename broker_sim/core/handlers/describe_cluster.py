@@ -5,14 +5,12 @@ from __future__ import annotations
 import enum
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import CLUSTER, authorized_operations
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CLUSTER].response
-
-CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
-"""Kafka's `AclOperation` ids of what may be done to a cluster: all of it, by everybody."""
 
 
 class EndpointType(enum.IntEnum):
@@ -38,6 +36,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             controller_id=-1,
             brokers=[],
         )
+    address = parts.address(request)
     asked = bool(message.include_cluster_authorized_operations)
     return _Response(
         throttle_time_ms=0,
@@ -49,11 +48,11 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         brokers=[
             _Response.DescribeClusterBroker(
                 broker_id=parts.node_id,
-                host=parts.endpoint.host,
-                port=parts.endpoint.port,
+                host=address.host,
+                port=address.port,
                 rack=None,
                 is_fenced=False,
             )
         ],
-        authorized_operations=set(CLUSTER_OPERATIONS) if asked else None,
+        authorized_operations=authorized_operations(parts, request, CLUSTER) if asked else None,
     )

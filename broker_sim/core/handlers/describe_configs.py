@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.config import (
-    BROKER_CONFIG,
     DYNAMIC_CONFIGS,
     TOPIC_CONFIG,
     ConfigKey,
+    ConfigKind,
     ConfigSource,
     ConfigValue,
     format_value,
@@ -20,7 +20,7 @@ from broker_sim.core.config import (
 from broker_sim.core.controller.configs import ALL_BROKERS, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers._configs import topic_config_names
+from broker_sim.core.handlers._configs import check_access, topic_config_names
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -49,6 +49,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         error, text = ErrorCode.NONE, None
         configs: list[Any] = []
         try:
+            check_access(parts, request, resource_type, name)
             configs = [
                 _config(
                     entry,
@@ -114,27 +115,31 @@ def _broker_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
         raise TopicRefused(
             ErrorCode.INVALID_REQUEST, f"this is broker {parts.node_id}, not {name[:100]!r}"
         )
-    for option, key in BROKER_CONFIG.items():
+    for option in parts.config.names:
         sources = [(source, option, value) for source, value in parts.config.sources(option)]
         if name == ALL_BROKERS:
             sources = [s for s in sources if s[0] is ConfigSource.DYNAMIC_DEFAULT_BROKER]
             if not sources:
                 continue
         value = sources[0][2] if sources else None
+        key = parts.config.key(option)
         yield _Entry(key, value, sources, read_only=option not in DYNAMIC_CONFIGS)
 
 
 def _config(entry: _Entry, *, synonyms: bool, documentation: bool) -> Any:
     key = entry.key
+    secret = key.kind is ConfigKind.PASSWORD
     return _Config(
         name=key.name,
-        value=None if entry.value is None else format_value(entry.value),
+        value=None if entry.value is None or secret else format_value(entry.value),
         read_only=entry.read_only,
         config_source=int(entry.sources[0][0] if entry.sources else ConfigSource.DEFAULT),
-        is_sensitive=False,
+        is_sensitive=secret,
         synonyms=[
             _Config.DescribeConfigsSynonym(
-                name=option, value=format_value(value), source=int(source)
+                name=option,
+                value=None if secret else format_value(value),
+                source=int(source),
             )
             for source, option, value in (entry.sources if synonyms else ())
         ],

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import GroupDescription
+from broker_sim.core.handlers._access import GROUP, authorized_operations, group_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -16,23 +17,29 @@ _Group = _Response.DescribedGroup
 NOT_FOUND_VERSION = 6
 """From here on an unknown group is GROUP_ID_NOT_FOUND; before, a Dead group (KIP-1043)."""
 OPERATIONS_VERSION = 3
-GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what Kafka's ACLs know of groups
-(`AclEntry`). Without an authorizer everybody may do them all. Encoded as a bit field."""
+_NO_STATE = {ErrorCode.GROUP_AUTHORIZATION_FAILED: ""}
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """State, members and assignments of each group, once."""
     del effects
     groups = [
-        _group(parts.groups.describe_group(group_id), request.api_version)
+        _group(_description(parts, request, group_id), request.api_version)
         for group_id in dict.fromkeys(request.message.groups)
     ]
     if request.api_version >= OPERATIONS_VERSION and request.message.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = authorized_operations(
+                    parts, request, GROUP, group.group_id
+                )
     return _Response(throttle_time_ms=0, groups=groups)
+
+
+def _description(parts: BrokerParts, request: Request, group_id: str) -> GroupDescription:
+    if not group_allowed(parts, request, group_id):
+        return GroupDescription(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id)
+    return parts.groups.describe_group(group_id)
 
 
 def _group(description: GroupDescription, api_version: int) -> Any:
@@ -45,7 +52,7 @@ def _group(description: GroupDescription, api_version: int) -> Any:
         error_code=int(error),
         error_message=text,
         group_id=description.group_id,
-        group_state=description.state or "Dead",
+        group_state=description.state or _NO_STATE.get(error, "Dead"),
         protocol_type=description.protocol_type,
         protocol_data=description.protocol_data,
         members=[

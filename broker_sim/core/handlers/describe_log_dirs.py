@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -18,6 +19,9 @@ _Topic = _Result.DescribeLogDirsTopic
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """One directory; a null list of topics means all."""
     del effects
+    if not cluster_allowed(parts, request):
+        refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _Response(throttle_time_ms=0, error_code=refused, results=[])
     volume = parts.logs.volume()
     if volume is None:
         error = int(ErrorCode.KAFKA_STORAGE_ERROR)

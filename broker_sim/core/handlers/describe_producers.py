@@ -6,8 +6,10 @@ from typing import Any
 
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.handlers._lookup import find_log
 from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_PRODUCERS].response
@@ -22,15 +24,17 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     for topic in request.message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = [
-        _Topic(name=name, partitions=[_partition(parts, name, p) for p in partitions])
+        _Topic(name=name, partitions=[_partition(parts, request, name, p) for p in partitions])
         for name, partitions in wanted.items()
     ]
     return _Response(throttle_time_ms=0, topics=topics)
 
 
-def _partition(parts: BrokerParts, topic: str, partition: int) -> Any:
+def _partition(parts: BrokerParts, request: Request, topic: str, partition: int) -> Any:
     log, error = find_log(parts, topic, None, partition)
     message = None
+    if not topic_allowed(parts, request, topic):
+        log, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         check_topic_name(topic)
     except TopicRefused as refused:

@@ -7,7 +7,8 @@ from typing import Any
 from broker_sim.core.controller import Topic
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers._lookup import TOPIC_OPERATIONS, ZERO_ID
+from broker_sim.core.handlers._access import TOPIC, authorized_operations, topic_allowed
+from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -17,18 +18,40 @@ _Topic = _Response.DescribeTopicPartitionsResponseTopic
 
 LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
-_OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
+_NO_OPERATIONS = -(1 << 31)
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    """Topics in the order of their names, from the cursor on, up to the limit of partitions; those
+    that may not be described come after them, or not at all where all are asked for."""
     del effects
     message = request.message
+    asked = {topic.name for topic in message.topics}
+    names = sorted(asked or parts.image.topics)
+    hidden = [name for name in names if not topic_allowed(parts, request, name)]
+    if message.cursor is not None and not _is_valid(message.cursor, message.topics, names):
+        topics, cursor = [_error(name, ErrorCode.INVALID_REQUEST) for name in names], None
+        hidden = []
+    else:
+        unseen = frozenset(hidden)
+        topics, cursor = _page(parts, message, [name for name in names if name not in unseen])
+    for topic in topics:
+        found = authorized_operations(parts, request, TOPIC, topic.name)
+        topic.topic_authorized_operations = sum(1 << operation for operation in found)
+    if asked:
+        topics += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in hidden]
+    following = None
+    if cursor is not None:
+        following = _Response.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    return _Response(throttle_time_ms=0, topics=topics, next_cursor=following)
+
+
+def _page(
+    parts: BrokerParts, message: Any, names: list[str]
+) -> tuple[list[Any], tuple[str, int] | None]:
+    """The topics, and where the next page begins, if there is one."""
     cursor = message.cursor
     first = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
-    names = sorted({t.name for t in message.topics} or parts.image.topics)
-    if cursor is not None and not _is_valid(cursor, message.topics, names):
-        return _answer([_error(name, ErrorCode.INVALID_REQUEST) for name in names], None)
     left = max(1, min(message.response_partition_limit, LIMIT_MAX))
     topics: list[Any] = []
     for name in names:
@@ -40,20 +63,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             continue
         start = first[1] if name == first[0] else 0
         if left == 0:
-            return _answer(topics, (name, start))
+            return topics, (name, start)
         end = min(topic.partition_count, start + left)
         topics.append(_topic(parts, topic, start, end))
         left -= max(0, end - start)
         if end < topic.partition_count:
-            return _answer(topics, (name, end))
-    return _answer(topics, None)
-
-
-def _answer(topics: list[Any], cursor: tuple[str, int] | None) -> Message:
-    following = None
-    if cursor is not None:
-        following = _Response.Cursor(topic_name=cursor[0], partition_index=cursor[1])
-    return _Response(throttle_time_ms=0, topics=topics, next_cursor=following)
+            return topics, (name, end)
+    return topics, None
 
 
 def _is_valid(cursor: Any, asked: list[Any], names: list[str]) -> bool:
@@ -76,7 +92,7 @@ def _error(name: str, error: ErrorCode) -> Any:
         topic_id=ZERO_ID,
         is_internal=False,
         partitions=[],
-        topic_authorized_operations=_OPERATIONS,
+        topic_authorized_operations=_NO_OPERATIONS,
     )
 
 
@@ -101,5 +117,4 @@ def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
             )
             for partition in range(start, end)
         ],
-        topic_authorized_operations=_OPERATIONS,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction.results import TransactionDescription
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response
@@ -18,10 +21,21 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """State, ids and partitions of each transactional id, once."""
     del effects
     descriptions = [
-        parts.transactions.describe(transactional_id)
+        _description(parts, request, transactional_id)
         for transactional_id in dict.fromkeys(request.message.transactional_ids)
     ]
     return _Response(throttle_time_ms=0, transaction_states=[_describe(d) for d in descriptions])
+
+
+def _description(
+    parts: BrokerParts, request: Request, transactional_id: str
+) -> TransactionDescription:
+    if not transactional_id_allowed(parts, request, transactional_id):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TransactionDescription(error, transactional_id)
+    found = parts.transactions.describe(transactional_id)
+    seen = tuple(p for p in found.partitions if topic_allowed(parts, request, p.topic))
+    return replace(found, partitions=seen)
 
 
 def _describe(description: TransactionDescription) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import transactional_id_allowed
 from broker_sim.core.handlers._verification import fenced_error
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.transaction import ProducerIdResult
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
 
 _Response = APIS[ApiKey.END_TXN].response
@@ -18,7 +20,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """The answer means that the decision is in the transaction log."""
     message = request.message
     bumps = request.api_version >= END_TXN_BUMPS_EPOCH_FROM
-    parts.transactions.end_txn(
+    if not transactional_id_allowed(parts, request, message.transactional_id):
+        refused = ProducerIdResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return respond(request, _answer(request, refused), effects)
+    return parts.transactions.end_txn(
         message.transactional_id,
         lambda result, effects: respond(request, _answer(request, result), effects),
         effects,

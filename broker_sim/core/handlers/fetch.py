@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
-from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
+from broker_sim.core.handlers._access import topic_allowed
+from broker_sim.core.handlers._lookup import check_leader_epoch, find_log, find_topic
 from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
@@ -110,8 +111,13 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
     result = _Result([], [], [])
     for topic in message.topics:
         partitions = []
+        known, _ = find_topic(parts, topic.topic, topic.topic_id)
+        name = topic.topic if known is None else known.name
+        allowed = not name or topic_allowed(parts, request, name)
         for entry in topic.partitions:
             log, error = find_log(parts, topic.topic, topic.topic_id, entry.partition)
+            if not allowed:
+                log, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if log is None:
                 result.failed = True
                 partitions.append(_error(entry.partition, error))

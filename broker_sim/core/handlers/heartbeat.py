@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.HEARTBEAT].response
@@ -12,6 +14,9 @@ _Response = APIS[ApiKey.HEARTBEAT].response
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The member lives; or must join again."""
     message = request.message
+    if not group_allowed(parts, request, message.group_id):
+        refused = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _Response(throttle_time_ms=0, error_code=refused)
     error = parts.groups.heartbeat(
         message.group_id,
         effects,

@@ -13,9 +13,9 @@ _Response = APIS[ApiKey.INCREMENTAL_ALTER_CONFIGS].response
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Each resource on its own."""
-    message = request.message
     responses = alter_each(
-        message.resources,
+        parts,
+        request,
         lambda resource: parts.configs.plan_changes(
             resource.resource_type,
             resource.resource_name,
@@ -23,6 +23,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         ),
         _Response.AlterConfigsResourceResponse,
         effects,
-        validate_only=bool(message.validate_only),
     )
     return _Response(throttle_time_ms=0, responses=responses)

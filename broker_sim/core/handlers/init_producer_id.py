@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import (
+    TOPIC,
+    cluster_allowed,
+    may_any,
+    transactional_id_allowed,
+)
 from broker_sim.core.handlers._verification import fenced_error
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.transaction import ProducerIdResult
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INIT_PRODUCER_ID].response
@@ -16,7 +24,10 @@ FENCED_VERSION = 4
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """A producer id and epoch; versions 3 and up may carry the ones the client holds (KIP-360)."""
     message = request.message
-    parts.transactions.init_producer_id(
+    refused = _refused(parts, request)
+    if refused is not ErrorCode.NONE:
+        return respond(request, _answer(request, ProducerIdResult(refused)), effects)
+    return parts.transactions.init_producer_id(
         message.transactional_id,
         message.transaction_timeout_ms,
         lambda result, effects: respond(request, _answer(request, result), effects),
@@ -34,3 +45,16 @@ def _answer(request: Request, result: ProducerIdResult) -> Message:
         producer_id=result.producer_id,
         producer_epoch=result.producer_epoch,
     )
+
+
+def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
+    """Without a transactional id who may write to any topic may be idempotent, too (KIP-679)."""
+    transactional_id = request.message.transactional_id
+    if transactional_id is not None:
+        if not transactional_id_allowed(parts, request, transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not cluster_allowed(parts, request) and not may_any(
+        parts, request, AclOperation.WRITE, TOPIC
+    ):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ErrorCode.NONE

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import JoinGroup, JoinGroupResult
+from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts, respond
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.JOIN_GROUP].response
@@ -43,6 +45,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         )
         respond(request, answer, later)
 
+    if not group_allowed(parts, request, message.group_id):
+        return reply(JoinGroupResult(ErrorCode.GROUP_AUTHORIZATION_FAILED), effects)
     rebalance_timeout_ms = message.rebalance_timeout_ms
     if request.api_version < REBALANCE_TIMEOUT_VERSION:
         rebalance_timeout_ms = message.session_timeout_ms
@@ -59,4 +63,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         requires_known_member_id=request.api_version >= MEMBER_ID_REQUIRED_VERSION,
         supports_skipping_assignment=request.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
-    parts.groups.join_group(join, reply, effects)
+    return parts.groups.join_group(join, reply, effects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import LeavingMember
+from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -16,6 +17,9 @@ MEMBERS_VERSION = 3
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """Members leave; the others rebalance."""
     message = request.message
+    if not group_allowed(parts, request, message.group_id):
+        refused = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _Response(throttle_time_ms=0, error_code=refused, members=[])
     if request.api_version < MEMBERS_VERSION:
         leaving = [LeavingMember(message.member_id)]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import cluster_allowed, group_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
@@ -16,6 +17,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     listing = parts.groups.list_groups(
         state_filters=message.states_filter or (), type_filters=message.types_filter or ()
     )
+    sees_all = cluster_allowed(parts, request)
     return _Response(
         throttle_time_ms=0,
         error_code=int(listing.error),
@@ -27,5 +29,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 group_type=group.group_type,
             )
             for group in listing.groups
+            if sees_all or group_allowed(parts, request, group.group_id)
         ],
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
@@ -50,6 +51,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     lookup = _Lookup(parts, request.api_version, committed, ReadBudget())
     topics = []
     for topic in message.topics:
+        if not topic_allowed(parts, request, topic.name):
+            refused = [
+                _answer(entry.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOTHING, -1)
+                for entry in topic.partitions
+            ]
+            topics.append(_Topic(name=topic.name, partitions=refused))
+            continue
         partitions = [
             _partition(lookup, topic.name, entry, effects)
             if counts[topic.name, entry.partition_index] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction import TransactionFilters
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -31,5 +32,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 transaction_state=each.state,
             )
             for each in listing.transactions
+            if transactional_id_allowed(parts, request, each.transactional_id)
         ],
     )

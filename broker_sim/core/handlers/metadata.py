@@ -7,20 +7,28 @@ import uuid
 from typing import Any
 
 from broker_sim.core.controller import Topic
+from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.controller.topic_rules import (
     PARTITION_COUNT_MAX,
     TopicRefused,
     check_topic_name,
 )
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers._lookup import TOPIC_OPERATIONS, ZERO_ID
-from broker_sim.core.handlers.describe_cluster import CLUSTER_OPERATIONS
+from broker_sim.core.handlers._access import (
+    CLUSTER,
+    TOPIC,
+    authorized_operations,
+    may,
+    topic_allowed,
+)
+from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.METADATA].response
 
+_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 TOPIC_ID_VERSION = 12
 """Versions 10 and 11 have the field, but ask by name only (KAFKA-10774)."""
 
@@ -33,31 +41,48 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     message = request.message
     wanted = message.topics
     if wanted is None or (request.api_version == 0 and not wanted):
-        topics = [_topic(parts, topic) for _, topic in sorted(parts.image.topics.items())]
+        topics = [
+            _topic(parts, topic)
+            for name, topic in sorted(parts.image.topics.items())
+            if topic_allowed(parts, request, name)
+        ]
     elif request.api_version < TOPIC_ID_VERSION and any(map(_has_id_or_no_name, wanted)):
         topics = [_error(entry.name or "", ErrorCode.INVALID_REQUEST) for entry in wanted]
     elif ids := {e.topic_id: None for e in wanted if e.topic_id not in (None, ZERO_ID)}:
-        topics = [_topic_of_id(parts, topic_id) for topic_id in ids]
+        topics = [_topic_of_id(parts, request, topic_id) for topic_id in ids]
     else:
         names = list(dict.fromkeys(entry.name or "" for entry in wanted))
+        allowed = {name for name in names if topic_allowed(parts, request, name)}
         if request.api_version < 4 or message.allow_auto_topic_creation:
-            _create_missing(parts, names, effects)
-        topics = [_topic_of_name(parts, name) for name in names]
+            wanted_names = [name for name in names if name in allowed]
+            allowed -= _create_missing(parts, request, wanted_names, effects)
+        topics = [
+            _topic_of_name(parts, name)
+            if name in allowed
+            else _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for name in names
+        ]
     if message.include_topic_authorized_operations:
         for topic in topics:
-            topic.authorized_operations = TOPIC_OPERATIONS if topic.name is not None else None
+            if topic.name is not None and topic.error_code != _REFUSED:
+                topic.authorized_operations = authorized_operations(
+                    parts, request, TOPIC, topic.name
+                )
+    address = parts.address(request)
     cluster_asked = message.include_cluster_authorized_operations
     return _Response(
         throttle_time_ms=0,
         brokers=[
             _Response.MetadataResponseBroker(
-                node_id=parts.node_id, host=parts.endpoint.host, port=parts.endpoint.port, rack=None
+                node_id=parts.node_id, host=address.host, port=address.port, rack=None
             )
         ],
         cluster_id=parts.image.cluster_id,
         controller_id=parts.node_id,
         topics=topics,
-        authorized_operations=CLUSTER_OPERATIONS if cluster_asked else None,
+        authorized_operations=(
+            authorized_operations(parts, request, CLUSTER) if cluster_asked else None
+        ),
         error_code=0,
     )
 
@@ -66,24 +91,38 @@ def _has_id_or_no_name(entry: Any) -> bool:
     return entry.name is None or entry.topic_id not in (None, ZERO_ID)
 
 
-def _create_missing(parts: BrokerParts, names: list[str], effects: Effects) -> None:
+def _create_missing(
+    parts: BrokerParts, request: Request, names: list[str], effects: Effects
+) -> set[str]:
     """Create the topics that are not there, in one step, as Kafka does: what is too much for one
-    CreateTopics creates nothing. The answer never says why, for Kafka creates them later."""
+    CreateTopics creates nothing. The answer never says why, for Kafka creates them later.
+
+    Returns those that who asks may not create.
+    """
+    if not parts.config.boolean("auto.create.topics.enable"):
+        return set()
     missing = [name for name in names if name not in parts.image.topics]
-    if not parts.config.boolean("auto.create.topics.enable") or len(missing) > PARTITION_COUNT_MAX:
-        return
+    refused: set[str] = set()
+    if not may(parts, request, AclOperation.CREATE, CLUSTER):
+        refused = {n for n in missing if not may(parts, request, AclOperation.CREATE, TOPIC, n)}
+        missing = [name for name in missing if name not in refused]
+    if len(missing) > PARTITION_COUNT_MAX:
+        return refused
     planned = []
     for name in missing:
         with contextlib.suppress(TopicRefused):
             planned.append(parts.topics.plan(name))
     if sum(topic.partition_count for topic in planned) <= PARTITION_COUNT_MAX:
         parts.topics.create_all(planned, effects)
+    return refused
 
 
-def _topic_of_id(parts: BrokerParts, topic_id: uuid.UUID) -> Any:
+def _topic_of_id(parts: BrokerParts, request: Request, topic_id: uuid.UUID) -> Any:
     topic = parts.image.topic_of_id(topic_id)
     if topic is None:
         return _error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
+    if not topic_allowed(parts, request, topic.name):
+        return _error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=topic_id)
     return _topic(parts, topic)
 
 

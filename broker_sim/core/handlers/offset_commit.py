@@ -6,8 +6,15 @@ from dataclasses import replace
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetCommit, OffsetErrors
-from broker_sim.core.handlers._offsets import commit_topics, split_known, topic_names
+from broker_sim.core.handlers._access import group_allowed
+from broker_sim.core.handlers._offsets import (
+    all_partitions,
+    commit_topics,
+    split_known,
+    topic_names,
+)
 from broker_sim.core.parts import BrokerParts, respond
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.OFFSET_COMMIT].response
@@ -22,12 +29,15 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     message = request.message
     by_id = request.api_version >= TOPIC_ID_VERSION
     names = topic_names(parts, message.topics, by_id=by_id)
-    known, errors = split_known(parts, message.topics, names, by_id=by_id)
+    known, errors = split_known(parts, request, names, by_id=by_id)
 
     def answer(committed: OffsetErrors, effects: Effects) -> None:
         answered = commit_topics(_Topic, message.topics, names, errors | committed)
         respond(request, _Response(throttle_time_ms=0, topics=answered), effects)
 
+    if not group_allowed(parts, request, message.group_id):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer(all_partitions(message.topics, names, refused), effects)
     if not known:
         return answer({}, effects)
     # The id is stored also when the request has names only: it guards against reading the offset

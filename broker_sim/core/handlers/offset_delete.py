@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetDeleteResult, OffsetErrors
+from broker_sim.core.handlers._access import group_allowed, topic_allowed
 from broker_sim.core.parts import BrokerParts, respond
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -23,10 +24,16 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         for topic in message.topics
         for partition in topic.partitions
     ]
-    known = [p for p in partitions if parts.logs.get(*p) is not None]
+    allowed = {t.name for t in message.topics if topic_allowed(parts, request, t.name)}
+    known = [p for p in partitions if p.topic in allowed and parts.logs.get(*p) is not None]
 
     def answer(result: OffsetDeleteResult, effects: Effects) -> None:
-        errors = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) | result.partitions
+        errors = {
+            p: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if p.topic in allowed
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for p in partitions
+        } | result.partitions
         topics = [] if result.error is not ErrorCode.NONE else message.topics
         response = _Response(
             error_code=int(result.error),
@@ -35,7 +42,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         )
         respond(request, response, effects)
 
-    parts.groups.offset_delete(message.group_id, known, answer, effects)
+    if not group_allowed(parts, request, message.group_id):
+        return answer(OffsetDeleteResult(ErrorCode.GROUP_AUTHORIZATION_FAILED), effects)
+    return parts.groups.offset_delete(message.group_id, known, answer, effects)
 
 
 def _topic(topic: Any, errors: OffsetErrors) -> Any:

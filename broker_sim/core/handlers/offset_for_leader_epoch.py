@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -19,12 +20,12 @@ UNDEFINED = (-1, -1)
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """The largest epoch not above the one asked for, and its end offset (exclusive)."""
     del effects
-    topics = [
-        _Topic(
-            topic=topic.topic, partitions=[_end(parts, topic.topic, p) for p in topic.partitions]
-        )
-        for topic in request.message.topics
-    ]
+    sees_all = cluster_allowed(parts, request)
+    topics = []
+    for topic in request.message.topics:
+        allowed = sees_all or topic_allowed(parts, request, topic.topic)
+        ends = [_end(parts, topic.topic, p) if allowed else _refused(p) for p in topic.partitions]
+        topics.append(_Topic(topic=topic.topic, partitions=ends))
     return _Response(throttle_time_ms=0, topics=topics)
 
 
@@ -37,4 +38,13 @@ def _end(parts: BrokerParts, topic: str, entry: Any) -> Any:
             found = log.end_offset_for_epoch(entry.leader_epoch)
     return _Topic.EpochEndOffset(
         error_code=int(error), partition=entry.partition, leader_epoch=found[0], end_offset=found[1]
+    )
+
+
+def _refused(entry: Any) -> Any:
+    return _Topic.EpochEndOffset(
+        error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        partition=entry.partition,
+        leader_epoch=UNDEFINED[0],
+        end_offset=UNDEFINED[1],
     )

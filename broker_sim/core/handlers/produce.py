@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
+from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._verification import (
     Producer,
@@ -56,7 +57,7 @@ INTERNAL_CLIENT_ID = "__admin_client"
 
 _UNAUTHORIZED = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    "a transactional batch in a request without a transactional id",
+    "a transactional batch without a transactional id that may be used",
 )
 
 _NOT_THE_LOGS = frozenset(
@@ -110,8 +111,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         t for t in targets.values() if t.header is not None and t.header.is_transactional
     ]
     asked: _Targets = {}
-    if transactional and request.message.transactional_id is None:
-        # Nobody to be authorized for the transaction: all is refused.
+    if transactional and not _may_write_transactions(parts, request):
         for target in targets.values():
             target.refused = _UNAUTHORIZED
     else:
@@ -238,7 +238,12 @@ def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) ->
     """What can be said before a batch gets its partition into a transaction."""
     acks = request.message.acks
     for target in targets:
-        if acks not in ACKS:
+        is_known = not target.topic.startswith(_NO_TOPIC)
+        if is_known and not topic_allowed(parts, request, target.topic):
+            target.refused = AppendResult(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic may not be written to."
+            )
+        elif acks not in ACKS:
             target.refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         elif target.log is None:
             target.refused = _no_partition(target.topic)
@@ -253,6 +258,14 @@ def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) ->
             target.refused = _batch_refused(request, target.records, target.header)
         if target.refused is not None:
             target.header = None
+
+
+def _may_write_transactions(parts: BrokerParts, request: Request) -> bool:
+    """Without an id there is nobody to be authorized."""
+    transactional_id = request.message.transactional_id
+    return transactional_id is not None and transactional_id_allowed(
+        parts, request, transactional_id
+    )
 
 
 def _no_partition(name: str) -> AppendResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import SyncGroup, SyncGroupResult
+from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts, respond
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -30,8 +31,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
     has_protocol = message.protocol_type is not None and message.protocol_name is not None
     if request.api_version >= PROTOCOL_VERSION and not has_protocol:
-        reply(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), effects)
-        return
+        return reply(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), effects)
+    if not group_allowed(parts, request, message.group_id):
+        return reply(SyncGroupResult(ErrorCode.GROUP_AUTHORIZATION_FAILED), effects)
     sync = SyncGroup(
         group_id=message.group_id,
         generation_id=message.generation_id,
@@ -41,4 +43,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         protocol_name=message.protocol_name,
         assignments={a.member_id: bytes(a.assignment) for a in message.assignments},
     )
-    parts.groups.sync_group(sync, reply, effects)
+    return parts.groups.sync_group(sync, reply, effects)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
-from broker_sim.core.handlers._offsets import commit_topics, split_known, topic_names
+from broker_sim.core.handlers._access import group_allowed, transactional_id_allowed
+from broker_sim.core.handlers._offsets import (
+    all_partitions,
+    commit_topics,
+    split_known,
+    topic_names,
+)
 from broker_sim.core.handlers._verification import Producer, join_transaction, needs_verification
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply
@@ -25,12 +31,15 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
     names = topic_names(parts, message.topics, by_id=False)
-    known, errors = split_known(parts, message.topics, names)
+    known, errors = split_known(parts, request, names)
 
     def answer(committed: OffsetErrors, effects: Effects) -> None:
         topics = commit_topics(_Topic, message.topics, names, errors | committed)
         respond(request, _Response(throttle_time_ms=0, topics=topics), effects)
 
+    refused = _refused(parts, request)
+    if refused is not ErrorCode.NONE:
+        return answer(all_partitions(message.topics, names, refused), effects)
     if not known:
         return answer({}, effects)
     if not message.group_id:
@@ -43,6 +52,14 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         return _commit(parts, request, known, answer, effects)
 
     return _join_transaction(parts, request, commit, effects)
+
+
+def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
+    if not transactional_id_allowed(parts, request, request.message.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not group_allowed(parts, request, request.message.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _commit(

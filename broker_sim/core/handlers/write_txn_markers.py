@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import CLUSTER, cluster_allowed, may
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply, gather
 from txnlog_spark.wire.errors import ErrorCode
@@ -36,16 +38,25 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     }
 
     def on_written(errors: dict[int, ErrorCode], effects: Effects) -> None:
-        answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-        for number, (entry, (topic, partition)) in enumerate(markers):
-            topics = answers.setdefault(entry.producer_id, {})
-            topics.setdefault(topic, {})[partition] = errors[number]
         if parts.config.boolean("flush.on.commit"):
             logs = [parts.logs.get(*name) for name in sorted({name for _, name in markers})]
             parts.logs.flush([log for log in logs if log is not None], effects)
-        respond(request, _answer(answers), effects)
+        respond(request, _answer(_by_producer(markers, errors)), effects)
 
-    gather(asks, on_written, effects)
+    if may(parts, request, AclOperation.ALTER, CLUSTER) or cluster_allowed(parts, request):
+        return gather(asks, on_written, effects)
+    refused = dict.fromkeys(range(len(markers)), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return respond(request, _answer(_by_producer(markers, refused)), effects)
+
+
+def _by_producer(
+    markers: list[tuple[Any, TopicPartition]], errors: dict[int, ErrorCode]
+) -> dict[int, dict[str, dict[int, ErrorCode]]]:
+    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for number, (entry, (topic, partition)) in enumerate(markers):
+        topics = answers.setdefault(entry.producer_id, {})
+        topics.setdefault(topic, {})[partition] = errors[number]
+    return answers
 
 
 def _answer(answers: dict[int, dict[str, dict[int, ErrorCode]]]) -> Message:

@@ -94,7 +94,7 @@ def test_a_port_in_use_is_named(tmp_path, capsys):
         (["--brokers", "3"], "not supported yet"),
         (["--port", "70000"], "--port 70000"),
         (["--config", "/no/such.properties"], "cannot read"),
-        (["--set", "advertised.listeners=SSL://h:1"], "SSL is not supported yet"),
+        (["--set", "advertised.listeners=SSL://h:1"], "one address of each listener: PLAINTEXT"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(tmp_path, capsys, arguments, says):
@@ -171,8 +171,8 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
                 looks += 1
                 return super().were_there()
 
-        clients, stopping = Clients(Client), asyncio.Event()
-        client = clients.accept()
+        clients, stopping = Clients(lambda _listener: Client()), asyncio.Event()
+        client = clients.accept("PLAINTEXT")
         gone = subprocess.Popen([sys.executable, "-c", ""])
         gone.wait()
         watcher = asyncio.create_task(process._watch_parent(gone.pid, clients, stopping))
@@ -189,9 +189,9 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
 
 
 def test_a_client_that_came_and_went_between_two_looks_was_there():
-    clients = process._Clients(Client)
+    clients = process._Clients(lambda _listener: Client())
     assert not clients.were_there()
-    clients.accept().is_closing = True
+    clients.accept("PLAINTEXT").is_closing = True
     assert clients.were_there()
     assert not clients.were_there()
 

@@ -10,12 +10,12 @@ from txnlog_spark.client.greeting import Greeting
 from txnlog_spark.client.link import ConnectionFailed
 from txnlog_spark.client.login import Login, LoginRefused
 from txnlog_spark.wire.kafka_python import password_mechanism, token_mechanism
-from txnlog_spark.wire.messages import APIS, SASL_APIS, ApiKey
+from txnlog_spark.wire.messages import APIS, ApiKey
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 VERSIONS = APIS[ApiKey.API_VERSIONS].response
-HANDSHAKE = SASL_APIS[ApiKey.SASL_HANDSHAKE]
-AUTHENTICATE = SASL_APIS[ApiKey.SASL_AUTHENTICATE]
+HANDSHAKE = APIS[ApiKey.SASL_HANDSHAKE]
+AUTHENTICATE = APIS[ApiKey.SASL_AUTHENTICATE]
 WORDS = st.text("rsieva=,0123456789 Az+/", max_size=40).map(str.encode)
 
 

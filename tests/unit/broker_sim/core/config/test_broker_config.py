@@ -16,7 +16,6 @@ from broker_sim.core.config import (
     parse_topic_config,
     topic_config_value,
 )
-from broker_sim.core.endpoint import Endpoint, advertised_endpoint, listener
 
 
 @pytest.mark.parametrize("name", BROKER_CONFIG)
@@ -175,31 +174,6 @@ def test_a_broken_escape_and_a_line_that_is_no_option_are_named():
         parse_properties("a=\\u12\n")
     with pytest.raises(ConfigError, match="nonsense"):
         BrokerConfig(parse_properties("node.id=1\nnonsense\n"))
-
-
-def test_listeners_are_parsed_and_told_to_clients():
-    config = BrokerConfig({"listeners": "PLAINTEXT://[::1]:0"})
-    assert listener(config) == Endpoint("::1", 0)
-    assert str(Endpoint("::1", 9)) == "[::1]:9"
-    told = BrokerConfig({"advertised.listeners": "PLAINTEXT://kafka.example:19092"})
-    assert advertised_endpoint(told) == Endpoint("kafka.example", 19092)
-
-
-@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
-def test_all_interfaces_need_an_address_that_clients_can_reach(host):
-    config = {"listeners": f"PLAINTEXT://{host}:9092"}
-    with pytest.raises(ConfigError, match=r"set advertised\.listeners"):
-        advertised_endpoint(BrokerConfig(config))
-    config["advertised.listeners"] = "PLAINTEXT://10.0.0.1:9092"
-    assert advertised_endpoint(BrokerConfig(config)) == Endpoint("10.0.0.1", 9092)
-
-
-@pytest.mark.parametrize(
-    "text", ["127.0.0.1:9092", "SSL://127.0.0.1:9092", "PLAINTEXT://h:70000", "PLAINTEXT://h"]
-)
-def test_a_wrong_listener_is_refused(text):
-    with pytest.raises(ConfigError, match="listeners"):
-        listener(BrokerConfig({"listeners": text}))
 
 
 def test_the_sample_file_is_valid_and_holds_defaults():

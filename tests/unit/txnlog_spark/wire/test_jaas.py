@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnlog_spark.client.jaas import JaasError, parse_jaas
+from txnlog_spark.wire.jaas import JaasError, parse_jaas
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

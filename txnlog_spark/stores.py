@@ -10,6 +10,7 @@ import base64
 import importlib
 import re
 import ssl
+import tempfile
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from txnlog_spark.errors import OptionError
 
 PREFIX = "kafka."
 TYPES = ("JKS", "PKCS12", "PEM")
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+"""What Kafka's clients have, too: older ones are broken."""
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _BLOCK = re.compile(
     r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=what)-----", re.DOTALL
@@ -90,6 +93,46 @@ def load_key(options: Mapping[str, str]) -> KeyStore | None:
     if data.startswith(_JKS_MAGIC):
         return _jks_key(_load_jks("keystore", data, password), key_password)
     return _pkcs12_key(_load_pkcs12("keystore", data, password))
+
+
+def use_trusted(context: ssl.SSLContext, certificates: str) -> None:
+    """Trust these, each by itself, whoever signed it, as Java does. Raises OptionError."""
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError as error:
+        raise _wrong("ssl.truststore.location", "its certificates cannot be read") from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def limit_versions(context: ssl.SSLContext, text: str | None) -> None:
+    """Obey `ssl.enabled.protocols`. Raises OptionError."""
+    names = ["TLSv1.2", "TLSv1.3"] if text is None else [n.strip() for n in text.split(",")]
+    if not names or not set(names) <= set(VERSIONS):
+        raise OptionError(PREFIX + "ssl.enabled.protocols", text, "TLSv1.2, TLSv1.3 or both")
+    versions = sorted(VERSIONS[name] for name in names)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+
+
+def use_key(context: ssl.SSLContext, key: KeyStore) -> None:
+    """`ssl` takes a key from a file only: it is there for this call, for this user alone."""
+
+    def password() -> str:
+        if key.key_password is None:
+            raise OptionError(PREFIX + "ssl.key.password", None, "set it: the key is encrypted")
+        return key.key_password
+
+    with tempfile.NamedTemporaryFile("w", delete=False) as file:
+        file.write(key.key + key.chain)
+    try:
+        context.load_cert_chain(file.name, password=password)
+    except (ssl.SSLError, ValueError) as error:
+        raise OptionError(
+            PREFIX + "ssl.keystore.location", None,
+            "the key cannot be used: look at kafka.ssl.key.password, and whether the key and the "
+            "certificate belong together",
+        ) from error  # fmt: skip
+    finally:
+        Path(file.name).unlink()
 
 
 def _load_pem_key(
@@ -169,7 +212,7 @@ def _read(name: str, location: str) -> bytes:
         reason = getattr(error, "strerror", None) or "not a path"
         raise OptionError(
             PREFIX + name, location,
-            f"cannot be read: {reason}; the driver and each executor read it at this path",
+            f"cannot be read: {reason}; each process that connects or listens reads it there",
         ) from error  # fmt: skip
 
 

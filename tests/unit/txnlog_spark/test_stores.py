@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from support.certificates import Authority
 
-from txnlog_spark.client.stores import load_key, load_trusted
 from txnlog_spark.client.tls_context import build_tls_context
 from txnlog_spark.errors import OptionError
+from txnlog_spark.stores import load_key, load_trusted
 
 PASSWORD = "store-secret"
 

@@ -1,0 +1,140 @@
+"""The options of secured listeners and of the authorizer, by Kafka's names.
+
+An option of a listener may be set for one listener alone, as `listener.name.<name>.<option>`, with
+the name in lower case; what belongs to a SASL mechanism as `listener.name.<name>.<mechanism>.`
+`<option>`. Passwords, keys and logins are of the kind PASSWORD: nothing shows their values.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from broker_sim.core.config.key import INT32_MAX, ConfigKey, ConfigKind
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those of SASL that there are here."""
+
+_NO_PEERS = "No effect here: one broker connects to none."
+
+
+def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
+
+
+def _secret(name: str, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.PASSWORD, "", doc)
+
+
+def _list(name: str, default: str, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LIST, default, doc)
+
+
+_OF_LISTENERS = (
+    _text(
+        "ssl.client.auth",
+        "none",
+        "Whether clients show a certificate; of a SASL_SSL listener only when set for it.",
+        ("none", "requested", "required"),
+    ),
+    _list("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both."),
+    _text("ssl.endpoint.identification.algorithm", "https", _NO_PEERS),
+    _secret("ssl.key.password", "Of an encrypted key, or of a key in a JKS store."),
+    _secret("ssl.keystore.certificate.chain", "PEM certificates, in place of a file."),
+    _secret("ssl.keystore.key", "A PEM private key, in place of a file."),
+    _text("ssl.keystore.location", "", "The file with the broker's key and certificates."),
+    _secret("ssl.keystore.password", "Of a JKS or PKCS12 store."),
+    _text("ssl.keystore.type", "JKS", "JKS, PKCS12 or PEM."),
+    _text(
+        "ssl.principal.mapping.rules",
+        "DEFAULT",
+        "How a certificate becomes a principal: User: and its subject.",
+        ("DEFAULT",),
+    ),
+    _secret("ssl.truststore.certificates", "PEM certificates, in place of a file."),
+    _text("ssl.truststore.location", "", "The file with the certificates that are trusted."),
+    _secret("ssl.truststore.password", "Of a JKS or PKCS12 store."),
+    _text("ssl.truststore.type", "JKS", "JKS, PKCS12 or PEM."),
+    _list("sasl.enabled.mechanisms", "GSSAPI", f"Of {', '.join(MECHANISMS)}."),
+)
+
+_REAUTHENTICATION = ConfigKey(
+    "connections.max.reauth.ms",
+    ConfigKind.LONG,
+    0,
+    "A login is over after this, unless the client renews it (KIP-368); 0 never.",
+    0,
+)
+_JAAS = _secret("sasl.jaas.config", "The login module of a mechanism; PLAIN's has the users.")
+
+SECURITY = (
+    _text(
+        "listener.security.protocol.map",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "The security protocol of each listener name.",
+    ),
+    _text("inter.broker.listener.name", "", f"One of the listeners. {_NO_PEERS}"),
+    _text(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        _NO_PEERS,
+        ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+    _text("sasl.mechanism.inter.broker.protocol", "GSSAPI", _NO_PEERS),
+    *_OF_LISTENERS,
+    _REAUTHENTICATION,
+    ConfigKey(
+        "connection.failed.authentication.delay.ms",
+        ConfigKind.INT,
+        100,
+        "How long a client waits for the answer to a login that is refused.",
+        0,
+        INT32_MAX,
+    ),
+    ConfigKey(
+        "sasl.server.max.receive.size",
+        ConfigKind.INT,
+        524_288,
+        "Maximum size of a request before the login.",
+        1,
+    ),
+    _text("authorizer.class.name", "", "Empty: everybody may do everything.", ("", AUTHORIZER)),
+    _text("super.users", "", "Principals that may do everything: User:name;User:name."),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found",
+        ConfigKind.BOOLEAN,
+        False,
+        "Whether a resource without any ACL is open to everybody.",
+    ),
+)
+
+_BY_NAME = {key.name: key for key in (*_OF_LISTENERS, _REAUTHENTICATION)}
+_OF_MECHANISMS = {key.name: key for key in (_JAAS, _REAUTHENTICATION)}
+_PREFIXED = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
+_PREFIX = "listener.name."
+
+
+def listener_option(listener: str, option: str, mechanism: str = "") -> str:
+    """The name of an option that is set for this listener alone, or for a mechanism on it."""
+    of = f"{_PREFIX}{listener.lower()}."
+    return f"{of}{mechanism.lower()}.{option}" if mechanism else of + option
+
+
+def listener_of(name: str) -> str | None:
+    """Which listener, in upper case, the option `name` is for; None when for no certain one."""
+    match = _PREFIXED.fullmatch(name)
+    return None if match is None else match["listener"].upper()
+
+
+def listener_key(name: str) -> ConfigKey | None:
+    """What an option is that is set for one listener; None when there is none of the name."""
+    match = _PREFIXED.fullmatch(name)
+    if match is None or match["listener"] != match["listener"].lower():
+        return None
+    key = _BY_NAME.get(match["rest"])
+    for mechanism in MECHANISMS:
+        own, _, option = match["rest"].partition(f"{mechanism.lower()}.")
+        if not own and option:
+            key = _OF_MECHANISMS.get(option)
+    return None if key is None else replace(key, name=name)

@@ -1,0 +1,142 @@
+"""What each API needs to be allowed: one table, and the questions that handlers ask of it.
+
+Source: Kafka's `KafkaApis` and `ControllerApis`. An API's row has the operation on each type of
+resource that its requests name. Where an API needs more than one operation on a type, or another
+one will do as well, `MORE` has those, and its handler asks `may` or `may_any` for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
+from broker_sim.core.effects import Request
+from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.messages import ApiKey
+
+_K, _O = ApiKey, AclOperation
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+
+_Needs = Mapping[ResourceType, AclOperation]
+_NOTHING: _Needs = MappingProxyType({})
+_MEMBER: _Needs = MappingProxyType({GROUP: _O.READ})
+
+ACCESS: Mapping[ApiKey, _Needs] = {
+    _K.PRODUCE: {TOPIC: _O.WRITE, TRANSACTIONAL_ID: _O.WRITE},
+    _K.FETCH: {TOPIC: _O.READ},
+    _K.LIST_OFFSETS: {TOPIC: _O.DESCRIBE},
+    _K.METADATA: {TOPIC: _O.DESCRIBE, CLUSTER: _O.DESCRIBE},
+    _K.OFFSET_COMMIT: {GROUP: _O.READ, TOPIC: _O.READ},
+    _K.OFFSET_FETCH: {GROUP: _O.DESCRIBE, TOPIC: _O.DESCRIBE},
+    _K.FIND_COORDINATOR: {GROUP: _O.DESCRIBE, TRANSACTIONAL_ID: _O.DESCRIBE},
+    _K.JOIN_GROUP: _MEMBER,
+    _K.HEARTBEAT: _MEMBER,
+    _K.LEAVE_GROUP: _MEMBER,
+    _K.SYNC_GROUP: _MEMBER,
+    _K.DESCRIBE_GROUPS: {GROUP: _O.DESCRIBE},
+    _K.LIST_GROUPS: {GROUP: _O.DESCRIBE, CLUSTER: _O.DESCRIBE},
+    _K.SASL_HANDSHAKE: _NOTHING,
+    _K.API_VERSIONS: _NOTHING,
+    _K.CREATE_TOPICS: {TOPIC: _O.CREATE, CLUSTER: _O.CREATE},
+    _K.DELETE_TOPICS: {TOPIC: _O.DELETE, CLUSTER: _O.DELETE},
+    _K.DELETE_RECORDS: {TOPIC: _O.DELETE},
+    _K.INIT_PRODUCER_ID: {TRANSACTIONAL_ID: _O.WRITE, CLUSTER: _O.IDEMPOTENT_WRITE},
+    _K.OFFSET_FOR_LEADER_EPOCH: {TOPIC: _O.DESCRIBE, CLUSTER: _O.CLUSTER_ACTION},
+    _K.ADD_PARTITIONS_TO_TXN: {
+        TRANSACTIONAL_ID: _O.WRITE,
+        TOPIC: _O.WRITE,
+        CLUSTER: _O.CLUSTER_ACTION,
+    },
+    _K.ADD_OFFSETS_TO_TXN: {TRANSACTIONAL_ID: _O.WRITE, GROUP: _O.READ},
+    _K.END_TXN: {TRANSACTIONAL_ID: _O.WRITE},
+    _K.WRITE_TXN_MARKERS: {CLUSTER: _O.CLUSTER_ACTION},
+    _K.TXN_OFFSET_COMMIT: {TRANSACTIONAL_ID: _O.WRITE, GROUP: _O.READ, TOPIC: _O.READ},
+    _K.DESCRIBE_ACLS: {CLUSTER: _O.DESCRIBE},
+    _K.CREATE_ACLS: {CLUSTER: _O.ALTER},
+    _K.DELETE_ACLS: {CLUSTER: _O.ALTER},
+    _K.DESCRIBE_CONFIGS: {TOPIC: _O.DESCRIBE_CONFIGS, CLUSTER: _O.DESCRIBE_CONFIGS},
+    _K.ALTER_CONFIGS: {TOPIC: _O.ALTER_CONFIGS, CLUSTER: _O.ALTER_CONFIGS},
+    _K.DESCRIBE_LOG_DIRS: {CLUSTER: _O.DESCRIBE},
+    _K.SASL_AUTHENTICATE: _NOTHING,
+    _K.CREATE_PARTITIONS: {TOPIC: _O.ALTER},
+    _K.DELETE_GROUPS: {GROUP: _O.DELETE},
+    _K.INCREMENTAL_ALTER_CONFIGS: {TOPIC: _O.ALTER_CONFIGS, CLUSTER: _O.ALTER_CONFIGS},
+    _K.OFFSET_DELETE: {GROUP: _O.DELETE, TOPIC: _O.READ},
+    _K.DESCRIBE_CLIENT_QUOTAS: {CLUSTER: _O.DESCRIBE_CONFIGS},
+    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {CLUSTER: _O.DESCRIBE},
+    _K.ALTER_USER_SCRAM_CREDENTIALS: {CLUSTER: _O.ALTER},
+    _K.DESCRIBE_CLUSTER: {CLUSTER: _O.DESCRIBE},
+    _K.DESCRIBE_PRODUCERS: {TOPIC: _O.READ},
+    _K.DESCRIBE_TRANSACTIONS: {TRANSACTIONAL_ID: _O.DESCRIBE, TOPIC: _O.DESCRIBE},
+    _K.LIST_TRANSACTIONS: {TRANSACTIONAL_ID: _O.DESCRIBE},
+    _K.DESCRIBE_TOPIC_PARTITIONS: {TOPIC: _O.DESCRIBE},
+}
+
+MORE: Mapping[ApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
+    _K.METADATA: frozenset({(_O.CREATE, TOPIC), (_O.CREATE, CLUSTER)}),
+    _K.CREATE_TOPICS: frozenset({(_O.DESCRIBE_CONFIGS, TOPIC)}),
+    _K.DELETE_TOPICS: frozenset({(_O.DESCRIBE, TOPIC)}),
+    _K.INIT_PRODUCER_ID: frozenset({(_O.WRITE, TOPIC)}),
+    _K.WRITE_TXN_MARKERS: frozenset({(_O.ALTER, CLUSTER)}),
+}
+
+
+def topic_allowed(parts: BrokerParts, request: Request, name: str) -> bool:
+    """Whether the request may name this topic."""
+    return parts.authorizer.allows(request, ACCESS[request.api_key][TOPIC], TOPIC, name)
+
+
+def group_allowed(parts: BrokerParts, request: Request, group_id: str) -> bool:
+    """Whether the request may name this group."""
+    return parts.authorizer.allows(request, ACCESS[request.api_key][GROUP], GROUP, group_id)
+
+
+def transactional_id_allowed(parts: BrokerParts, request: Request, transactional_id: str) -> bool:
+    """Whether the request may name this transactional id."""
+    operation = ACCESS[request.api_key][TRANSACTIONAL_ID]
+    return parts.authorizer.allows(request, operation, TRANSACTIONAL_ID, transactional_id)
+
+
+def cluster_allowed(parts: BrokerParts, request: Request) -> bool:
+    """Whether the request may do what it does to the cluster."""
+    operation = ACCESS[request.api_key][CLUSTER]
+    return parts.authorizer.allows(request, operation, CLUSTER, CLUSTER_NAME)
+
+
+def may(
+    parts: BrokerParts,
+    request: Request,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether who asks may do this, which is in `MORE`, as well."""
+    _check_row(request, operation, resource_type)
+    return parts.authorizer.allows(request, operation, resource_type, name)
+
+
+def may_any(
+    parts: BrokerParts, request: Request, operation: AclOperation, resource_type: ResourceType
+) -> bool:
+    """Whether who asks may do this, which is in `MORE`, with any resource of the type."""
+    _check_row(request, operation, resource_type)
+    return parts.authorizer.allows_any(request, operation, resource_type)
+
+
+def _check_row(request: Request, operation: AclOperation, resource_type: ResourceType) -> None:
+    row = MORE.get(request.api_key, ())
+    check((operation, resource_type) in row, "an operation that is not in the table",
+          api=request.api_key, operation=operation)  # fmt: skip
+
+
+def authorized_operations(
+    parts: BrokerParts, request: Request, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> set[int]:
+    """What an answer says that who asked may do; of the cluster only to who may describe it."""
+    if resource_type is CLUSTER and not cluster_allowed(parts, request):
+        return set()
+    found = parts.authorizer.operations(request, resource_type, name)
+    return {int(operation) for operation in found}

@@ -1,0 +1,28 @@
+"""CreateAcls (key 30)."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._acls import read_acl, refused
+from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+_Response = APIS[ApiKey.CREATE_ACLS].response
+
+
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+    """Each on its own; what is accepted is durable together, and in force with the answer."""
+    acls = [read_acl(creation) for creation in request.message.creations]
+    refusal = refused(parts, request)
+    results = [refusal for _ in acls] if refusal else parts.acls.create(acls, effects)
+    return _Response(
+        throttle_time_ms=0,
+        results=[
+            _Response.AclCreationResult(
+                error_code=int(each.error if each else ErrorCode.NONE),
+                error_message=each.message if each else None,
+            )
+            for each in results
+        ],
+    )

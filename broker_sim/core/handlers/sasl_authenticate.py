@@ -1,0 +1,33 @@
+"""SaslAuthenticate (key 36): the messages of a login's mechanism."""
+
+from __future__ import annotations
+
+from broker_sim.core.effects import Effects, Request, Respond
+from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.messages import APIS, ApiKey
+
+_Response = APIS[ApiKey.SASL_AUTHENTICATE].response
+
+
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
+    """The host takes requests of any size once the login is complete."""
+    result = parts.logins.authenticate(request, effects)
+    answer = _Response(
+        error_code=int(result.error),
+        error_message=result.message,
+        auth_bytes=result.data,
+        session_lifetime_ms=result.lifetime_ms,
+    )
+    if result.refused:
+        parts.logins.refuse(request, answer, effects)
+        return
+    effects.responses.append(
+        Respond(
+            request.connection_id,
+            request.correlation_id,
+            request.api_key,
+            request.api_version,
+            answer,
+            logged_in=result.complete,
+        )
+    )

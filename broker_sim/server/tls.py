@@ -1,0 +1,94 @@
+"""TLS on the broker's side: contexts of listeners, and who a client's certificate says it is."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+from broker_sim.core.config import BrokerConfig, ConfigError
+from broker_sim.core.config.security import listener_option
+from broker_sim.core.endpoint import Listener, SecurityProtocol
+from broker_sim.core.security.principals import ANONYMOUS, distinguished_name, principal_of
+from txnlog_spark.errors import OptionError
+from txnlog_spark.stores import (
+    PREFIX,
+    limit_versions,
+    load_key,
+    load_trusted,
+    use_key,
+    use_trusted,
+)
+
+HANDSHAKE_SECONDS = 30.0
+"""A client that does not get through the handshake in this time is gone."""
+
+_OPTIONS = (
+    "ssl.enabled.protocols",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.type",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.type",
+)
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
+    """Of a listener's options; None when it has no TLS. Raises ConfigError."""
+    if not listener.protocol.uses_tls:
+        return None
+    values = {name: str(config.of_listener(listener.name, name)) for name in _OPTIONS}
+    options = {name: value for name, value in values.items() if value}
+    for store, text in (("keystore", "key"), ("truststore", "certificates")):
+        if f"ssl.{store}.{text}" in options and not _is_set(listener, f"ssl.{store}.type", config):
+            del options[f"ssl.{store}.type"]  # its default means a file
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = _CLIENT_AUTH[_client_auth(listener, config)]
+    try:
+        limit_versions(context, options["ssl.enabled.protocols"])
+        key = load_key(options)
+        if key is None:
+            raise OptionError(f"{PREFIX}ssl.keystore.location", None, "set it: TLS needs a key")
+        use_key(context, key)
+        trusted = load_trusted(options)
+        if trusted is not None:
+            use_trusted(context, trusted)
+        elif context.verify_mode is not ssl.CERT_NONE:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    except OptionError as error:
+        # The connector's names of these options have a prefix, a broker's have none.
+        what = f"{error.name}: {error.allowed}".replace(f"{PREFIX}ssl", "ssl")
+        raise ConfigError(f"listener {listener.name}: {what}") from error
+    return context
+
+
+def _is_set(listener: Listener, option: str, config: BrokerConfig) -> bool:
+    return config.is_set(option) or config.is_set(listener_option(listener.name, option))
+
+
+def _client_auth(listener: Listener, config: BrokerConfig) -> str:
+    """Of a SASL_SSL listener only when it is set for it, as in Kafka: clients log in anyway."""
+    option = "ssl.client.auth"
+    own = config.is_set(listener_option(listener.name, option))
+    if listener.protocol is SecurityProtocol.SASL_SSL and not own:
+        return "none"
+    return str(config.of_listener(listener.name, option))
+
+
+def certified_principal(certificate: dict[str, object] | None) -> str:
+    """The principal of a verified certificate, as `ssl` gives one; User:ANONYMOUS without."""
+    if not certificate:
+        return ANONYMOUS
+    subject = certificate.get("subject", ())
+    if not isinstance(subject, Sequence):
+        return ANONYMOUS
+    return principal_of(distinguished_name(subject))

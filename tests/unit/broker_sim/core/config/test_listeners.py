@@ -1,0 +1,119 @@
+"""`listeners` and what goes with it: names, protocols, addresses, options of one listener."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_sim.core.config import BrokerConfig, ConfigError
+from broker_sim.core.endpoint import Endpoint, SecurityProtocol, read_listeners
+
+JAAS = 'x.PlainLoginModule required user_alice="alice-secret";'
+
+
+def listeners_of(**options):
+    return read_listeners(BrokerConfig({k.replace("_", "."): v for k, v in options.items()}))
+
+
+def refused(match, options):
+    with pytest.raises(ConfigError, match=match) as caught:
+        read_listeners(BrokerConfig(options))
+    return str(caught.value)
+
+
+def test_listeners_are_parsed_and_told_to_clients():
+    (one,) = listeners_of(listeners="PLAINTEXT://[::1]:0")
+    assert (one.name, one.bound) == ("PLAINTEXT", Endpoint("::1", 0))
+    assert str(Endpoint("::1", 9)) == "[::1]:9"
+    (told,) = listeners_of(advertised_listeners="PLAINTEXT://kafka.example:19092")
+    assert told.advertised == Endpoint("kafka.example", 19092)
+    assert told.bound == Endpoint("127.0.0.1", 9092)
+
+
+def test_each_name_has_its_protocol_and_address():
+    options = {
+        "listeners": "inside://127.0.0.1:1,SSL://127.0.0.1:2,OUTSIDE://0.0.0.0:3",
+        "advertised.listeners": "OUTSIDE://h:13,SSL://h:12,INSIDE://h:11",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL,SSL:SSL",
+        "inter.broker.listener.name": "INSIDE",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    found = read_listeners(BrokerConfig(options))
+    assert [(one.name, one.protocol, one.bound.port, one.advertised.port) for one in found] == [
+        ("INSIDE", SecurityProtocol.PLAINTEXT, 1, 11),
+        ("SSL", SecurityProtocol.SSL, 2, 12),
+        ("OUTSIDE", SecurityProtocol.SASL_SSL, 3, 13),
+    ]
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_all_interfaces_need_an_address_that_clients_can_reach(host):
+    config = {"listeners": f"PLAINTEXT://{host}:9092"}
+    refused(r"set advertised\.listeners", config)
+    config["advertised.listeners"] = "PLAINTEXT://10.0.0.1:9092"
+    (one,) = read_listeners(BrokerConfig(config))
+    assert one.advertised == Endpoint("10.0.0.1", 9092)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"listeners": "127.0.0.1:9092"}, "listeners must be"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "over 65535"),
+        ({"listeners": "PLAINTEXT://h"}, "listeners must be"),
+        ({"listeners": "OUTSIDE://h:1"}, r"map has no security protocol of the listener OUTSIDE"),
+        ({"listeners": "SSL://h:1,ssl://h:2"}, "SSL is twice"),
+        ({"listeners": "SSL://h:1,PLAINTEXT://h:1"}, "1 is twice"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "NAME:PROTOCOL"),
+        ({"advertised.listeners": "SSL://h:1"}, "one address of each listener"),
+        ({"inter.broker.listener.name": "SSL"}, "not one of the listeners PLAINTEXT"),
+        (
+            {
+                "inter.broker.listener.name": "PLAINTEXT",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "only one of",
+        ),
+        ({"listeners": "SASL_SSL://h:1"}, "SASL_SSL must be of PLAIN.*not GSSAPI"),
+        ({"listener.name.other.ssl.client.auth": "none"}, "no such listener"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_option(options, match):
+    refused(match, options)
+
+
+def test_two_addresses_of_one_host_may_share_a_port():
+    both = listeners_of(listeners="PLAINTEXT://127.0.0.1:9,SSL://[::1]:9")
+    assert {one.bound.port for one in both} == {9}
+
+
+def test_an_option_of_a_listener_wins_and_of_a_mechanism_on_it_more():
+    config = BrokerConfig(
+        {
+            "connections.max.reauth.ms": 1,
+            "listener.name.one.connections.max.reauth.ms": "2",
+            "listener.name.one.scram-sha-256.connections.max.reauth.ms": "3",
+            "listener.name.one.plain.sasl.jaas.config": JAAS,
+        }
+    )
+    option = "connections.max.reauth.ms"
+    assert config.of_listener("ONE", option, "SCRAM-SHA-256") == 3
+    assert config.of_listener("ONE", option, "PLAIN") == 2
+    assert config.of_listener("TWO", option, "PLAIN") == 1
+    assert config.of_listener("ONE", "sasl.jaas.config", "PLAIN") == JAAS
+    assert config.of_listener("TWO", "sasl.jaas.config", "PLAIN") == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.jaas.config",
+        "listener.name.one.sasl.jaas.config",
+        "listener.name.ONE.ssl.client.auth",
+        "listener.name.one.gssapi.sasl.jaas.config",
+        "listener.name.one.num.partitions",
+    ],
+)
+def test_an_option_that_no_listener_has_is_unknown_and_its_value_is_not_told(name):
+    with pytest.raises(ConfigError, match="unknown configuration") as caught:
+        BrokerConfig({name: JAAS})
+    assert "alice-secret" not in str(caught.value)
