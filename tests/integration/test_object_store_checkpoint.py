@@ -17,6 +17,7 @@ from txnlog_spark.tools.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PLANTED = "planted-azure-key"
 SENT = next(row for row in DRIVER_ROWS if row.name == "D14 EndTxn sent")
 
 
@@ -46,7 +47,14 @@ def play(query: ObjectStoreQuery, rows: tuple[Row, ...]) -> None:
 
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):
     query = query_of("broker_sim")
+    events = query.folder / "events"
+    events.mkdir()
+    query.spark_config |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    query.spark_config["spark.sql.redaction.options.regex"] = "(?i)url|account[.]key"
+    query.read_options["maxOffsetsPerTrigger"] = str(2 * query.batch_size)  # two batches
+    query.write_options["txnlog.fs.azure.account.key"] = PLANTED
     play(query, (SENT,))
+    assert list(events.iterdir())
     assert not query.checkpoint.exists()
     last = max(query.logged("commits"))
     assert json.loads(query.text_of("txnlog/attempt.json"))["batch_id"] == last
@@ -73,12 +81,12 @@ def check_tool(query: ObjectStoreQuery, last: int, capsys: pytest.CaptureFixture
 
 
 def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
-    """Neither in a log of Spark or of the connector nor in the checkpoint."""
+    """Neither in a log of Spark or of the connector, nor in events, nor in the checkpoint."""
     logs = [path for path in query.folder.rglob("*") if path.is_file()]
     assert any(path.name.startswith("run-") for path in logs)
-    assert [path for path in logs if SECRET_KEY.encode() in path.read_bytes()] == []
-    keys = query.store.names()
-    assert [key for key in keys if SECRET_KEY.encode() in query.store.get(key)] == []
+    for secret in (SECRET_KEY.encode(), PLANTED.encode()):
+        assert [path for path in logs if secret in path.read_bytes()] == []
+        assert [key for key in query.store.names() if secret in query.store.get(key)] == []
 
 
 @pytest.mark.chaos
