@@ -233,8 +233,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "stagingLocation", Use.WRITE, to.text, None,
-        "Directory for staged rows that driver and executors share; without it they are staged "
-        "on the driver, by the staging server.",
+        "Directory or object store for staged rows that driver and executors share; without it "
+        "they are staged on the driver, by the staging server.",
     ),
     Option(
         "stagingHost", Use.WRITE, to.text, None,

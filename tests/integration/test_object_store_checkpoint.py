@@ -12,6 +12,7 @@ from support.availability import available
 from support.driver_rows import DRIVER_ROWS, Row, Story
 from support.object_store import SECRET_KEY, ObjectStore
 from support.s3a import ObjectStoreQuery, s3a_jars
+from support.spark_copy import KILLED
 
 from txnlog_spark.tools.cli import main
 
@@ -95,3 +96,19 @@ def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
 )
 def test_every_row_of_the_fault_matrix_killed_with_an_object_store(query_of, broker):
     play(query_of(broker), DRIVER_ROWS)
+
+
+@pytest.mark.chaos
+def test_rows_staged_in_an_object_store_are_written_once_though_drivers_die(query_of):
+    query = query_of("broker_sim")
+    query.write_options["stagingLocation"] = query.store.location("staged")
+    query.spark_config["spark.driver.maxResultSize"] = "10m"  # so that rows are too many for it
+    query.read_options["maxOffsetsPerTrigger"] = "6000"
+    query.feed(18_000)
+    assert query.run("S5.middle:after:kill-driver@0;S9:after:kill-driver@1").code == KILLED
+    left = [name for name in query.store.names() if name.endswith(".staged")]
+    assert left
+    assert query.run("S9:after:kill-driver@1").code == KILLED
+    assert query.run().code == 0
+    query.check_exactly_once()
+    assert not [name for name in query.store.names() if name.endswith(".staged")]
