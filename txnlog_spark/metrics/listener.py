@@ -37,6 +37,9 @@ LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of a commit's latency; transactions time out at 300 s by default."""
 
+ENDED_MAX = 100
+"""Queries that have ended and are still shown."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,6 +48,8 @@ class MetricsListener(StreamingQueryListener):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._labels: dict[str, str] = {}
+        self._ended: dict[str, None] = {}
+        """Labels, the one that ended last at the end."""
         self._shown: dict[str, set[tuple[str, int, str, int]]] = {}
         self._lock = threading.Lock()
         self._make_commit_metrics(registry)
@@ -121,18 +126,31 @@ class MetricsListener(StreamingQueryListener):
         """Nothing new."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget the lag of a query that no longer reads."""
+        """Forget the lag of a query that no longer reads, and all of those that ended long ago."""
         with self._lock:
             label = self._labels.pop(str(event.id), None)
-        if label is not None:
-            self._shown.pop(label, None)
-            for gauge in (self._lag, self._behind):
-                gauge.remove_by_labels({"query": label})
+            running = set(self._labels.values())
+        if label is None:
+            return
+        self._shown.pop(label, None)
+        self._forget(label, self._lag, self._behind)
+        self._ended.pop(label, None)
+        self._ended[label] = None
+        while len(self._ended) > ENDED_MAX:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            if oldest not in running:
+                counters = (self._transactions, self._replayed, self._failed, self._rows)
+                self._forget(oldest, *counters, *self._written.values(), self._seconds)
 
     def close(self) -> None:
         """Receive no more reports. Remove the listener from `spark.streams` first."""
         self._receiver.close()
         self._thread.join()
+
+    def _forget(self, label: str, *metrics: Counter | Gauge | Histogram) -> None:
+        for metric in metrics:
+            metric.remove_by_labels({"query": label})
 
     def _receive(self) -> None:
         for report in self._receiver.reports():

@@ -97,3 +97,18 @@ def test_reports_of_this_drivers_queries_are_counted(
     assert [value(f"{n}_total") for n in ("produced_records", "produced_bytes")] == [8, 80]
     assert value("commit_seconds_sum", phase="produce") == pytest.approx(0.04)
     assert value("commit_seconds_count", phase="total") == 4
+
+
+def test_of_many_queries_that_have_ended_the_last_are_shown(
+    listener: MetricsListener, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txnlog_spark.metrics.listener.ENDED_MAX", 2)
+    for number in (0, 1, 0, 2, 3):
+        query_id = uuid.uuid4()
+        listener.onQueryStarted(SimpleNamespace(id=query_id, name=f"q{number}"))
+        shown = SimpleNamespace(id=query_id, name=f"q{number}", numInputRows=5, sources=[])
+        listener.onQueryProgress(SimpleNamespace(progress=shown))
+        listener.onQueryTerminated(SimpleNamespace(id=query_id))
+    names = [f"q{n}" for n in range(4)]
+    rows = [registry.get_sample_value("txnlog_input_rows_total", {"query": n}) for n in names]
+    assert rows == [None, None, 5, 5]
