@@ -31,7 +31,7 @@ from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
-from broker_sim.server.tls import HANDSHAKE_SECONDS, build_tls_context
+from broker_sim.server.tls import TlsServer, build_tls_context
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
@@ -155,14 +155,13 @@ class _Door:
     listening: socket.socket
     context: ssl.SSLContext | None
 
-    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server:
+    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server | TlsServer:
         """Accept connections."""
-        return await asyncio.get_running_loop().create_server(
-            lambda: accept(self.listener),
-            sock=self.listening,
-            backlog=BACKLOG,
-            ssl=self.context,
-            ssl_handshake_timeout=None if self.context is None else HANDSHAKE_SECONDS,
+        if self.context is not None:
+            return TlsServer(self.listening, self.context, lambda: accept(self.listener))
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            lambda: accept(self.listener), sock=self.listening, backlog=BACKLOG
         )
 
 
