@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import socket
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from typing import TypeVar
 
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
+from txnlog_spark.processes import is_private
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.produce import staged_totals
 from txnlog_spark.protocol.values import StagedPartition
@@ -180,7 +180,7 @@ def send(report: CommitReport) -> None:
     except OSError as error:
         logger.debug("no listeners: %s", error)
         return
-    if not names or not _is_own(folder()):
+    if not names or not is_private(folder()):
         return
     data = json.dumps(asdict(report)).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -201,7 +201,7 @@ class Receiver:
     def __init__(self, name: str) -> None:
         """Raises TxnLogError for a folder that is somebody else's, and OSError."""
         folder().mkdir(mode=0o700, exist_ok=True)
-        if not _is_own(folder()):
+        if not is_private(folder()):
             raise TxnLogError(f"{folder()} must belong to this user alone: remove it")
         self._path = folder() / f"{name}{SOCKET_SUFFIX}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -221,12 +221,3 @@ class Receiver:
         with contextlib.suppress(OSError):  # closed by `reports` when it has ended
             self._socket.shutdown(socket.SHUT_RDWR)
         self._path.unlink(missing_ok=True)
-
-
-def _is_own(path: Path) -> bool:
-    found = path.lstat()
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.getuid()
-        and stat.S_IMODE(found.st_mode) & 0o077 == 0
-    )

@@ -1,4 +1,5 @@
-"""Processes of this machine: which one is the application, whether one lives, file locks."""
+"""Processes of this machine: which one is the application, whether one lives; locks, private
+files."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import select
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -63,6 +65,16 @@ def locked(path: Path) -> Iterator[TextIO]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
+
+
+def is_private(directory: Path) -> bool:
+    """Whether it is a directory of this user alone: in a shared one others may have made it."""
+    found = directory.lstat()
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and stat.S_IMODE(found.st_mode) & 0o077 == 0
+    )
 
 
 def application_pid() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from broker_sim.cli.cluster import Cluster
 from broker_sim.cli.output import Output
@@ -37,6 +38,12 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the embedded broker that format('txnlog') uses with this path; it is started for "
         "the time of the command when it does not run",
+    )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="properties file with security.protocol, ssl.* and sasl.*, as of Kafka's own tools",
     )
 
 

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from broker_sim.cli.output import write_error
 from txnlog_spark.client.client import Client
+from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.errors import RemoteProtocolError
 from txnlog_spark.protocol.calls import CoordinatorRequest, call_all, call_coordinator
 from txnlog_spark.protocol.cluster_view import NO_LEADER
@@ -69,14 +70,19 @@ def check_code(doing: str, code: int, message: str | None = None) -> None:
 class Cluster:
     """A client and what it knows. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, timeout_ms: int) -> None:
-        """Raises OptionError for an address that is none. Nothing is connected yet."""
+    def __init__(
+        self, bootstrap_servers: str, timeout_ms: int, security: Security = PLAINTEXT
+    ) -> None:
+        """Raises OptionError for an address that cannot be, or a certificate that cannot be used.
+        Nothing is connected yet."""
         config = SessionConfig(
             request_timeout_ms=timeout_ms,
             operation_timeout_ms=timeout_ms,
             bootstrap_timeout_ms=timeout_ms,
         )
-        self.client = Client(bootstrap_servers, client_id="broker_sim-cli", config=config)
+        self.client = Client(
+            bootstrap_servers, client_id="broker_sim-cli", config=config, security=security
+        )
         self._servers = bootstrap_servers
         self._timeout_ms = timeout_ms
         self._silence = threading.Timer(SILENCE_S, self._tell_of_silence)

@@ -20,6 +20,9 @@ from broker_sim.cli.output import (
     Output,
     write_error,
 )
+from txnlog_spark.client.addresses import BOOTSTRAP_OPTION
+from txnlog_spark.client.security import PLAINTEXT, Security
+from txnlog_spark.command_config import read_command_config
 from txnlog_spark.embedded import ensure_broker
 from txnlog_spark.errors import OptionError, TxnLogError
 
@@ -63,20 +66,37 @@ def _servers(options: argparse.Namespace) -> str:
         raise Refused(f"--path {options.path}: {error.strerror or error}") from error
 
 
+def _security(options: argparse.Namespace) -> Security:
+    """Of --command-config. Raises UsageError, OptionError."""
+    path = options.command_config
+    if path is None:
+        return PLAINTEXT
+    if options.path is not None:
+        raise UsageError("--command-config is for --bootstrap-server: --path needs no security")
+    try:
+        return read_command_config(path)
+    except OSError as error:
+        raise UsageError(f"--command-config {path}: {error.strerror or error}") from error
+
+
 def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)
         if options.command == "timeline":
             return timeline.run(options)
-        with Cluster(_servers(options), options.timeout_ms) as cluster:
+        security = _security(options)
+        with Cluster(_servers(options), options.timeout_ms, security) as cluster:
             done: Output | int = options.run(cluster, options)
             return done.write(as_json=options.json) if isinstance(done, Output) else done
     except UsageError as error:
         write_error(str(error))
         return EXIT_USAGE
     except OptionError as error:
-        write_error(f"--bootstrap-server {options.bootstrap_server}: {error.allowed}")
+        if error.name == BOOTSTRAP_OPTION:
+            write_error(f"--bootstrap-server {options.bootstrap_server}: {error.allowed}")
+        else:
+            write_error(str(error))
         return EXIT_USAGE
     except (Refused, TxnLogError) as error:
         write_error(str(error))

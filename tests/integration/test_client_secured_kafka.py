@@ -1,15 +1,15 @@
-"""The client on every kind of listener that Apache Kafka has, and what it says when not let in."""
+"""The client on every kind of listener of both brokers, and what it says when not let in."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from support.availability import check_available
+from support.availability import started_when_asked
 from support.commit_plans import build_plan, commit_on, record_batch, staged
 from support.librdkafka import read_topic, values_of
 from support.probe import wait_until
-from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TOKEN_USER, USER, TlsKafka
+from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TLS_BROKERS, TOKEN_USER, USER
 from support.token_endpoint import TokenEndpoint, unsigned_token
 
 from txnlog_spark.client import admin
@@ -21,8 +21,6 @@ from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-pytestmark = pytest.mark.kafka
-
 SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)
 MODULES = "org.apache.kafka.common.security"
 PLAIN = f'{MODULES}.plain.PlainLoginModule required username="{USER}" password="{PASSWORD}";'
@@ -31,10 +29,16 @@ LOGINS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    check_available("apache_kafka")
-    with TlsKafka(tmp_path_factory.mktemp("tls")) as running:
-        yield running
+def started(tmp_path_factory):
+    """One broker a kind, started when first asked for."""
+    with started_when_asked(TLS_BROKERS, tmp_path_factory.mktemp) as broker_of:
+        yield broker_of
+
+
+@pytest.fixture
+def kafka(broker_name, started):
+    """Each of both brokers."""
+    return started(broker_name)
 
 
 def options_for(kafka, listener, mechanism=None, jaas=None):
@@ -42,7 +46,7 @@ def options_for(kafka, listener, mechanism=None, jaas=None):
     options = {
         "security.protocol": LISTENERS[listener],
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(kafka.ca_file),
+        "ssl.truststore.location": str(kafka.secured.ca_file),
     }
     if mechanism is not None:
         options |= {
@@ -53,7 +57,7 @@ def options_for(kafka, listener, mechanism=None, jaas=None):
 
 
 def connect(kafka, listener, options, **settings):
-    return Client(kafka.address(listener), security=read_security(options), **settings)
+    return Client(kafka.secured.address(listener), security=read_security(options), **settings)
 
 
 def commit_and_read(client, kafka, unique):
@@ -93,14 +97,17 @@ def test_a_transaction_is_committed_and_read_by_every_listener(kafka, unique, li
 
 
 def test_a_client_certificate_lets_in(kafka, unique, tmp_path):
-    file = kafka.ca.sign().write_pem(tmp_path / "client.pem")
+    file = kafka.secured.ca.sign().write_pem(tmp_path / "client.pem")
     options = options_for(kafka, "MUTUAL")
     options |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(file)}
     with connect(kafka, "MUTUAL", options) as client:
         assert commit_and_read(client, kafka, unique) == ["a", "b"]
 
 
-def test_a_token_of_an_endpoint_lets_in(kafka, unique):
+@pytest.mark.kafka
+@pytest.mark.only_kafka
+def test_a_token_of_an_endpoint_lets_in(started, unique):
+    kafka = started("apache_kafka")
     now_s = time.time()
     token = unsigned_token(TOKEN_USER, now_s + 3600, now_s)
     options = options_for(kafka, "SASL_SSL") | {"sasl.mechanism": "OAUTHBEARER"}

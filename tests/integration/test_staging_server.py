@@ -119,7 +119,7 @@ def test_a_record_batch_larger_than_a_frame_travels_in_several(settings: Staging
     assert read_back(settings, message) == expected(staged)
 
 
-def test_a_stream_that_breaks_off_is_no_attempt_and_takes_no_room(
+def test_a_stream_that_breaks_off_is_no_attempt_and_takes_no_space(
     settings: StagingSettings,
 ) -> None:
     settings = replace(settings, memory_bytes_max=3 * MIB, disk_bytes_max=0)
@@ -324,6 +324,8 @@ def test_a_directory_of_somebody_else_is_not_used(settings: StagingSettings, hom
     shared.chmod(0o777)
     with pytest.raises(StagingFailed, match="not a directory of this user alone"):
         ensure_server(settings)
+    with pytest.raises(StagingFailed, match="not a directory of this user alone"):
+        StagedReader(settings, None).remove_batches("q", 1)
     shared.chmod(0o700)
     ensure_server(settings)
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.coordinators_ready import coordinators_ready
@@ -164,13 +164,13 @@ class Node:
     number: int
     port: int
     controllers: dict[int, int]
-    cluster_id: str = field(default_factory=lambda: new_cluster_id())  # noqa: PLW0108 - it is defined below
+    cluster_id: str
 
     @classmethod
     def alone(cls) -> Node:
         """The only one."""
         port, controller = free_ports(2)
-        return cls(1, port, {1: controller})
+        return cls(1, port, {1: controller}, new_cluster_id())
 
 
 def new_cluster_id() -> str:

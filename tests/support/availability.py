@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,3 +29,20 @@ def available(fetch: Callable[[], T]) -> T:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(reason))
+
+
+@contextlib.contextmanager
+def started_when_asked(
+    kinds: Mapping[str, Callable[..., Any]], folder_of: Callable[[str], Path], **options: Any
+) -> Iterator[Callable[[str], Any]]:
+    """`broker_of(name)` is the one broker of a kind, which starts when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        running: dict[str, Any] = {}
+
+        def broker_of(name: str) -> Any:
+            check_available(name)
+            if name not in running:
+                running[name] = stack.enter_context(kinds[name](folder_of(name), **options))
+            return running[name]
+
+        yield broker_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -109,6 +109,13 @@ def read_topic(
 
     Under read_committed that is what has been committed, not only what has its markers already.
     """
+    return sorted(each_record(bootstrap, topic, isolation=isolation, **settings))
+
+
+def each_record(
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
+) -> Iterator[Seen]:
+    """The same one by one, in order within each partition."""
     if isolation == "read_committed":
         wait_until_marked(bootstrap)
     made = consumer(
@@ -121,7 +128,6 @@ def read_topic(
     try:
         partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         made.assign([TopicPartition(topic, number, 0) for number in partitions])
-        seen: list[Seen] = []
         ended: set[int] = set()
         while len(ended) < len(partitions):
             message = made.poll(TIMEOUT_S)
@@ -129,12 +135,11 @@ def read_topic(
                 raise AssertionError(f"{topic}: nothing for {TIMEOUT_S} s, ends seen: {ended}")
             if message.error() is None:
                 place = (message.partition(), message.offset())
-                seen.append(Seen(*place, message.key(), message.value()))
+                yield Seen(*place, message.key(), message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 ended.add(message.partition())
             else:
                 raise KafkaException(message.error())
-        return sorted(seen)
     finally:
         made.close()
 

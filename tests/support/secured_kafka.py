@@ -1,4 +1,4 @@
-"""An Apache Kafka with an authorizer, where the client under test may do what a test allows it.
+"""Both brokers with an authorizer, where the client under test may do what a test allows it.
 
 The connector speaks PLAINTEXT, and over PLAINTEXT everybody is User:ANONYMOUS: that is the user
 whose ACLs the tests set. The broker itself, its controller and the tests' admin client come by a
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from support.apache_kafka import ApacheKafka
 from support.probe import free_ports, wait_until
+from support.sim_broker import SimBroker
 
 USER = "User:ANONYMOUS"
 ADMIN, PASSWORD = "admin", "admin-secret"
@@ -75,39 +76,33 @@ _OF_USER = AclBindingFilter(
 )
 
 
-class SecuredKafka(ApacheKafka):
-    """One broker with StandardAuthorizer. Outside of `only` the user may do everything."""
+class Guard:
+    """The listener of the tests' admin client, and the user's ACLs."""
 
-    name = "secured_kafka"
-
-    def __init__(self, folder: Path) -> None:
-        (self._admin_port,) = free_ports(1)
-        super().__init__(folder, {"num.partitions": "2"})
+    def __init__(self) -> None:
+        (self._port,) = free_ports(1)
         self._admin: AdminClient | None = None
 
-    def _settings(self) -> dict[str, str]:
-        settings = super()._settings()
-        admin = f"ADMIN://127.0.0.1:{self._admin_port}"
-        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
-        return settings | {
-            "listeners": f"{settings['listeners']},{admin}",
-            "advertised.listeners": f"{settings['advertised.listeners']},{admin}",
-            "listener.security.protocol.map": protocols,
+    def settings(self, more: dict[str, str]) -> dict[str, str]:
+        """With the listeners and protocols of `more`."""
+        admin = f"ADMIN://127.0.0.1:{self._port}"
+        return {
+            "listeners": f"{more['listeners']},{admin}",
+            "advertised.listeners": f"{more['advertised.listeners']},{admin}",
             "inter.broker.listener.name": "ADMIN",
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            "sasl.mechanism.controller.protocol": "PLAIN",
             "listener.name.admin.plain.sasl.jaas.config": _LOGIN,
-            "listener.name.controller.plain.sasl.jaas.config": _LOGIN,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:{ADMIN}",
         }
 
-    def _is_ready(self) -> bool:
+    def open(self) -> None:
+        """The broker runs: the user may do everything."""
         if self._admin is None:
             self._admin = AdminClient(
                 {
-                    "bootstrap.servers": f"127.0.0.1:{self._admin_port}",
+                    "bootstrap.servers": f"127.0.0.1:{self._port}",
                     "security.protocol": "SASL_PLAINTEXT",
                     "sasl.mechanism": "PLAIN",
                     "sasl.username": ADMIN,
@@ -116,7 +111,6 @@ class SecuredKafka(ApacheKafka):
                 }
             )
             self._allow(EVERYTHING)
-        return super()._is_ready()
 
     @contextlib.contextmanager
     def only(self, acls: Iterable[Acl]) -> Iterator[None]:
@@ -142,6 +136,61 @@ class SecuredKafka(ApacheKafka):
     def _present(self) -> set[AclBinding]:
         assert self._admin is not None
         return set(self._admin.describe_acls(_OF_USER).result(TIMEOUT_S))
+
+
+class SecuredKafka(ApacheKafka):
+    """One broker with StandardAuthorizer. Outside of `guard.only` the user may do everything."""
+
+    name = "secured_kafka"
+
+    def __init__(self, folder: Path) -> None:
+        self.guard = Guard()
+        super().__init__(folder, {"num.partitions": "2"})
+
+    def _settings(self) -> dict[str, str]:
+        settings = super()._settings()
+        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+        return (
+            settings
+            | self.guard.settings(settings)
+            | {
+                "listener.security.protocol.map": protocols,
+                "sasl.mechanism.controller.protocol": "PLAIN",
+                "listener.name.controller.plain.sasl.jaas.config": _LOGIN,
+            }
+        )
+
+    def _is_ready(self) -> bool:
+        self.guard.open()
+        return super()._is_ready()
+
+
+class SecuredSim(SimBroker):
+    """The same, of ours."""
+
+    name = "secured_sim"
+
+    def __init__(self, folder: Path) -> None:
+        self.guard = Guard()
+        (port,) = free_ports(1)
+        plain = dict.fromkeys(
+            ("listeners", "advertised.listeners"), f"PLAINTEXT://127.0.0.1:{port}"
+        )
+        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT"
+        settings = {"num.partitions": "2", "listener.security.protocol.map": protocols}
+        super().__init__(folder, settings | self.guard.settings(plain))
+
+    def start(self) -> None:
+        """And open it to the user."""
+        super().start()
+        self.guard.open()
+
+
+Secured = SecuredKafka | SecuredSim
+SECURED_BROKERS: dict[str, type[Secured]] = {
+    "broker_sim": SecuredSim,
+    "apache_kafka": SecuredKafka,
+}
 
 
 def _filter_of(binding: AclBinding) -> AclBindingFilter:

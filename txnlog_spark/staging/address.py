@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from txnlog_spark.errors import OptionError, StagingFailed
-from txnlog_spark.processes import application_pid, locked, start_time
+from txnlog_spark.processes import application_pid, is_private, locked, start_time
 from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
 from txnlog_spark.staging.frames import Kind
 from txnlog_spark.wire.invariants import present
@@ -108,10 +108,19 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
 
 
 def running_server(settings: StagingSettings) -> Channel | None:
-    """A connection to this application's server as its driver, None when there is none."""
+    """A connection to this application's server as its driver, None when there is none.
+
+    Raises StagingFailed where a directory of somebody else is in its place.
+    """
+    return _connect(_directory(settings))
+
+
+def _connect(directory: Path) -> Channel | None:
+    """Whoever else could make the directory could take its rows, so it has to be this user's."""
     try:
-        return connect_local(str(_directory(settings) / SOCKET_FILE))
-    except ServerGone:
+        _check_private(directory.parent, directory)
+        return connect_local(str(directory / SOCKET_FILE))
+    except (FileNotFoundError, ServerGone):
         return None
 
 
@@ -133,12 +142,14 @@ def _as_values(settings: StagingSettings) -> list[Any]:
 
 def _ask(directory: Path) -> ServerAddress | None:
     """The address that the running server gives."""
-    try:
-        with connect_local(str(directory / SOCKET_FILE)) as channel:
-            answer = channel.ask(Kind.WHERE, None, Kind.ADDRESS)
-            return ServerAddress(**json.loads(answer))
-    except ServerGone:
+    channel = _connect(directory)
+    if channel is None:
         return None
+    with channel:
+        try:
+            return ServerAddress(**json.loads(channel.ask(Kind.WHERE, None, Kind.ADDRESS)))
+        except ServerGone:
+            return None
 
 
 # ---------------------------------------------------------------------- starting it
@@ -146,7 +157,6 @@ def _ask(directory: Path) -> ServerAddress | None:
 
 def _start(settings: StagingSettings, directory: Path) -> None:
     """Bind, and start the process; its `start.lock` is held."""
-    _check_owner(directory)
     _sweep(directory.parent, but=directory)
     token = secrets.token_hex(TOKEN_BYTES)
     spool = _spool_directory(settings, directory)
@@ -244,18 +254,18 @@ def _spool_directory(settings: StagingSettings, directory: Path) -> Path:
     Path(parent).mkdir(parents=True, exist_ok=True)
     for each in (spool.parent, spool):
         each.mkdir(mode=0o700, exist_ok=True)
+    _check_private(spool.parent, spool)
     (directory / "spool").unlink(missing_ok=True)
     (directory / "spool").symlink_to(spool)
     return spool
 
 
-def _check_owner(directory: Path) -> None:
-    """In a shared temporary directory somebody else may have made one of this name."""
-    for each in (directory.parent, directory):
-        state = each.stat()
-        if state.st_uid != os.getuid() or state.st_mode & 0o077:
+def _check_private(*directories: Path) -> None:
+    for each in directories:
+        if not is_private(each):
             raise StagingFailed(
-                f"{each} is not a directory of this user alone: remove it, or set TMPDIR"
+                f"{each} is not a directory of this user alone: remove it, or set TMPDIR and "
+                "stagingDirectory"
             )
 
 

@@ -180,7 +180,11 @@ class StagingServer:
     async def serve_remote(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """TCP: a task on any machine, once it has proved the token."""
+        """TCP: a task on any machine, once it has proved the token.
+
+        One whose machine is gone is noticed by the system, and its attempt dropped.
+        """
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         await self._guarded(writer, self._serve_proved(_Peer(reader, writer)))
 
     async def _guarded(self, writer: asyncio.StreamWriter, served: Awaitable[None]) -> None:

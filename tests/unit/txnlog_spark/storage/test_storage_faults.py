@@ -15,10 +15,11 @@ from support.object_store import SECRET_KEY, Answer, ObjectStore, carried_out, f
 from txnlog_spark.commit.files import read_file, write_file
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.disk import Disk
-from txnlog_spark.storage.arrow import RenamedFiles, Store, without_secrets
+from txnlog_spark.storage.arrow import RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.location import read_location
+from txnlog_spark.storage.remote import Place, without_secrets
 from txnlog_spark.storage_options import STORAGE_PREFIX
 
 Fault = Callable[[dict[str, Any], Callable[..., Answer]], Answer | None]
@@ -194,7 +195,7 @@ class DyingFileSystem(FSSpecHandler):
 
 def renamed_files(dies_at: float = float("inf"), *, after: bool = False) -> RenamedFiles:
     file_system = PyFileSystem(DyingFileSystem(dies_at, after=after))
-    return RenamedFiles(Store(file_system, "memory://x", "/x", "Look"))
+    return RenamedFiles(file_system, Place("memory://x", "/x", "Look"))
 
 
 @pytest.fixture
@@ -275,7 +276,7 @@ def test_a_write_whose_rename_failed_is_not_taken_for_done() -> None:
     healthy = renamed_files()
     blocked = DyingFileSystem(float("inf"), after=False)
     blocked.move = lambda *_: (_ for _ in ()).throw(OSError("no quota"))
-    files = RenamedFiles(Store(PyFileSystem(blocked), "memory://x", "/x", "Look"))
+    files = RenamedFiles(PyFileSystem(blocked), Place("memory://x", "/x", "Look"))
     with pytest.raises(OSError, match="no quota"):
         files.write("memory://x/ids/a.json", b"1", durable=True)
     assert healthy.list_folder("memory://x/ids") == ()
