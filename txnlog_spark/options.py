@@ -290,6 +290,11 @@ OPTIONS: tuple[Option, ...] = (
         "sinkName", Use.WRITE_BATCH, to.text, None,
         "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
+    Option(
+        "sinkRun", Use.WRITE_BATCH, to.text, None,
+        "Inside foreachBatch: the query's run where Spark does not tell it, as in Spark Connect; "
+        "set by txnlog_spark.foreach_batch.",
+    ),
 )  # fmt: skip
 
 _BY_NAME: dict[str, Option] = {
