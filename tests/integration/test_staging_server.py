@@ -28,7 +28,7 @@ from txnlog_spark.staging.channel import ServerGone, connect_remote
 from txnlog_spark.staging.frames import Attempt, Kind
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
-from txnlog_spark.staging.writer import StagingWriter, open_server_outlet
+from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
 from txnlog_spark.wire.records import Record, encode_batch
 
 MIB = 2**20
@@ -344,3 +344,15 @@ def test_a_server_that_stands_still_is_named_and_not_replaced_in_silence(
     finally:
         server.resume()
     assert len(servers_under(home)) == 1
+
+
+def test_an_ipv6_address_is_listened_on_and_reached_as_spark_writes_it(
+    settings: StagingSettings,
+) -> None:
+    settings = replace(settings, bind_address="::1")
+    attempt = Attempt("q", 3, "r", "r-0")
+
+    def outlet() -> Outlet:
+        return open_server_outlet(ensure_server(settings), attempt, host="[::1]", is_local=False)
+
+    assert read_back(settings, stage(attempt, rows(3), outlet)) == expected(rows(3))

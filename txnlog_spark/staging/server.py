@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S = 30.0
 """A connection that has proved nothing by then is closed."""
-STREAM_BYTES_MAX = 1024 * 1024
-"""Read ahead of one connection."""
+STREAM_BYTES_MAX = 64 * 1024
+"""Read ahead of one connection, twice at most: there may be a thousand."""
 APPLICATION_POLL_S = 1.0
 FREE_SHARE = 0.9
 """Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
