@@ -104,6 +104,7 @@ def test_executors_without_a_shared_directory_lose_and_double_nothing(
     assert not list(query.checkpoint.rglob("*.staged"))
 
 
+@pytest.mark.chaos
 def test_a_full_driver_names_its_bounds_and_a_killed_server_costs_one_batch(
     query: CopyQuery,
 ) -> None:
