@@ -202,6 +202,13 @@ def test_a_client_without_the_token_is_not_let_in(settings: StagingSettings) -> 
         other.send(Kind.PROOF, wrong)
         with pytest.raises(ServerGone):
             other.receive()
+    with (
+        socket.create_connection(("127.0.0.1", address.port)) as plain,
+        task_context().wrap_socket(plain) as secured,
+    ):
+        secured.settimeout(30)
+        secured.sendall(frames.frame(Kind.NONCE, bytes(1_000))[:9])
+        assert secured.recv(100) == b"", "no more than a nonce is taken from a stranger"
     with socket.create_connection(("127.0.0.1", address.port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         plain.settimeout(30)
