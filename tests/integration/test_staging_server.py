@@ -325,6 +325,17 @@ def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -
         assert text in str(caught.value)
 
 
+def test_a_server_that_cannot_run_is_one_error_with_its_reason(
+    settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = home / "broken"
+    broken.mkdir()
+    (broken / "cryptography.py").write_text("raise ImportError('no such compiled part')\n")
+    monkeypatch.setattr(sys, "path", [str(broken), *sys.path])
+    with pytest.raises(StagingFailed, match=r"ended at its start: ImportError: no such compiled"):
+        ensure_server(settings)
+
+
 def test_a_directory_of_somebody_else_is_not_used(settings: StagingSettings, home: Path) -> None:
     shared = home / f"txnlog-staging-{os.getuid()}"
     shared.mkdir()

@@ -351,11 +351,9 @@ def main() -> int:
     """The process; ends with 0 when its application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        asyncio.run(serve(start))
-    finally:
-        for directory in {start.spool_directory, start.directory}:
-            shutil.rmtree(directory, ignore_errors=True)
+    asyncio.run(serve(start))  # what it fails with is in the log, which stays then
+    for directory in {start.spool_directory, start.directory}:
+        shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 
