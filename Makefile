@@ -16,7 +16,7 @@ TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py d
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

@@ -11,7 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from broker_sim.core.config import ConfigError, ConfigValue, parse_properties
+from broker_sim.core.endpoint import Endpoint
 
+PORT_MAX = 65_535
 EXIT_CANNOT_START = 2
 EXIT_CRASHED = 70
 EXIT_STORAGE_FAILED = 74
@@ -23,6 +25,7 @@ CLI_COMMANDS = {
     "produce": "write records, one a line of standard input",
     "consume": "print a topic's records",
     "dump": "print the files of a data directory readably",
+    "timeline": "draw a transaction's life as SVG, from the files of a data directory",
 }
 
 
@@ -74,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
         help="stop cleanly when this process is gone and no client is connected any more",
     )
     start.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="serve Kafka's metrics for Prometheus at http://ADDRESS:N/metrics; 0 chooses a port, "
+        "which the line METRICS names (default: off)",
+    )
+    start.add_argument("--metrics-address", default="127.0.0.1", metavar="ADDRESS")
+    start.add_argument(
         "--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
     commands.add_parser("simulate", help="run seeds of the deterministic simulator", add_help=False)
@@ -99,7 +110,12 @@ def _start(arguments: argparse.Namespace) -> int:
     try:
         if arguments.brokers != 1:
             raise ConfigError(f"--brokers {arguments.brokers} is not supported yet, only 1 is")
-        run(arguments.data_dir, _overrides(arguments), exit_with_pid=arguments.exit_with_pid)
+        run(
+            arguments.data_dir,
+            _overrides(arguments),
+            exit_with_pid=arguments.exit_with_pid,
+            metrics=_metrics(arguments),
+        )
     except (ConfigError, CannotStart) as error:
         print(f"broker_sim: {error}{_hint(error)}", file=sys.stderr)  # noqa: T201
         return EXIT_CANNOT_START
@@ -112,6 +128,15 @@ def _start(arguments: argparse.Namespace) -> int:
         traceback.print_exc()
         return EXIT_CRASHED
     return 0
+
+
+def _metrics(arguments: argparse.Namespace) -> Endpoint | None:
+    port = arguments.metrics_port
+    if port is None:
+        return None
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(f"--metrics-port {port} is not between 0 and {PORT_MAX}")
+    return Endpoint(arguments.metrics_address, port)
 
 
 def _hint(error: Exception) -> str:
@@ -137,8 +162,8 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:
             raise ConfigError(f"--set takes KEY=VALUE, not {pair!r}")
         overrides[name.strip()] = value.strip()
     if arguments.port is not None:
-        if not 0 <= arguments.port <= 65535:
-            raise ConfigError(f"--port {arguments.port} is not between 0 and 65535")
+        if not 0 <= arguments.port <= PORT_MAX:
+            raise ConfigError(f"--port {arguments.port} is not between 0 and {PORT_MAX}")
         overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{arguments.port}"
     return overrides
 

@@ -57,13 +57,14 @@ class TxnLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded snapshot."""
-        from txnlog_spark.source.batch import TxnLogBatchReader
+        from txnlog_spark.source.batch import FilteringBatchReader, TxnLogBatchReader
         from txnlog_spark.source.settings import read_source_settings
 
         with readable_errors():
             settings = read_source_settings(self.options, streaming=False)
             _check_schema(schema, settings)
-            return TxnLogBatchReader(settings)
+            kind = FilteringBatchReader if settings.filter_pushdown else TxnLogBatchReader
+            return kind(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The streaming source."""

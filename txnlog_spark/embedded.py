@@ -13,8 +13,6 @@ process ids and ports are used again, by the brokers of other directories among 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -23,12 +21,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, TxnLogError
+from txnlog_spark.processes import application_pid, locked, start_time, wait_for_end
 from txnlog_spark.protocol.calls import call_all
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Unanswered
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -45,8 +43,6 @@ END_POLL_S = 0.2
 READY_PREFIX = "READY bootstrap.servers="
 LOCKED = "another broker is running on"
 """What the broker says when another one holds the data."""
-_START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
 
 
 def ensure_broker(path: str) -> str:
@@ -66,7 +62,7 @@ def ensure_broker(path: str) -> str:
             "set it to host:port of a cluster (broker_sim, the embedded broker, is not installed)",
         )
     directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory / "embedded.lock"):
+    with locked(directory / "embedded.lock"):
         return _running_or_gone(directory) or _start(directory)
 
 
@@ -89,7 +85,7 @@ def _running_or_gone(directory: Path) -> str | None:
                 f"ended for {START_TIMEOUT_S:.0f} s: if it hangs, end it with `kill -9 {pid}` and "
                 "start the query again, its data is safe; or give another path"
             )
-        _wait_for_end(pid, min(left, END_POLL_S))
+        wait_for_end(pid, min(left, END_POLL_S))
 
 
 def _recorded_process(directory: Path) -> int | None:
@@ -99,46 +95,7 @@ def _recorded_process(directory: Path) -> int | None:
         pid, started = int(recorded["pid"]), str(recorded["pid.started"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return pid if _started(pid) == started else None
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, as the system writes it; None when it is gone.
-
-    A process id is used again, the pair of both is not. A process that has ended and whose parent
-    has not waited for it is gone, too.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
-
-
-def _started_by_ps(pid: int) -> str | None:
-    """The same where there is no /proc, as on macOS."""
-    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return None if not found or found[0].startswith("Z") else " ".join(found[1:])
-
-
-def _wait_for_end(pid: int, timeout_s: float) -> None:
-    """Return when the process has ended, at the latest after `timeout_s`."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not on every system; or it ended just now
-        time.sleep(min(timeout_s, END_POLL_S / 4))
-        return
-    try:
-        select.select([descriptor], [], [], timeout_s)
-    finally:
-        os.close(descriptor)
+    return pid if start_time(pid) == started else None
 
 
 def _running_at(directory: Path) -> str | None:
@@ -174,13 +131,6 @@ def _ask_cluster_id(address: str) -> Operation[str]:
     return str(cluster_id)
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _start(directory: Path) -> str:
     command = [
         sys.executable, "-m", "broker_sim", "start",
@@ -208,7 +158,7 @@ def _start(directory: Path) -> str:
         "version": ADDRESS_VERSION,
         "bootstrap.servers": address,
         "pid": process.pid,
-        "pid.started": _started(process.pid),
+        "pid.started": start_time(process.pid),
         "cluster.id": cluster_id,
     }
     written = directory / (ADDRESS_FILE + ".new")
@@ -258,18 +208,3 @@ def _tail(log_path: Path) -> str:
     """The last line of the broker's log, where its reason stands."""
     lines = log_path.read_text(errors="replace").strip().splitlines()
     return f"{lines[-1] if lines else 'no output'} (see {log_path})"
-
-
-def application_pid() -> int:
-    """The process whose end is the application's: the nearest ancestor JVM, else this one."""
-    pid = os.getpid()
-    while pid > 1:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            break
-        name, rest = stat[stat.index("(") + 1 :].rsplit(")", 1)
-        if name == "java":
-            return pid
-        pid = int(rest.split()[1])
-    return os.getpid()

@@ -42,7 +42,12 @@ def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLog
 
 HIDDEN = "..."
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
-_SECRET_NAMES = ("kafka.ssl.keystore.key", "kafka.ssl.keystore.certificate.chain")
+_SECRET_NAMES = (
+    "kafka.ssl.keystore.key",
+    "kafka.ssl.keystore.certificate.chain",
+    "txnlog.fs.s3a.access.key",
+    "txnlog.fs.azure.account.key",
+)
 
 
 def is_secret(option_name: str) -> bool:

@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from txnlog_spark import option_values as to
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
-from txnlog_spark.offsets import OffsetFormatError, parse_offsets, parse_partitions
+from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.security_options import SECURITY_OPTIONS, without_effect
+from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX
 
 MS_MAX = 2**31 - 1
 HINT_RATIO_MIN = 0.75
@@ -53,131 +55,65 @@ class Option:
     aliases: tuple[str, ...] = ()
 
 
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("a non-empty string")
-    return text.strip()
-
-
-def _boolean(text: str) -> bool:
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise ValueError("true or false")
-    return value
-
-
-def _integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if not minimum <= value <= maximum:
-            upper = "" if maximum == 2**63 - 1 else f" and at most {maximum}"
-            raise ValueError(f"an integer of at least {minimum}{upper}")
-        return value
-
-    return read
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        value = text.strip().lower()
-        if value not in allowed:
-            raise ValueError(" or ".join(allowed))
-        return value
-
-    return read
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not topics:
-        raise ValueError("topic names separated by commas")
-    return topics
-
-
-def _json(read: Callable[[str], Any], example: str) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        try:
-            return read(text)
-        except OffsetFormatError as error:
-            raise ValueError(f"JSON such as {example} ({error})") from None
-
-    return parse
-
-
-def _offsets_or(*words: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        word = {each.lower(): each for each in words}.get(text.strip().lower())
-        if word is not None:
-            return word
-        try:
-            return parse_offsets(text)
-        except OffsetFormatError as error:
-            choice = ", ".join(words)
-            raise ValueError(f'{choice} or JSON such as {{"topic":{{"0":23}}}} ({error})') from None
-
-    return read
-
-
-_TIMESTAMPS = _json(parse_offsets, '{"topic":{"0":1718000000000}}')
+_TIMESTAMPS = to.json_value(parse_offsets, '{"topic":{"0":1718000000000}}')
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "kafka.bootstrap.servers", Use.ALL, _text, None,
+        "kafka.bootstrap.servers", Use.ALL, to.text, None,
         "Addresses of brokers, host:port,host:port. Either this or `path` must be set.",
     ),
     Option(
-        "path", Use.ALL, _text, None,
+        "path", Use.ALL, to.text, None,
         "Directory of an embedded broker, which is started when needed; "
         "`.load(path)`, `.start(path)` and `.save(path)` set it.",
     ),
-    Option("kafka.client.id", Use.ALL, _text, "txnlog", "Name in the brokers' logs and quotas."),
-    Option("kafka.request.timeout.ms", Use.ALL, _integer(1), 30_000, "Timeout of one request."),
+    Option("kafka.client.id", Use.ALL, to.text, "txnlog", "Name in the brokers' logs and quotas."),
+    Option("kafka.request.timeout.ms", Use.ALL, to.integer(1), 30_000, "Timeout of one request."),
     Option(
-        "kafka.default.api.timeout.ms", Use.ALL, _integer(1), 60_000,
+        "kafka.default.api.timeout.ms", Use.ALL, to.integer(1), 60_000,
         "Timeout of an operation including retries.",
     ),
     Option(
-        "kafka.retry.backoff.ms", Use.ALL, _integer(0, MS_MAX), 20,
+        "kafka.retry.backoff.ms", Use.ALL, to.integer(0, MS_MAX), 20,
         "Pause before the first retry; it doubles with each one.",
     ),
     Option(
-        "kafka.retry.backoff.max.ms", Use.ALL, _integer(0, MS_MAX), 1_000,
+        "kafka.retry.backoff.max.ms", Use.ALL, to.integer(0, MS_MAX), 1_000,
         "Longest pause before a retry.",
     ),
     Option(
-        "kafka.socket.connection.setup.timeout.ms", Use.ALL, _integer(1, MS_MAX), 10_000,
+        "kafka.socket.connection.setup.timeout.ms", Use.ALL, to.integer(1, MS_MAX), 10_000,
         "Timeout of connecting to a broker.",
     ),
     Option(
-        "kafka.connections.max.idle.ms", Use.ALL, _integer(-1, MS_MAX), 540_000,
+        "kafka.connections.max.idle.ms", Use.ALL, to.integer(-1, MS_MAX), 540_000,
         "A connection that was not used for longer is closed; -1 keeps it open.",
     ),
     Option(
-        "kafka.metadata.max.age.ms", Use.ALL, _integer(0, MS_MAX), 300_000,
+        "kafka.metadata.max.age.ms", Use.ALL, to.integer(0, MS_MAX), 300_000,
         "How often subscribePattern looks for new topics.",
     ),
     *(Option(PREFIX + o.name, Use.ALL, o.read, o.default, o.doc) for o in SECURITY_OPTIONS),
     Option(
-        "kafka.group.id", Use.ALL, _text, None,
+        "kafka.group.id", Use.ALL, to.text, None,
         "Consumer group. The sink commits the source offsets to it inside the transaction; the "
         "source starts from it with startingOffsets=committed.", ("group.id",),
     ),
     # what to read
-    Option("subscribe", Use.READ, _topics, None, "Topics to read, separated by commas."),
+    Option("subscribe", Use.READ, to.topics, None, "Topics to read, separated by commas."),
     Option(
-        "subscribePattern", Use.READ, _text, None,
+        "subscribePattern", Use.READ, to.text, None,
         "Regular expression (Python's `re`) for the whole names of topics to read.",
     ),
     Option(
-        "assign", Use.READ, _json(parse_partitions, '{"topic":[0,1]}'), None,
+        "assign", Use.READ, to.json_value(parse_partitions, '{"topic":[0,1]}'), None,
         'Partitions to read, as JSON such as `{"topic":[0,1]}`.',
     ),
     Option(
         "startingOffsets", Use.READ,
-        _offsets_or("earliest", "latest", "committed", "committedOrEarliest", "committedOrLatest"),
+        to.offsets_or(
+            "earliest", "latest", "committed", "committedOrEarliest", "committedOrLatest"
+        ),
         None,
         "Where a new query starts: latest (default of a stream), earliest (default of a batch), "
         "committed (the group's committed offsets, which must exist), committedOrEarliest or "
@@ -189,15 +125,15 @@ OPTIONS: tuple[Option, ...] = (
         "Start at the first record of this time or later: ms by partition, as JSON.",
     ),
     Option(
-        "startingTimestamp", Use.READ, _integer(0), None,
+        "startingTimestamp", Use.READ, to.integer(0), None,
         "Start at the first record of this time or later: ms, for all partitions.",
     ),
     Option(
-        "startingOffsetsByTimestampStrategy", Use.READ, _one_of("error", "latest"), "error",
+        "startingOffsetsByTimestampStrategy", Use.READ, to.one_of("error", "latest"), "error",
         "What to do when no record is as late as the starting timestamp: error or latest.",
     ),
     Option(
-        "endingOffsets", Use.READ_BATCH, _offsets_or("latest"), "latest",
+        "endingOffsets", Use.READ_BATCH, to.offsets_or("latest"), "latest",
         "Where a batch ends: latest or JSON as for startingOffsets.",
     ),
     Option(
@@ -205,93 +141,149 @@ OPTIONS: tuple[Option, ...] = (
         "End before the first record of this time or later: ms by partition, as JSON.",
     ),
     Option(
-        "endingTimestamp", Use.READ_BATCH, _integer(0), None,
+        "endingTimestamp", Use.READ_BATCH, to.integer(0), None,
         "End before the first record of this time or later: ms, for all partitions.",
     ),
     # how to read
     Option(
-        "failOnDataLoss", Use.READ, _boolean, True,
+        "failOnDataLoss", Use.READ, to.boolean, True,
         "Stop when records were deleted before they were read; false: log it and go on.",
     ),
-    Option("includeHeaders", Use.READ, _boolean, False, "Add the column headers."),
-    Option("minPartitions", Use.READ, _integer(1), None, "Minimum number of tasks of a read."),
-    Option("maxRecordsPerPartition", Use.READ, _integer(1), None, "Maximum offsets of a task."),
+    Option("includeHeaders", Use.READ, to.boolean, False, "Add the column headers."),
+    Option("minPartitions", Use.READ, to.integer(1), None, "Minimum number of tasks of a read."),
+    Option("maxRecordsPerPartition", Use.READ, to.integer(1), None, "Maximum offsets of a task."),
     Option(
-        "maxOffsetsPerTrigger", Use.READ_STREAM, _integer(1), None,
+        "maxOffsetsPerTrigger", Use.READ_STREAM, to.integer(1), None,
         "Maximum offsets of a micro-batch.",
     ),
     Option(
-        "kafka.isolation.level", Use.READ, _one_of("read_committed", "read_uncommitted"),
+        "minOffsetsPerTrigger", Use.READ_STREAM, to.integer(1), None,
+        "A micro-batch waits until there are so many offsets to read; the first of a run does not.",
+    ),
+    Option(
+        "maxTriggerDelay", Use.READ_STREAM, to.duration_ms, 900_000,
+        "With minOffsetsPerTrigger: longest wait, such as 30s or 15m; ms without a unit.",
+    ),
+    Option(
+        "fetchOffset.numRetries", Use.READ, to.integer(1, MS_MAX), 1,
+        "How often partitions and offsets are asked for before the query fails, each time for "
+        "kafka.default.api.timeout.ms.",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs", Use.READ, to.integer(0, MS_MAX), 10,
+        "Pause between these times, in ms.",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs", Use.READ, to.integer(1, MS_MAX), None,
+        "How long a task waits for records before it fails, in ms; without it: "
+        "kafka.default.api.timeout.ms.",
+    ),
+    Option(
+        "filterPushdown", Use.READ_BATCH, to.boolean, False,
+        "Do not read what filters on topic, partition, offset and timestamp exclude. Needs "
+        "spark.sql.python.filterPushdown.enabled=true, as Spark says if it is not.",
+    ),
+    Option(
+        "kafka.isolation.level", Use.READ, to.one_of("read_committed", "read_uncommitted"),
         "read_committed",
         "read_committed leaves out the records of open and aborted transactions, "
         "read_uncommitted includes them.",
     ),
     Option(
-        "kafka.fetch.max.bytes", Use.READ, _integer(1), 50 * 2**20,
+        "kafka.fetch.max.bytes", Use.READ, to.integer(1), 50 * 2**20,
         "Maximum size of a Fetch response.",
     ),
     Option(
-        "kafka.max.partition.fetch.bytes", Use.READ, _integer(1), 8 * 2**20,
+        "kafka.max.partition.fetch.bytes", Use.READ, to.integer(1), 8 * 2**20,
         "Maximum size of one partition's records in a Fetch response.",
     ),
     # how to write
     Option(
-        "topic", Use.WRITE, _text, None,
+        "topic", Use.WRITE, to.text, None,
         "Topic of all rows; without it each row needs the column topic, which it overrides.",
     ),
     Option(
-        "timestampColumn", Use.WRITE, _text, None,
+        "timestampColumn", Use.WRITE, to.text, None,
         "Column with the timestamps of the records; without it: the time of writing.",
     ),
     Option(
-        "kafka.transactional.id", Use.WRITE, _text, None,
+        "kafka.transactional.id", Use.WRITE, to.text, None,
         "Transactional id of the query's one producer; without it: made from the group id, else "
         "from the query id. Keep it for all starts.", ("transactional.id",),
     ),
     Option(
-        "kafka.transaction.timeout.ms", Use.WRITE, _integer(1, MS_MAX), 300_000,
+        "kafka.transaction.timeout.ms", Use.WRITE, to.integer(1, MS_MAX), 300_000,
         "The broker aborts a transaction that is open for longer.",
     ),
     Option(
-        "kafka.compression.type", Use.WRITE, _one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        "kafka.compression.type", Use.WRITE, to.one_of("none", "gzip", "snappy", "lz4", "zstd"),
         "none", "Compression of the record batches: none, gzip, snappy, lz4 or zstd.",
     ),
     Option(
-        "kafka.max.request.size", Use.WRITE, _integer(1024), 2**20,
+        "kafka.max.request.size", Use.WRITE, to.integer(1024), 2**20,
         "Maximum size of a record batch.",
     ),
-    Option("kafka.acks", Use.WRITE, _one_of("all", "-1"), "all", "Exactly-once needs all."),
+    Option("kafka.acks", Use.WRITE, to.one_of("all", "-1"), "all", "Exactly-once needs all."),
     Option(
-        "kafka.enable.idempotence", Use.WRITE, _one_of("true"), "true", "Exactly-once needs true."
+        "kafka.enable.idempotence", Use.WRITE, to.one_of("true"), "true", "Exactly-once needs true."
     ),
     Option(
-        "stagingLocation", Use.WRITE, _text, None,
-        "Directory for staged rows that driver and executors share; without it: inside the "
-        "checkpoint.",
+        "stagingLocation", Use.WRITE, to.text, None,
+        "Directory for staged rows that driver and executors share; without it they are staged "
+        "on the driver, by the staging server.",
     ),
     Option(
-        "overwriteGroupOffsets", Use.WRITE, _boolean, False,
+        "stagingHost", Use.WRITE, to.text, None,
+        "Host on which executors reach the driver; without it: spark.driver.host.",
+    ),
+    Option(
+        "stagingPort", Use.WRITE, to.integer(0, 65_535), 0,
+        "Port on which the driver takes staged rows; 0 for any free one.",
+    ),
+    Option(
+        "stagingBindAddress", Use.WRITE, to.text, None,
+        "Address that the driver listens on for staged rows; without it: SPARK_LOCAL_IP, else all.",
+    ),
+    Option(
+        "stagingMemory", Use.WRITE, to.size, 256 * 2**20,
+        "Staged rows that the driver keeps in memory, such as 256m; more go to stagingDirectory.",
+    ),
+    Option(
+        "stagingDirectory", Use.WRITE, to.text, None,
+        "Local directory of the driver for them; without it: SPARK_LOCAL_DIRS, else the temporary "
+        "directory.",
+    ),
+    Option(
+        "stagingDiskSpace", Use.WRITE, to.size, None,
+        "Size of what is kept there at most, such as 50g; without it: 90 % of what is free.",
+    ),
+    Option(
+        "overwriteGroupOffsets", Use.WRITE, to.boolean, False,
         "Let a new query start elsewhere than its group's committed offsets, and overwrite them.",
     ),
     Option(
-        "txnAppId", Use.WRITE_BATCH, _text, None,
+        "txnAppId", Use.WRITE_BATCH, to.text, None,
         "With txnVersion: makes a batch write idempotent, as Delta Lake's options of these names.",
     ),
     Option(
-        "txnVersion", Use.WRITE_BATCH, _integer(0, 2**62), None,
+        "txnVersion", Use.WRITE_BATCH, to.integer(0, 2**62), None,
         "Rises with each write of a txnAppId; at or below the committed one the write is skipped.",
     ),
     Option(
-        "sourceOffsets", Use.WRITE_BATCH, _json(parse_offsets, '{"topic":{"0":23}}'), None,
+        "sourceOffsets", Use.WRITE_BATCH, to.json_value(parse_offsets, '{"topic":{"0":23}}'), None,
         "Next offsets to read, as JSON, committed for kafka.group.id in the write's transaction.",
     ),
     Option(
-        "checkpointLocation", Use.WRITE, _text, None,
+        "checkpointLocation", Use.WRITE, to.text, None,
         "Required as an option of writeStream, as Spark does not pass the session's configuration "
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
+    *(
+        Option(STORAGE_PREFIX + o.name, Use.WRITE, o.read, o.default, o.doc)
+        for o in STORAGE_OPTIONS
+    ),
     Option(
-        "sinkName", Use.WRITE_BATCH, _text, None,
+        "sinkName", Use.WRITE_BATCH, to.text, None,
         "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
 )  # fmt: skip
@@ -303,18 +295,17 @@ _SPELLINGS: dict[str, str] = {
     name.lower(): name for option in OPTIONS for name in (option.name, *option.aliases)
 }
 
-NOT_SUPPORTED = ("minOffsetsPerTrigger", "maxTriggerDelay")
-"""Options of Spark's connector that change what a query does."""
-
-NO_EFFECT: dict[str, str] = {
-    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is the timeout of one request",
-    "fetchOffset.numRetries": "retries go on until kafka.default.api.timeout.ms",
-    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
-    "groupIdPrefix": "a read needs no consumer group, and makes none up",
+NO_EFFECT: dict[str, tuple[Use, str]] = {
+    "groupIdPrefix": (Use.READ, "a read needs no consumer group, and makes none up"),
+    **dict.fromkeys(
+        ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        (Use.READ_BATCH, "a batch read has no triggers"),
+    ),
+    "includeHeaders": (Use.WRITE, "a column headers is written whenever there is one"),
 }
-"""Options of Spark's connector that only tune it, and why they mean nothing here."""
+"""Options that a job may bring along from Spark's connector: where, and why they mean nothing."""
 
-_SPARKS = {name.lower(): name for name in (*NOT_SUPPORTED, *NO_EFFECT)}
+_NO_EFFECT = {name.lower(): name for name in NO_EFFECT}
 _told: set[str] = set()
 """Names that this process has logged as without effect."""
 
@@ -380,14 +371,17 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
     option = _BY_NAME.get(lower)
     if option is not None and use & option.use:
         return option
+    if lower in _NO_EFFECT and use & NO_EFFECT[_NO_EFFECT[lower]][0]:
+        _tell_no_effect(_NO_EFFECT[lower], NO_EFFECT[_NO_EFFECT[lower]][1])
+        return None
     if option is not None and not lower.startswith(PREFIX):
         raise OptionError(_SPELLINGS[lower], None, f"only {_uses(option.use)}; remove it here")
     if option is not None:
         _tell_no_effect(option.name, f"it is only {_uses(option.use)}")
         return None
-    if lower in _SPARKS:
-        _take_sparks(_SPARKS[lower])
-        return None
+    if lower in _NO_EFFECT:
+        where = _uses(NO_EFFECT[_NO_EFFECT[lower]][0])
+        raise OptionError(_NO_EFFECT[lower], None, f"only {where}; remove it here")
     config = config_of(lower)
     if config is None:
         raise OptionError(name, None, f"remove it: this option is not known{_hint(lower)}")
@@ -397,12 +391,6 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
         raise OptionError(lower, text, config.allowed)
     _tell_no_effect(lower, config.why)
     return None
-
-
-def _take_sparks(name: str) -> None:
-    if name in NOT_SUPPORTED:
-        raise OptionError(name, None, "remove it: it is not supported yet")
-    _tell_no_effect(name, NO_EFFECT[name])
 
 
 def _tell_no_effect(name: str, why: str) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from broker_sim.cli import consume, dump, groups, produce, topics, transactions
+from broker_sim.cli import consume, dump, groups, produce, timeline, topics, transactions
 from broker_sim.cli.arguments import UsageError
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.output import (
@@ -22,16 +22,16 @@ from broker_sim.cli.output import (
 )
 from txnlog_spark.client.addresses import BOOTSTRAP_OPTION
 from txnlog_spark.client.security import PLAINTEXT, Security
-from txnlog_spark.command_config import read_command_config
 from txnlog_spark.embedded import ensure_broker
 from txnlog_spark.errors import OptionError, TxnLogError
+from txnlog_spark.tools.command_config import read_command_config
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m broker_sim")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (topics, groups, transactions, produce, consume, dump):
+    for module in (topics, groups, transactions, produce, consume, dump, timeline):
         module.add_parser(commands)
     return parser
 
@@ -74,7 +74,7 @@ def _security(options: argparse.Namespace) -> Security:
     if options.path is not None:
         raise UsageError("--command-config is for --bootstrap-server: --path needs no security")
     try:
-        return read_command_config(path)
+        return read_command_config(path, is_embedded=False).security
     except OSError as error:
         raise UsageError(f"--command-config {path}: {error.strerror or error}") from error
 
@@ -83,6 +83,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)
+        if options.command == "timeline":
+            return timeline.run(options)
         security = _security(options)
         with Cluster(_servers(options), options.timeout_ms, security) as cluster:
             done: Output | int = options.run(cluster, options)

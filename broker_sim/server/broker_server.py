@@ -48,6 +48,7 @@ from broker_sim.core.effects import (
 from broker_sim.core.endpoint import Listener
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
+from broker_sim.server.metrics import BrokerMetrics
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
@@ -110,8 +111,10 @@ class BrokerServer:
         storage: FileStorage,
         config: BrokerConfig,
         space: SpaceGuard,
+        metrics: BrokerMetrics | None = None,
     ) -> None:
         """`make_broker` gives a core that was not started, on `storage`."""
+        self._metrics = metrics
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
         self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -164,6 +167,12 @@ class BrokerServer:
         if shakes_hands and not self._connections.may_shake_hands(connection):
             raise ConnectionRefusedError("too many connections for a TLS handshake")
         return connection
+
+    def metrics_text(self) -> str:
+        """The figures of now; "" for a host that counts nothing."""
+        parts = None if self._broker is None else self._broker.parts
+        flushes = self._storage.flush_count
+        return "" if self._metrics is None else self._metrics.text(parts, flushes)
 
     # ------------------------------------------------------------------ connection.Owner
 
@@ -243,6 +252,8 @@ class BrokerServer:
         """Carry out a step; its answers. Those `before` it go out first if it changes files."""
         step = broker.step(item, wall_ms(), monotonic_ms())
         check(not step.sends, "this host has no connections to other brokers")
+        if self._metrics is not None:
+            self._metrics.count(item, step)
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
             self._carry_out(before)
             before.clear()

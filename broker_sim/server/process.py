@@ -26,6 +26,8 @@ from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.connection import Connection
+from broker_sim.server.metrics import BrokerMetrics
+from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
@@ -54,9 +56,16 @@ def broker_directory(data_dir: Path, node_id: int) -> Path:
 
 
 def run(
-    data_dir: Path, overrides: Mapping[str, str | ConfigValue], *, exit_with_pid: int | None
+    data_dir: Path,
+    overrides: Mapping[str, str | ConfigValue],
+    *,
+    exit_with_pid: int | None,
+    metrics: Endpoint | None = None,
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
+
+    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so. A line
+    LISTENER follows for each listener but the first.
 
     Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
     relied on; anything else is a crash.
@@ -71,7 +80,10 @@ def run(
         doors = [
             _Door(each, sockets[each.name], contexts[each.name]) for each in read_listeners(config)
         ]
-        asyncio.run(_serve(root, config, doors, exit_with_pid))
+        scraped = (
+            None if metrics is None else stack.enter_context(listen(metrics, "--metrics-port"))
+        )
+        asyncio.run(_serve(root, config, doors, exit_with_pid, scraped))
 
 
 @contextlib.contextmanager
@@ -96,7 +108,7 @@ def lock_directory(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
+def listen(endpoint: Endpoint, option: str = "--port") -> Iterator[socket.socket]:
     """The listening socket. Raises CannotStart when the address cannot be had."""
     try:
         infos = socket.getaddrinfo(
@@ -111,7 +123,7 @@ def listen(endpoint: Endpoint) -> Iterator[socket.socket]:
         listening.bind(address)
     except OSError as error:
         raise CannotStart(
-            f"cannot listen on {endpoint}: {error.strerror}; choose another with --port"
+            f"cannot listen on {endpoint}: {error.strerror}; choose another with {option}"
         ) from error
     with listening:
         listening.listen(BACKLOG)
@@ -155,12 +167,22 @@ class _Door:
 
 
 async def _serve(
-    root: Path, config: BrokerConfig, doors: Sequence[_Door], exit_with_pid: int | None
+    root: Path,
+    config: BrokerConfig,
+    doors: Sequence[_Door],
+    exit_with_pid: int | None,
+    scraped: socket.socket | None,
 ) -> None:
     storage = FileStorage(root)
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = secrets.SystemRandom()
-    host = BrokerServer(lambda: Broker(config, storage, rng, codecs=CODECS), storage, config, space)
+    host = BrokerServer(
+        lambda: Broker(config, storage, rng, codecs=CODECS),
+        storage,
+        config,
+        space,
+        None if scraped is None else BrokerMetrics(),
+    )
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     try:
@@ -178,6 +200,12 @@ async def _serve(
     servers = [await door.serve(clients.accept) for door in doors]
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
+    metrics = None
+    if scraped is not None:
+        metrics = MetricsServer(scraped, host.metrics_text)
+        await metrics.start()
+        at, port = scraped.getsockname()[:2]
+        sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
     for door in doors[1:]:
         sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     sys.stdout.flush()
@@ -186,6 +214,8 @@ async def _serve(
     watcher.cancel()
     for server in servers:
         server.close()
+    if metrics is not None:
+        metrics.close()
     if host.failed.done():
         host.failed.result()
     host.stop()

@@ -1,8 +1,9 @@
-"""A query's checkpoint directory on the driver's machine, which outlives drivers.
+"""A query's checkpoint, on the driver's machine or in an object store; it outlives drivers.
 
 Spark's own files are created once and never replaced; the sink's are replaced whole. What was
 written without a flush may be the old one or torn after a loss of power. A tail that is lost is
-what a copy of a checkpoint that lags behind looks like: the newest batches are missing.
+what a copy of a checkpoint that lags behind looks like: the newest batches are missing. A store may
+say that it failed, and have carried out a write all the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ import random
 from collections.abc import Iterable
 
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.effects import FileAsk, FileOutcome, ListFolder, ReadFile, WriteFile
+from txnlog_spark.protocol.effects import (
+    FileAsk,
+    FileFailed,
+    FileOutcome,
+    ListFolder,
+    ReadFile,
+    WriteFile,
+)
+
+STORE_FAILED = FileFailed("the store says that it failed")
 
 
 class ConcurrentQuery(TxnLogError):
@@ -50,6 +60,12 @@ class Checkpoint:
                 if durable:
                     self._flushed[path] = data
         return None
+
+    def perform_in_vain(self, ask: FileAsk, rng: random.Random) -> FileFailed:
+        """What a host gets from a store that fails; every other write took place."""
+        if isinstance(ask, WriteFile) and rng.random() < 0.5:
+            self.perform(ask)
+        return STORE_FAILED
 
     def create(self, log: str, batch_id: int, data: bytes) -> None:
         """`offsets/N` or `commits/N`, refused when another run was first."""

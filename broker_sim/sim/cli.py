@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from broker_sim.sim.plants import PLANTS
 from broker_sim.sim.scenario import RANDOM, ScenarioError, load_scenario, scenario_names
@@ -29,13 +30,14 @@ class _Job:
     scenario: str
     plant: str
     trace: bool
+    save_logs: Path | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; 0 when all seeds passed, 1 when one failed, 2 for wrong arguments."""
     arguments = _parse(argv)
     jobs = [
-        _Job(seed, name, arguments.plant, arguments.trace)
+        _Job(seed, name, arguments.plant, arguments.trace, arguments.save_logs)
         for name in _scenarios(arguments.scenario)
         for seed in arguments.seeds
     ]
@@ -68,15 +70,26 @@ def _results(jobs: Sequence[_Job], processes: int) -> Iterator[SeedResult]:
 
 
 def _run_job(job: _Job) -> SeedResult:
-    return run_seed(job.seed, job.scenario, job.plant, trace=job.trace)
+    return run_seed(job.seed, job.scenario, job.plant, trace=job.trace, save_logs=job.save_logs)
 
 
-def run_seed(seed: int, scenario: str, plant: str = "", *, trace: bool = False) -> SeedResult:
-    """One simulation. Raises ScenarioError."""
+def run_seed(
+    seed: int,
+    scenario: str,
+    plant: str = "",
+    *,
+    trace: bool = False,
+    save_logs: Path | None = None,
+) -> SeedResult:
+    """One simulation; the broker's files at its end go to `save_logs`. Raises ScenarioError."""
     chosen = load_scenario(scenario, seed)
     if plant:
         chosen = replace(chosen, plant=plant)
-    return World(seed, chosen, _say if trace else None).run()
+    world = World(seed, chosen, _say if trace else None)
+    result = world.run()
+    if save_logs is not None:
+        world.host.disk.save(save_logs / f"seed-{seed}-{chosen.name}")
+    return result
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -100,6 +113,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument(
         "--jobs", type=_positive, default=1, help="run seeds in so many processes (default 1)"
+    )
+    parser.add_argument(
+        "--save-logs",
+        type=Path,
+        metavar="DIR",
+        help="write the broker's files at the end of each run there, for dump and timeline",
     )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)

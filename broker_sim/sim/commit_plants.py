@@ -24,7 +24,7 @@ from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.protocol.values import Bytes, ProducerIdentity, StagedPiece
 
 Plant = Callable[[Any], contextlib.AbstractContextManager[None]]
 """Breaks one run's world (a `World`) or, for its length, one function of the product."""
@@ -221,6 +221,16 @@ def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[N
     return replaced(micro_batch, "commit_baseline", late)
 
 
+def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Bytes of the staged size are taken for what was staged, if they are record batches."""
+
+    def size_only(piece: StagedPiece, data: Bytes) -> None:
+        if len(data) != piece.size_bytes:
+            raise ValueError("another size")
+
+    return replaced(StagedPiece, "check", size_only)
+
+
 COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
     "resumed-although-fenced": _resumed_although_fenced,
@@ -233,5 +243,6 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "progress-on-a-second-partition": _progress_on_a_second_partition,
     "judged-by-an-unstable-read": _judged_by_an_unstable_read,
     "recorded-before-the-baseline": _recorded_before_the_baseline,
+    "staged-bytes-not-compared": _staged_bytes_not_compared,
 }
 """By name; the canary test runs each until it is caught."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from broker_sim.core.effects import (
     Append,
@@ -111,6 +112,13 @@ class SimDisk:
 
     def _under(self, path: str) -> tuple[str, ...]:
         return tuple(n for n in self._files if n == path or n.startswith(f"{path}/"))
+
+    def save(self, folder: Path) -> None:
+        """Write all files to a real folder, for a person to look at."""
+        for name, file in self._files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
 
     # ------------------------------------------------------------------ faults
 

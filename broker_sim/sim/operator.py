@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from broker_sim.sim import spark_driver as spark
-from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.staging import read_with_a_fault
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.commit.plan import CommitOptions
@@ -30,13 +31,13 @@ from txnlog_spark.errors import (
 from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, Reached, ReadStaged
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.protocol.values import StagedPiece
-from txnlog_spark.wire.invariants import InvariantViolation
 
 RESTART_MS = 300
 OLD_START_US = 40_000
 """An old deployment starts at most so long before or after the new one."""
 PAUSE_MS = (10, 40_000)
-FILE_DELAY_US = (20, 20_000)
+FILE_DELAY_US = 20
+"""At least."""
 PRODUCE = "Produce"
 
 
@@ -133,7 +134,9 @@ class Operator:
         running = Running(process, driver)
         process.on_reached = lambda reached: self._on_reached(running, reached)
         process.serve_file = lambda ask: self._serve_file(running, ask)
-        process.file_delay_us = lambda: self.faults.randint(*FILE_DELAY_US)
+        process.file_delay_us = lambda: self.faults.randint(
+            FILE_DELAY_US, self.scenario.store_ms * 1000
+        )
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
 
@@ -224,7 +227,7 @@ class Operator:
 
         A query that stops for a contradiction which nothing explains is a violation (41).
         """
-        if not isinstance(error, ProgressError):
+        if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
             return None
         explained = False
         if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
@@ -252,23 +255,28 @@ class Operator:
 
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
-            found: FileOutcome = self._read_staged(ask.piece)
+            found: FileOutcome = self._read_staged(running, ask.piece)
+        elif self._store_fails():
+            self.trace.count("store failed")
+            found = running.driver.checkpoint.perform_in_vain(ask, self.faults)
         else:
             found = running.driver.checkpoint.perform(ask)
         self._chance(running)
         return found
 
-    def _read_staged(self, piece: StagedPiece) -> bytes | FileFailed:
-        """What a task staged; it may be gone, or torn."""
-        data = piece.source
-        if not isinstance(data, bytes):
-            raise InvariantViolation("a simulated task stages bytes")
-        if not self.chaos or self.faults.random() >= self.scenario.staged_loss:
-            return data
-        self.trace.count("staged batches lost or torn")
-        if self.faults.random() < 0.5:
-            return FileFailed("no such file")
-        return data[: self.faults.randrange(len(data))]
+    def _store_fails(self) -> bool:
+        chance = self.scenario.store_failure if self.chaos else 0.0
+        return chance > 0.0 and self.faults.random() < chance
+
+    def _read_staged(self, running: Running, piece: StagedPiece) -> bytes | FileFailed:
+        server = running.driver.staging
+        if not self.chaos or self.faults.random() >= self.scenario.staging_fault:
+            return server.read(piece)
+
+        def stall(duration_ms: int) -> None:
+            running.process.pause(duration_ms * 1000)
+
+        return read_with_a_fault(server, piece, self.faults, self.trace, stall)
 
     def _chance(self, running: Running) -> None:
         """Any driver may be killed; one that is not the current one is not paused again."""

@@ -82,8 +82,12 @@ class Scenario:
     """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
     worker_loss: float = 0.0
     """Per batch: the Python worker that commits it is a new one, which remembers nothing."""
-    staged_loss: float = 0.0
-    """Per read of a staged piece: it is gone, or torn."""
+    staging_fault: float = 0.0
+    """Per read of a staged piece: the staging server ends, stands still, or gives other bytes."""
+    store_failure: float = 0.0
+    """Per file of the checkpoint that is read or written: the store says that it failed."""
+    store_ms: int = 20
+    """How long it takes at most."""
     checkpoint_lost: float = 0.0
     """Per restart: a new, empty checkpoint, from the group's committed offsets."""
     tail_lost: float = 0.0
@@ -134,7 +138,7 @@ def draw_random(seed: int) -> Scenario:
         driver_pause=some(0.005, 0.05),
         driver_power_loss=some(0.1, 0.5),
         worker_loss=some(0.1, 0.9),
-        staged_loss=some(0.001, 0.01),
+        staging_fault=some(0.005, 0.1),
         checkpoint_lost=0.0 if changes_id else some(0.05, 0.3),
         tail_lost=0.0 if changes_id else some(0.05, 0.3),
         old_checkpoint=0.0 if changes_id else some(0.05, 0.3),

@@ -14,7 +14,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crc32c import crc32c
+
 from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.staging import StagingServer
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
@@ -111,6 +114,7 @@ class Driver:
     new_session: Callable[[], Session]
     worker_loss: float = 0.0
     workers: list[PythonWorker] = field(default_factory=list)
+    staging: StagingServer = field(default_factory=StagingServer)
 
     def query(self) -> Operation[None]:
         """Run micro-batches until the source is at its end. Raises what stops a query."""
@@ -226,19 +230,19 @@ class Driver:
                 record = Record(key, value, batch_id)
                 rows.setdefault(self.source.output_partition(key), []).append(record)
         topic = self.source.output_topic
-        return [_staged(topic, number, records) for number, records in sorted(rows.items())]
+        return [self._staged(topic, number, records) for number, records in sorted(rows.items())]
+
+    def _staged(self, topic: str, partition: int, records: list[Record]) -> StagedPartition:
+        pieces = []
+        for start in range(0, len(records), RECORDS_PER_BATCH):
+            taken = records[start : start + RECORDS_PER_BATCH]
+            data = encode_batch(taken)
+            place = self.staging.put(data)
+            pieces.append(StagedPiece(len(data), len(taken), place, crc32c(data)))
+        return StagedPartition(topic, partition, pieces)
 
     def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
         if not outcome.skipped:
             self.history.committed.append((self.checkpoint.query_id, self.run_id, batch_id))
         elif outcome.attempts == 1:
             self.history.skipped.append((self.run_id, batch_id))
-
-
-def _staged(topic: str, partition: int, records: list[Record]) -> StagedPartition:
-    pieces = []
-    for start in range(0, len(records), RECORDS_PER_BATCH):
-        taken = records[start : start + RECORDS_PER_BATCH]
-        data = encode_batch(taken)
-        pieces.append(StagedPiece(len(data), len(taken), data))
-    return StagedPartition(topic, partition, pieces)

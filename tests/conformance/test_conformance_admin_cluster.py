@@ -282,11 +282,11 @@ def test_a_configuration_of_all_partitions_is_that_of_new_ones(connection, uniqu
     topic = unique("grown")
     configs = {"max.message.bytes": "500"}
     assert not create_topics(connection, new_topic(topic, 1, 1, configs=configs))[topic].error_code
-    wait_until_served(connection, topic, 1)
+    wait_until_served([connection], topic, 1)
     cls = message_class(ApiKey.CREATE_PARTITIONS)
     more = cls.CreatePartitionsTopic(name=topic, count=2, assignments=None)
     connection.ask(cls(topics=[more], timeout_ms=10_000, validate_only=False), 3)
-    wait_until_served(connection, topic, 2)
+    wait_until_served([connection], topic, 2)
     producer = RawProducer(connection)
     batch = producer.batch("x" * 1000, sequence=-1)
     assert producer.produce_bytes(topic, 1, batch) == "MESSAGE_TOO_LARGE"

@@ -35,6 +35,9 @@ from support.probe import wait_until
 from support.raw import Connection, RawProducer
 from support.sim_broker import SimBroker
 
+from broker_sim.__main__ import main
+from broker_sim.cli.timeline_logs import find_stories, find_written
+
 pytestmark = pytest.mark.kafka
 
 BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}
@@ -258,3 +261,26 @@ def test_the_offsets_log_tells_commits_groups_and_what_was_deleted(stopped, dump
     assert member["members"][0]["clientId"] == "rdkafka"
     assert groups["kept"][-1]["members"] == []
     assert groups["deleted"][-1] is None
+
+
+def test_the_timeline_gives_each_transaction_its_own_records_and_marker(stopped, tmp_path):
+    stories = find_stories(stopped.data_dir)
+    assert set(stories) == {f"writer-{codec}" for codec in CODECS} | {"offsets"}
+    for codec in CODECS:
+        starts = set()
+        for number, story in enumerate(stories[f"writer-{codec}"]):
+            (written,) = find_written(story).values()
+            assert sum(batch.record_count for batch in written.batches) == 4
+            starts.add(written.batches[0].base_offset)
+            kind = "COMMIT" if number % 3 != 0 else "ABORT"
+            assert (written.marker.kind, story.records[-1].state.label) == (
+                kind, f"Complete{kind.capitalize()}",
+            )  # fmt: skip
+            assert starts and max(starts) == written.batches[0].base_offset < written.marker.offset
+        assert len(starts) == ROUNDS
+    committed = [w.offsets for story in stories["offsets"] for w in find_written(story).values()]
+    assert committed == [[("in-transaction", "data", 0, at)] for at in (11, 12)]
+    output = tmp_path / "t.svg"
+    assert main(["timeline", str(stopped.data_dir), "--transactional-id", "offsets",
+                 "--output", str(output)]) == 0  # fmt: skip
+    assert "data-0: 12" in output.read_text()

@@ -39,7 +39,7 @@ def create(topics, broker):
         done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
         assert done.code == 0, done
         with Connection(broker.port) as connection:
-            wait_until_served(connection, topic, partitions)
+            wait_until_served([connection], topic, partitions)
         return done
 
     return run

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.probe import wait_until
 
-from txnlog_spark import embedded
 from txnlog_spark.client.client import Client
 from txnlog_spark.embedded import ADDRESS_FILE
+from txnlog_spark.processes import start_time
 from txnlog_spark.protocol.metadata import refresh_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def broker_pid(folder: Path) -> int:
 
 def is_alive(pid: int) -> bool:
     """Whether there is such a process, that has not ended."""
-    return embedded._started(pid) is not None
+    return start_time(pid) is not None
 
 
 def test_commands_one_after_another_have_one_broker_each_or_share_it(tmp_path):

@@ -22,7 +22,7 @@ from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.staging import plan_staged
+from txnlog_spark.staging.reader import StagedReader
 
 pytestmark = pytest.mark.live
 
@@ -55,13 +55,14 @@ def renamed(query: Query, name: str):
 def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
     query: Query, unique: Callable[[str], str]
 ) -> None:
-    staged = plan_staged([query.stage(1, ["b"], "run-1")])
+    reader = StagedReader(query.settings.staging, None)
+    staged = reader.plan([query.stage(1, ["b"], "run-1")])
     worker = committer.workers[os.getpid(), query.bootstrap]
     old = Client(query.bootstrap)
     batch = QueryBatch(
         str(query.checkpoint), 1, query.settings.commit_options, staged, query.query_id, "run-1", ""
     )
-    operation = Disk().serve(commit_query_batch(old.session, worker, batch))
+    operation = Disk(read_staged=reader.read).serve(commit_query_batch(old.session, worker, batch))
 
     def stopped() -> Operation[object]:
         """The old driver stops before S8, and goes on when the new one has committed."""

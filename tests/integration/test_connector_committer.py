@@ -13,6 +13,7 @@ import pytest
 from support.checkpoint_files import progress_of
 from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
+from support.staged_messages import flip_a_byte, is_there, with_location
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
@@ -52,25 +53,26 @@ def test_batches_are_committed_with_offsets_and_progress(query: Query) -> None:
     assert progress.next_batch_id == 2
 
 
-def test_a_committed_batch_is_skipped_by_a_new_run_and_its_staged_files_removed(
+def test_a_committed_batch_is_skipped_by_a_new_run_and_what_it_staged_removed(
     query: Query,
 ) -> None:
     query.commit(0, ["a"])
-    query.commit(0, ["a"], run="run-2")
+    again = query.stage(0, ["a"], "run-2")
+    commit_streaming(query.settings, [again], 0)
     assert query.values("read_uncommitted") == ["a"]
-    assert not list((query.checkpoint / "txnlog" / "staging").rglob("*.staged"))
+    assert not is_there(query.settings.staging, again)
 
 
 def test_what_a_crashed_run_has_staged_goes_when_the_next_run_begins_the_batch(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.log(0, 10)
-    left = Path(query.stage(0, ["a"], "crashed").path or "")
+    left = query.stage(0, ["a"], "crashed")
     with monkeypatch.context() as patched:
         patched.setattr(micro_batch, "produce_staged", dying)
         with pytest.raises(RuntimeError, match="dies here"):
             query.commit(0, ["a"], run="run-2")
-    assert not left.exists()
+    assert not is_there(query.settings.staging, left)
     query.commit(0, ["a"], run="run-3")
     assert query.values() == ["a"]
 
@@ -88,11 +90,11 @@ def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
 
 def test_of_two_attempts_of_a_task_only_the_one_spark_chose_is_written(query: Query) -> None:
     query.log(0, 10)
-    loser = query.stage(0, ["a", "b"], "run-1", attempt=0)
-    winner = query.stage(0, ["a", "b"], "run-1", attempt=1)
+    loser = query.stage(0, ["a", "b"], "run-1")
+    winner = query.stage(0, ["a", "b"], "run-1")
     commit_streaming(query.settings, [winner], 0)
     assert query.values("read_uncommitted") == ["a", "b"]
-    assert not Path(loser.path or "").exists()
+    assert not is_there(query.settings.staging, loser)
 
 
 def test_a_task_without_a_message_stops_the_commit(query: Query) -> None:
@@ -102,14 +104,17 @@ def test_a_task_without_a_message_stops_the_commit(query: Query) -> None:
     assert query.values("read_uncommitted") == []
 
 
-def test_a_torn_staged_file_aborts_the_batch_and_its_replay_commits_it(query: Query) -> None:
+def test_a_damaged_staged_file_aborts_the_batch_and_its_replay_commits_it(
+    query: Query, tmp_path: Path
+) -> None:
     query.log(0, 10)
-    message = query.stage(0, ["a", "bb"], "run-1")
-    path = Path(message.path or "")
-    path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(StagedBatchesInvalid):
-        commit_streaming(query.settings, [message], 0)
-    abort_staged([message])
+    message = query.stage(0, ["a", "bb"], "run-1", tmp_path / "staged")
+    flip_a_byte(message)
+    settings = with_location(query.settings, tmp_path / "staged")
+    with pytest.raises(StagedBatchesInvalid, match="CRC-32C"):
+        commit_streaming(settings, [message], 0)
+    abort_staged(settings, [message])
+    assert not list((tmp_path / "staged").rglob("*.staged"))
     query.commit(0, ["a", "bb"], run="run-2")
     assert query.values() == ["a", "bb"]
 
@@ -243,12 +248,14 @@ def dying(*_args: object) -> Iterator[None]:
     yield
 
 
-def test_progress_must_exist_even_before_the_first_batch_was_committed(query: Query) -> None:
+def test_progress_must_exist_even_before_the_first_batch_was_committed(
+    query: Query, tmp_path: Path
+) -> None:
     query.log(0, 10)
-    message = query.stage(0, ["a"], "run-1")
-    Path(message.path or "").unlink()
+    message = query.stage(0, ["a"], "run-1", tmp_path / "staged")
+    flip_a_byte(message)
     with pytest.raises(StagedBatchesInvalid):
-        commit_streaming(query.settings, [message], 0)
+        commit_streaming(with_location(query.settings, tmp_path / "staged"), [message], 0)
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     progress = progress_of(client, query.progress_group, query.query_id)

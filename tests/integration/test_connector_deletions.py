@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from support.prepared import wait_until_marked
 from support.probe import wait_until
 from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
+from support.staged_messages import stage
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
@@ -23,7 +23,7 @@ from txnlog_spark.commit import batch_write
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
+from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.records import Record, encode_batch
 
 pytestmark = pytest.mark.live
@@ -41,16 +41,12 @@ class Fan(Query):
     def commit_rows(self, batch_id: int, run: str) -> None:
         """Log, stage and commit one of `rows`."""
         self.log(batch_id, 10 * (batch_id + 1))
-        root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
-        staging = StagingWriter(root, f"0-{run}", inline_bytes_max=1 << 20)
         rows = self.rows[batch_id]
-        for topic, value in rows:
-            staging.append(topic, 0, [encode_batch([Record(None, value.encode())])])
-        chunks, inline, path = staging.finish()
-        counts = {topic: 1 for topic, _ in rows}
-        message = StagedBatches(
-            self.query_id, run, batch_id, 0, chunks, counts, inline, path, len(rows)
-        )
+        encoded = [
+            (topic, 0, encode_batch([Record(None, value.encode())])) for topic, value in rows
+        ]
+        attempt = Attempt(self.query_id, batch_id, run, f"{run}-0-0")
+        message = stage(attempt, encoded, counts={topic: 1 for topic, _ in rows})
         commit_streaming(self.settings, [message], batch_id)
 
     def delete(self, topic: str) -> None:
@@ -179,7 +175,7 @@ def test_trouble_after_the_commit_is_not_told_as_a_failed_write(
         raise DeadlineExceeded("deleting the group", 60_000, "the broker restarts")
 
     monkeypatch.setattr(batch_write, "delete_group", down)
-    message = dataclasses.replace(query.stage(0, ["a"], "w"), query_id="w", run_id="w")
+    message = query.stage(0, ["a"], "w")
     with caplog.at_level(logging.WARNING):
         outcome = commit_batch_write(settings, [message], "w")
     assert outcome is not None

@@ -59,7 +59,7 @@ def test_an_output_topic_that_cannot_be_is_named(pipe: Pipe) -> None:
     [
         ({"subscribe": None}, "option subscribe: set it"),
         ({"assign": '{"a":[0]}'}, "only one of them"),
-        ({"minOffsetsPerTrigger": 3}, "it is not supported yet"),
+        ({"minOffsetsPerTrigger": 0}, "an integer of at least 1"),
         ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"maxOffsetsPerTriger": 5}, "did you mean maxOffsetsPerTrigger?"),
         ({"maxOffsetsPerTrigger": "lots"}, "an integer of at least 1"),

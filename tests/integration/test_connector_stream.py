@@ -48,6 +48,21 @@ def test_batches_keep_the_limit_and_available_now_ends_at_what_was_there(pipe: P
     assert pipe.output_values() == texts(range(100))
 
 
+def test_a_batch_waits_for_min_offsets_per_trigger(pipe: Pipe) -> None:
+    pipe.feed(range(10))
+    rows = pipe.stream(minOffsetsPerTrigger=50, maxTriggerDelay="1h").select("key", "value")
+    query = pipe.write(rows).start()
+    try:
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first batch does not wait")
+        pipe.feed(range(10, 40))
+        pipe.feed(range(40, 60))
+        wait_until(lambda: len(pipe.output_values()) == 60, "enough is there")
+    finally:
+        query.stop()
+    counts = [p.numInputRows for p in query.recentProgress if p.numInputRows]
+    assert counts == [10, 50]
+
+
 def test_order_within_a_key_is_kept_from_end_to_end(pipe: Pipe) -> None:
     pipe.feed(range(200), partition=0)
     same_key = "cast('k' as binary) key"

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 import pytest
 from support.explored_query import driver, explore, hanging_worker, two_workers
-from support.explorer import ANSWER_LOST, CRASH, LATE, REQUEST_LOST, Explored, Violated
+from support.explorer import (
+    ANSWER_LOST,
+    CRASH,
+    FILE_FAILED,
+    LATE,
+    REQUEST_LOST,
+    WRITE_DONE,
+    WRITE_LATE,
+    Explored,
+    Violated,
+)
 
 from broker_sim.sim.commit_plants import COMMIT_PLANTS
 
@@ -48,6 +58,9 @@ def see(explored: Explored, states_min: int) -> None:
         (CRASH, 30_000),
         (REQUEST_LOST, 80_000),
         (ANSWER_LOST, 80_000),
+        (FILE_FAILED, 50_000),
+        (WRITE_DONE, 25_000),
+        (WRITE_LATE, 30_000),
         pytest.param(LATE, 300_000, marks=pytest.mark.chaos),
     ],
 )
@@ -58,7 +71,13 @@ def test_two_drivers_in_every_order(fault: str | None, states_min: int) -> None:
 @pytest.mark.invariant(35, 36, 37, 39, 41)
 @pytest.mark.parametrize(
     ("fault", "states_min"),
-    [(None, 45_000), (CRASH, 70_000), pytest.param(ANSWER_LOST, 200_000, marks=pytest.mark.chaos)],
+    [
+        (None, 45_000),
+        (CRASH, 70_000),
+        (WRITE_LATE, 70_000),
+        pytest.param(WRITE_DONE, 50_000, marks=pytest.mark.chaos),
+        pytest.param(ANSWER_LOST, 200_000, marks=pytest.mark.chaos),
+    ],
 )
 def test_two_drivers_with_two_new_transactional_ids_in_every_order(
     fault: str | None, states_min: int
@@ -75,7 +94,7 @@ def test_two_workers_of_one_run_and_a_third_that_hangs_in_every_order() -> None:
 @pytest.mark.invariant(35, 58)
 @pytest.mark.parametrize("version", [1, 2])
 def test_one_driver_with_any_fault_on_either_transaction_version(version: int) -> None:
-    faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST})
+    faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, FILE_FAILED, WRITE_DONE, WRITE_LATE})
     see(explore(faults, programs=[driver("run-1")], transaction_version=version), 500)
 
 

@@ -43,6 +43,14 @@ def test_the_story_of_group_commit_commits_in_groups_and_dies_within_one():
     assert counts["broker died in a round of several"] > 2
 
 
+def test_in_the_story_of_a_failing_store_it_fails_and_drivers_meet():
+    counts = Counter()
+    for seed in range(12):
+        counts.update(run_seed(seed, "object_store_fails").counts)
+    assert counts["store failed"] > 10
+    assert counts["fenced"] > 2
+
+
 @pytest.mark.invariant(3, 35, 46)
 @pytest.mark.parametrize("seed", range(25))
 def test_exactly_once_holds_under_random_faults(seed):

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.coordinators_ready import coordinators_ready
@@ -24,14 +25,19 @@ from support.prepared import nothing_prepared
 from support.probe import free_ports, live_brokers, wait_until
 
 VERSION = "4.3.1"
-LOG4J_VERSION = "2.25.4"
+VERSION_3 = "3.9.1"
+"""The last line that clusters stay on which have not gone to 4: here without ZooKeeper too."""
+LOGGING = {
+    VERSION: ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    VERSION_3: ("org.slf4j", "slf4j-reload4j", "1.7.36"),
+}
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAVEN_TIMEOUT_S = 600
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>txnlog.tests</groupId>
   <artifactId>apache-kafka</artifactId>
@@ -41,12 +47,12 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
+      <version>%(version)s</version>
     </dependency>
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka-tools</artifactId>
-      <version>{VERSION}</version>
+      <version>%(version)s</version>
       <exclusions>
         <exclusion>
           <groupId>org.apache.kafka</groupId>
@@ -55,17 +61,14 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
       </exclusions>
     </dependency>
     <dependency>
-      <groupId>org.apache.logging.log4j</groupId>
-      <artifactId>log4j-slf4j-impl</artifactId>
-      <version>{LOG4J_VERSION}</version>
+      <groupId>%(group)s</groupId>
+      <artifactId>%(artifact)s</artifactId>
+      <version>%(logging)s</version>
     </dependency>
   </dependencies>
 </project>
 """
 
-_POM_DIGEST = hashlib.sha256(POM.encode()).hexdigest()[:8]
-JARS = REPOSITORY / ".cache" / "apache-kafka" / f"{VERSION}-{_POM_DIGEST}"
-"""Named after the POM too: another POM never runs on the jars, complete or not, of an older one."""
 
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN")
 
@@ -93,41 +96,53 @@ SMALL_BROKER = {
 }
 
 
-_formatted: dict[int, tuple[str, dict[str, bytes]]] = {}
-"""What kafka.tools.StorageTool once wrote, by transaction version: the cluster id and the files.
-Each run of it takes a second; of the broker's own settings it depends on nothing else."""
+_formatted: dict[tuple[str, int, int], tuple[str, dict[str, bytes]]] = {}
+"""What kafka.tools.StorageTool once wrote, by version, node and transaction version: the cluster id
+and the files. Each run of it takes a second; of other settings it depends on nothing."""
 
 
 class Unavailable(RuntimeError):
     """Apache Kafka cannot be had on this machine: no Maven, no network, or no Java."""
 
 
-def jars() -> Path:
-    """The folder of Kafka's jars, fetched on the first call. Unavailable says why not."""
-    JARS.mkdir(parents=True, exist_ok=True)
-    with (JARS.parent / "lock").open("w") as lock:
+def jars(version: str = VERSION) -> Path:
+    """The folder of Kafka's jars, fetched on the first call. Unavailable says why not.
+
+    Named after the POM too: another POM never runs on the jars, complete or not, of an older one.
+    """
+    group, artifact, logging = LOGGING[version]
+    pom = _POM % {"version": version, "group": group, "artifact": artifact, "logging": logging}
+    digest = hashlib.sha256(pom.encode()).hexdigest()[:8]
+    folder = REPOSITORY / ".cache" / "apache-kafka" / f"{version}-{digest}"
+    return fetched("Apache Kafka", pom, folder)
+
+
+def fetched(what: str, pom: str, folder: Path, *options: str) -> Path:
+    """The folder with what a POM depends on, copied there once. Unavailable says why not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (JARS / "complete").exists():
-            _copy_jars()
-    return JARS
+        if not (folder / "complete").exists():
+            _copy_jars(what, pom, folder, options)
+    return folder
 
 
-def _copy_jars() -> None:
+def _copy_jars(what: str, pom: str, folder: Path, options: tuple[str, ...]) -> None:
     if shutil.which("mvn") is None:
-        raise Unavailable("Apache Kafka is not here: `mvn` is not installed")
-    pom = JARS / "pom.xml"
-    pom.write_text(POM)
-    command = ["mvn", "-q", "-B", "-f", str(pom), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
+        raise Unavailable(f"{what} is not here: `mvn` is not installed")
+    file = folder / "pom.xml"
+    file.write_text(pom)
+    command = ["mvn", "-q", "-B", "-f", str(file), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}", *options]
     try:
         done = _run(command, timeout_s=MAVEN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"Apache Kafka is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
+        raise Unavailable(f"{what} is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
         reason = lines[0] if lines else done.stderr.strip()[-200:]
-        raise Unavailable(f"Apache Kafka is not here: Maven said {reason!r}")
-    (JARS / "complete").touch()
+        raise Unavailable(f"{what} is not here: Maven said {reason!r}")
+    (folder / "complete").touch()
 
 
 def _run(command: list[str], *, timeout_s: int) -> subprocess.CompletedProcess[str]:
@@ -142,6 +157,27 @@ def die_with_parent() -> None:
         libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class Node:
+    """A broker's place in its cluster; `controllers` are the ports of all nodes' controllers."""
+
+    number: int
+    port: int
+    controllers: dict[int, int]
+    cluster_id: str
+
+    @classmethod
+    def alone(cls) -> Node:
+        """The only one."""
+        port, controller = free_ports(2)
+        return cls(1, port, {1: controller}, new_cluster_id())
+
+
+def new_cluster_id() -> str:
+    """As Kafka's own tool makes one; Kafka takes a leading dash for an option."""
+    return "k" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
 class ApacheKafka:
     """One broker. A context manager; `bootstrap_servers` is good from construction on."""
 
@@ -153,13 +189,17 @@ class ApacheKafka:
         config: dict[str, str] | None = None,
         *,
         transaction_version: int = 2,
+        version: str = VERSION,
+        node: Node | None = None,
     ) -> None:
         self.folder = folder
+        self.version = version
         self.data_dir = folder / "data"
-        self.port, self._controller_port = free_ports(2)
+        self._node = Node.alone() if node is None else node
+        self.port = self._node.port
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._classpath = f"{jars()}/*"
+        self._classpath = f"{jars(version)}/*"
         folder.mkdir(parents=True, exist_ok=True)
         self._properties = folder / "server.properties"
         settings = self._settings() | SMALL_BROKER | (config or {})
@@ -173,11 +213,12 @@ class ApacheKafka:
 
     def _settings(self) -> dict[str, str]:
         client = f"PLAINTEXT://127.0.0.1:{self.port}"
-        controller = f"127.0.0.1:{self._controller_port}"
+        controller = f"127.0.0.1:{self._node.controllers[self._node.number]}"
+        voters = (f"{n}@127.0.0.1:{port}" for n, port in self._node.controllers.items())
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": str(self._node.number),
+            "controller.quorum.voters": ",".join(voters),
             "listeners": f"{client},CONTROLLER://{controller}",
             "advertised.listeners": client,
             "controller.listener.names": "CONTROLLER",
@@ -186,22 +227,22 @@ class ApacheKafka:
         }
 
     def _format(self, transaction_version: int) -> None:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # Kafka takes a leading dash for an option.
-        cluster_id = "k" + cluster_id[1:]
-        if transaction_version not in _formatted:
+        cluster_id = self._node.cluster_id
+        key = self.version, self._node.number, transaction_version
+        if key not in _formatted:
             self._run_storage_tool(transaction_version, cluster_id)
             files = {path.name: path.read_bytes() for path in self.data_dir.iterdir()}
-            _formatted[transaction_version] = cluster_id, files
+            _formatted[key] = cluster_id, files
             return
-        old_id, files = _formatted[transaction_version]
+        old_id, files = _formatted[key]
         self.data_dir.mkdir()
         for name, data in files.items():
             (self.data_dir / name).write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
 
     def _run_storage_tool(self, transaction_version: int, cluster_id: str) -> None:
         arguments = ["format", "-t", cluster_id, "-c", str(self._properties)]
-        arguments += ["--feature", f"transaction.version={transaction_version}"]
+        if self.version == VERSION:
+            arguments += ["--feature", f"transaction.version={transaction_version}"]
         command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.tools.StorageTool"]
         try:
             done = _run(command + arguments, timeout_s=START_TIMEOUT_S)
@@ -219,6 +260,12 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Start on the data directory; return when it serves clients, its coordinators too."""
+        self.launch()
+        wait_until(self.is_up, "Apache Kafka to serve clients", timeout_s=START_TIMEOUT_S)
+        wait_until(self._is_ready, "Apache Kafka's coordinators", timeout_s=START_TIMEOUT_S)
+
+    def launch(self) -> None:
+        """Start the process, and wait for nothing."""
         command = ["java", *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka"]
         environment = os.environ | {"KAFKA_HEAP_OPTS": ""}
         with (self.folder / "broker.log").open("ab") as log:
@@ -230,8 +277,6 @@ class ApacheKafka:
                 env=environment,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
             )
-        wait_until(self._is_up, "Apache Kafka to serve clients", timeout_s=START_TIMEOUT_S)
-        wait_until(self._is_ready, "Apache Kafka's coordinators", timeout_s=START_TIMEOUT_S)
 
     def _is_ready(self) -> bool:
         return coordinators_ready(
@@ -240,7 +285,8 @@ class ApacheKafka:
             transaction_partitions=self._transaction_partitions,
         )
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
+        """Whether it answers; RuntimeError with its last lines when its process has ended."""
         process = self._process
         if process is None or process.poll() is not None:
             tail = (self.folder / "broker.log").read_text(errors="replace")[-3000:]
@@ -266,6 +312,10 @@ class ApacheKafka:
     def stop(self) -> None:
         """A clean stop; SIGKILL if that takes more than STOP_TIMEOUT_S."""
         self._end(signal.SIGTERM)
+
+    def kill_now(self) -> None:
+        """SIGKILL at once: where other brokers of the cluster carry on."""
+        self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

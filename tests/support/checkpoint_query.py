@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 from support.checkpoint_files import read_identity
 from support.librdkafka import create_topic, read_topic
+from support.staged_messages import in_file, on_server, stage
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter, batch_directory
+from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.wire.records import Record, encode_batch
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -36,6 +39,7 @@ class Query:
             "kafka.group.id": self.group,
         }
         self.settings = read_sink_settings(base | options, streaming=True)
+        self._attempts = itertools.count()
 
     def log(self, batch_id: int, end: int) -> None:
         """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
@@ -44,19 +48,20 @@ class Query:
         source = json.dumps(with_source_note(offsets, SourceNote(cluster_id, None)))
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
 
-    def stage(self, batch_id: int, values: list[str], run: str, attempt: int = 0) -> StagedBatches:
-        """One task attempt: a record a value, all staged in a file."""
-        root = batch_directory(self.checkpoint / "txnlog" / "staging", self.query_id, batch_id)
-        staging = StagingWriter(root, f"{run}-0-{attempt}", inline_bytes_max=0)
-        for value in values:
-            staging.append(
-                self.output, len(value) % 2, [encode_batch([Record(None, value.encode())])]
-            )
-        chunks, inline, path = staging.finish()
-        counts = {self.output: 2}
-        return StagedBatches(
-            self.query_id, run, batch_id, attempt, chunks, counts, inline, path, len(values)
-        )
+    def stage(
+        self, batch_id: int, values: list[str], run: str, location: Path | None = None
+    ) -> StagedBatches:
+        """One task attempt: a record a value, all staged in the server, or in a file there."""
+        number = next(self._attempts)
+        made = Attempt(self.query_id, batch_id, run, f"{run}-0-{number}")
+        rows = [
+            (self.output, len(value) % 2, encode_batch([Record(None, value.encode())]))
+            for value in values
+        ]
+        outlet = on_server(self.settings.staging, made)
+        if location is not None:
+            outlet = in_file(location, made)
+        return stage(made, rows, outlet, {self.output: 2})
 
     def commit(self, batch_id: int, values: list[str], run: str = "run-1") -> None:
         """Log, stage and commit one batch of one task; the batch ends at 10 * (batch_id + 1)."""

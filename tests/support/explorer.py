@@ -6,8 +6,8 @@ and whether the fault has happened. The brokers (`explored_broker`) and the acto
 lookups; states that were seen are not followed again. The schedules are the paths through the
 graph of states, and are counted on it.
 
-A fault is a crash of an actor at a shared ask, or a request without an answer: carried out at
-once, never, or at any later time.
+A fault is a crash of an actor at a shared ask, a request without an answer, or a file that is said
+to have failed: carried out at once, never, or at any later time.
 
 When all actors are over, a driver without faults begins and runs to its end; when a request that
 comes late has fenced it, another one. Then the audit looks at what is left.
@@ -30,16 +30,25 @@ from support.explored_actor import (
 )
 from support.explored_broker import BrokerAutomaton, LateMarkerState
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.protocol.effects import Call, ListFolder, ReadFile, Unanswered, WriteFile
+from txnlog_spark.protocol.effects import (
+    Call,
+    FileFailed,
+    ListFolder,
+    ReadFile,
+    Unanswered,
+    WriteFile,
+)
 from txnlog_spark.wire.messages import ApiKey, api_of
 
 CRASH, REQUEST_LOST, ANSWER_LOST, LATE = "crash", "request lost", "answer lost", "late"
-FAULTS = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, LATE})
+FILE_FAILED, WRITE_DONE, WRITE_LATE = "file failed", "write done", "write late"
+"""The store says of all three that it failed: a put that did nothing, one that did, a slow one."""
 STATES_MAX = 2_000_000
 """More is no small exploration any more: an operation that does not end."""
 NOTHING = -1
 
 _UNANSWERED = Unanswered("lost", sent=True)
+_FAILED = FileFailed("the store is said to be down")
 
 
 class State(NamedTuple):
@@ -52,6 +61,8 @@ class State(NamedTuple):
     may_fail: bool
     late: int
     """The request that is still on its way, by number; or NOTHING."""
+    late_file: int
+    """The write that the store still has to carry out, by number; or NOTHING."""
     last_driver: int
     """Which of the drivers without faults runs; NOTHING before."""
 
@@ -128,6 +139,7 @@ class Explorer:
         self._may_fail = may_fail
         self._late: list[tuple[Call, bytes]] = []
         self._late_numbers: dict[bytes, int] = {}
+        self._late_files: list[WriteFile] = []
         self._stops: set[str] = set()
 
     def run(self) -> Explored:
@@ -139,7 +151,8 @@ class Explorer:
             gc.enable()
 
     def _run(self) -> Explored:
-        first = State(0, 0, tuple(a.root for a in self._drivers), bool(self._faults), NOTHING, -1)
+        roots = tuple(actor.root for actor in self._drivers)
+        first = State(0, 0, roots, bool(self._faults), NOTHING, NOTHING, NOTHING)
         numbers = {first: 0}
         order = [first]
         came: list[tuple[int, Step | None]] = [(NOTHING, None)]
@@ -196,6 +209,9 @@ class Explorer:
         if state.late != NOTHING:
             broker, _, _ = self._broker.ask(state.broker, *self._late[state.late])
             yield "network", LATE, "arrives", state._replace(broker=broker, late=NOTHING)
+        if state.late_file != NOTHING:
+            files, _ = self._perform(state.files, self._late_files[state.late_file])
+            yield "store", WRITE_LATE, "is done", state._replace(files=files, late_file=NOTHING)
         actors = self._drivers
         if state.last_driver != NOTHING:
             actors = self._last_drivers[state.last_driver :]
@@ -227,8 +243,33 @@ class Explorer:
             files, outcome = self._perform(state.files, ask)
             done = actor.child(node, outcome, outcome)
             yield name, "does", ask, self._after(state, place, done, files=files)
+            if state.may_fail and place < self._may_fail:
+                yield from self._file_faults(state, place, node, actor)
         if state.may_fail and place < self._may_fail and CRASH in self._faults:
             yield name, CRASH, ask, self._after(state, place, None, may_fail=False)
+
+    def _file_faults(
+        self, state: State, place: int, node: Node, actor: Actor
+    ) -> Iterator[tuple[str, str, Any, State]]:
+        ask = node.ask
+        if not self._faults & {FILE_FAILED, WRITE_DONE, WRITE_LATE}:
+            return
+        if not isinstance(ask, ReadFile | ListFolder | WriteFile):
+            return
+        failed = actor.child(node, _FAILED, _FAILED)
+        after = self._after(state, place, failed, may_fail=False)
+        if FILE_FAILED in self._faults:
+            yield actor.name, FILE_FAILED, ask, after
+        if not isinstance(ask, WriteFile):
+            return
+        if WRITE_DONE in self._faults:
+            done, _ = self._perform(state.files, ask)
+            yield actor.name, WRITE_DONE, ask, after._replace(files=done)
+        if WRITE_LATE in self._faults:
+            if ask not in self._late_files:
+                self._late_files.append(ask)
+            number = self._late_files.index(ask)
+            yield actor.name, WRITE_LATE, ask, after._replace(late_file=number)
 
     def _perform(self, files: int, ask: SharedAsk) -> tuple[int, Any]:
         known = self._files.contents[files]
@@ -278,8 +319,12 @@ class Explorer:
         return state._replace(nodes=(root,), may_fail=False, last_driver=number)
 
     def _check_stop(self, error: BaseException) -> None:
-        """A driver may be overtaken, or not know; never may a person have to look."""
+        """A driver may be overtaken, or not know, or have no store; never may a person have to
+        look."""
         self._stops.add(type(error).__name__)
+        is_store = _FAILED.reason in str(error)
+        if isinstance(error, ProgressError) and is_store:
+            return
         if isinstance(error, ProgressError) or not isinstance(error, TxnLogError):
             raise AssertionError(f"a driver stopped: {error!r}") from error
 

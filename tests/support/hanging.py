@@ -71,11 +71,13 @@ def write_marker(
     return error_name(result.error_code)
 
 
-def list_transactions(connection: Connection, *, pattern: str | None = None, **filters) -> tuple:
-    """(error, [(transactional id, state)]) of ListTransactions version 2, sorted."""
+def list_transactions(
+    connection: Connection, *, pattern: str | None = None, version: int = 2, **filters
+) -> tuple:
+    """(error, [(transactional id, state)]) of ListTransactions, sorted; 3.9 has no version 2."""
     settings = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1} | filters
     request = message_class(ApiKey.LIST_TRANSACTIONS)(transactional_id_pattern=pattern, **settings)
-    answer = connection.ask(request, 2)
+    answer = connection.ask(request, version)
     listed = sorted((t.transactional_id, t.transaction_state) for t in answer.transaction_states)
     return error_name(answer.error_code), listed
 

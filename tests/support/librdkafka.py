@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -35,13 +36,21 @@ class Seen:
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> str:
-    """Create a topic on one broker, wait until it is served, return its name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    """Create a topic on all these brokers, wait until it is served, return its name."""
+    admin, ports = AdminClient({"bootstrap.servers": bootstrap}), ports_of(bootstrap)
+    new = NewTopic(
+        topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
+    )
     admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    with Connection(int(bootstrap.rpartition(":")[2])) as connection:
-        wait_until_served(connection, topic, partitions)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(port)) for port in ports]
+        wait_until_served(connections, topic, partitions)
     return topic
+
+
+def ports_of(bootstrap: str) -> list[int]:
+    """The ports of these brokers, all on loopback."""
+    return [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
 
 
 def producer(bootstrap: str, **settings) -> Producer:
@@ -100,6 +109,13 @@ def read_topic(
 
     Under read_committed that is what has been committed, not only what has its markers already.
     """
+    return sorted(each_record(bootstrap, topic, isolation=isolation, **settings))
+
+
+def each_record(
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
+) -> Iterator[Seen]:
+    """The same one by one, in order within each partition."""
     if isolation == "read_committed":
         wait_until_marked(bootstrap)
     made = consumer(
@@ -112,7 +128,6 @@ def read_topic(
     try:
         partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         made.assign([TopicPartition(topic, number, 0) for number in partitions])
-        seen: list[Seen] = []
         ended: set[int] = set()
         while len(ended) < len(partitions):
             message = made.poll(TIMEOUT_S)
@@ -120,12 +135,11 @@ def read_topic(
                 raise AssertionError(f"{topic}: nothing for {TIMEOUT_S} s, ends seen: {ended}")
             if message.error() is None:
                 place = (message.partition(), message.offset())
-                seen.append(Seen(*place, message.key(), message.value()))
+                yield Seen(*place, message.key(), message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 ended.add(message.partition())
             else:
                 raise KafkaException(message.error())
-        return sorted(seen)
     finally:
         made.close()
 

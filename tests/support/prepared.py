@@ -14,9 +14,12 @@ PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 def wait_until_marked(bootstrap: str) -> None:
-    """Return when every transaction that was decided on this broker has all its markers."""
-    port = int(bootstrap.rpartition(":")[2])
-    wait_until(lambda: nothing_prepared(port), "the markers of what was committed or aborted")
+    """Return when every transaction that was decided on these brokers has all its markers."""
+    for address in bootstrap.split(","):
+        port = int(address.rpartition(":")[2])
+        wait_until(
+            lambda port=port: nothing_prepared(port), "the markers of what was committed or aborted"
+        )
 
 
 def nothing_prepared(port: int) -> bool:
@@ -24,6 +27,7 @@ def nothing_prepared(port: int) -> bool:
     try:
         with Connection(port) as connection:
             # Only a whole list tells: nothing is listed while a partition of it is loading.
-            return list_transactions(connection, state_filters=[*PREPARED]) == ("NONE", [])
+            found = list_transactions(connection, version=1, state_filters=[*PREPARED])
+            return found == ("NONE", [])
     except (OSError, EOFError):
         return False

@@ -63,17 +63,23 @@ def make_topic(connection: Connection, name: str, partitions: int = 1, **configs
     named = {key.replace("_", "."): value for key, value in configs.items()}
     result = create_topics(connection, new_topic(name, partitions, 1, configs=named))[name]
     assert error_name(result.error_code) == "NONE", result.error_message
-    wait_until_served(connection, name, partitions)
+    wait_until_served([connection], name, partitions)
     return result.topic_id
 
 
-def wait_until_served(connection: Connection, name: str, partitions: int) -> None:
+def wait_until_served(connections: Sequence[Connection], name: str, partitions: int) -> None:
     """Return when this topic takes requests that are sent once, without a client's retries.
+
+    Each partition is led by one of the brokers that are asked.
 
     Apache Kafka lists a new leader in Metadata a moment before it acts as one.
     """
+
+    def is_led(partition: int) -> bool:
+        return any(lookup_error(each, name, partition) == "NONE" for each in connections)
+
     for partition in range(partitions):
-        wait_for(lambda partition=partition: lookup_error(connection, name, partition), "NONE")
+        wait_for(lambda partition=partition: is_led(partition), True)
 
 
 def lookup_error(connection: Connection, name: str, partition: int) -> str:

@@ -91,6 +91,7 @@ class CopyQuery:
         self.spark_config: dict[str, str] = {}
         self.master = "local[1]"
         self.job_arguments: list[str] = []
+        self.environment: dict[str, str] = {}
         self._run_count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -129,7 +130,7 @@ class CopyQuery:
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.target,
             "group.id": self.group,
-            "checkpointLocation": str(self.checkpoint),
+            "checkpointLocation": self.checkpoint_location,
         }
         given = [f"read.{name}={value}" for name, value in (read | self.read_options).items()]
         given += [f"write.{name}={value}" for name, value in (write | self.write_options).items()]
@@ -137,11 +138,23 @@ class CopyQuery:
 
     # ------------------------------------------------------------------ what the files say
 
+    @property
+    def checkpoint_location(self) -> str:
+        """The option's value."""
+        return str(self.checkpoint)
+
+    def names_in(self, log: str) -> list[str]:
+        """The names of the files in one of the checkpoint's folders."""
+        folder = self.checkpoint / log
+        return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+    def text_of(self, path: str) -> str:
+        """The text of one of the checkpoint's files."""
+        return (self.checkpoint / path).read_text()
+
     def logged(self, log: str) -> list[int]:
         """The batch ids in the checkpoint's "offsets" or "commits"."""
-        folder = self.checkpoint / log
-        names = [path.name for path in folder.iterdir()] if folder.exists() else []
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in self.names_in(log) if name.isdigit())
 
     def next_batch(self) -> int:
         """The batch id that no run has planned yet."""
@@ -151,8 +164,7 @@ class CopyQuery:
         """Per input partition the exclusive end of a batch; of batch -1 there is none."""
         if batch_id < 0:
             return {}
-        text = (self.checkpoint / "offsets" / str(batch_id)).read_text()
-        offsets = json.loads(text.splitlines()[-1])
+        offsets = json.loads(self.text_of(f"offsets/{batch_id}").splitlines()[-1])
         return {int(number): end for number, end in offsets[self.source].items()}
 
     def records_of_batch(self, batch_id: int) -> set[Coordinates]:
@@ -211,6 +223,7 @@ class RunningJob:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
+            **query.environment,
         }
         with self._log.open("w") as log:
             self.process = subprocess.Popen(

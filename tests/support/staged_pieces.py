@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crc32c import crc32c
+
 from txnlog_spark.protocol.effects import FileFailed, ReadStaged
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.wire.records import CorruptBatch, iter_batches
@@ -17,7 +19,7 @@ def piece_of(data: Any, size_bytes: int | None = None) -> StagedPiece:
         count = sum(header.record_count for header, _ in iter_batches(known))
     except CorruptBatch:
         count = 0
-    return StagedPiece(len(known) if size_bytes is None else size_bytes, count, data)
+    return StagedPiece(len(known) if size_bytes is None else size_bytes, count, data, crc32c(known))
 
 
 def staged_of(topic: str, partition: int, pieces: Sequence[Any]) -> StagedPartition:

@@ -9,11 +9,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from readme_options import README, ROOT, with_options
+from readme_options import CONFIGS, GUIDE, README, ROOT, WORDS, configs_text, outcomes, with_options
 
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser
 from jobs import audit, consume_transform_produce, load_flights
+from txnlog_spark import options
+from txnlog_spark.errors import OptionError
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
 TEXT = README.read_text(encoding="utf-8")
@@ -31,6 +33,40 @@ def code_blocks(language: str) -> list[str]:
 
 def test_the_options_are_those_of_the_code() -> None:
     assert with_options(TEXT) == TEXT, "run python tests/tidy/readme_options.py"
+    assert CONFIGS.read_text(encoding="utf-8") == configs_text()
+
+
+SAMPLES = {
+    "assign": '{"t":[0]}',
+    "startingOffsets": "earliest",
+    "startingOffsetsByTimestamp": '{"t":{"0":1}}',
+    "startingOffsetsByTimestampStrategy": "latest",
+    "endingOffsets": "latest",
+    "endingOffsetsByTimestamp": '{"t":{"0":1}}',
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "kafka.enable.auto.commit": "false",
+    "kafka.partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner",
+}
+
+
+@pytest.mark.parametrize("use", WORDS)
+@pytest.mark.parametrize("name", GUIDE)
+def test_no_option_of_sparks_guide_is_ignored(
+    name: str, use: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(options, "_told", set())
+    expected, _, why = outcomes(name)[WORDS[use]].partition(": ")
+    found = "obeyed"
+    try:
+        values = options.parse_options({name: SAMPLES.get(name, "1")}, options.Use[use])
+    except OptionError:
+        found = "refused"
+    else:
+        if name not in values:
+            found = "no effect"
+            assert why.partition(" (else")[0] in caplog.text
+    assert found == expected
 
 
 def test_every_make_target_exists() -> None:

@@ -1,11 +1,11 @@
 """From staged to stamped: read staged record batches lazily and give each its sequence.
 
 Theory of operation. A `PartitionQueue` holds one partition's staged batches in order. The next
-piece is read only when a batch of it is taken (its size is known before), its CRC is checked
-(stamping writes a new one and would launder a torn file), and one batch after another is copied
-into a buffer of its own, stamped with producer id, epoch and base sequence. That buffer is what
-goes out, now and at every retry, byte for byte: it is never built again. Batches that were not
-acknowledged come back to the front, in sequence order.
+piece is read only when a batch of it is taken (its size is known before), it is checked to be the
+one that was staged, and one batch after another is copied into a buffer of its own, stamped with
+producer id, epoch and base sequence. That buffer is what goes out, now and at every retry, byte for
+byte: it is never built again. Batches that were not acknowledged come back to the front, in
+sequence order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition, Stag
 from txnlog_spark.wire.records import (
     NO_PRODUCER_ID,
     BatchHeader,
-    check_crc,
     increment_sequence,
     iter_batches,
     stamp_producer,
@@ -87,11 +86,7 @@ class PartitionQueue:
         try:
             if isinstance(data, FileFailed):
                 raise ValueError(data.reason)
-            # More or less than was announced would be rows doubled or lost.
-            if len(data) != piece.size_bytes:
-                raise ValueError(
-                    f"a piece of {piece.size_bytes} bytes was staged, {len(data)} are there"
-                )
+            piece.check(data)
             self._split.extend(_split(data))
         except ValueError as error:
             topic, number = self.partition
@@ -143,7 +138,6 @@ def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:
     view = memoryview(piece)
     end = 0
     for header, position in iter_batches(view):
-        check_crc(view, position, header)
         end = position + header.size_bytes
         if header.producer_id != NO_PRODUCER_ID or header.is_control:
             raise ValueError(f"the batch at byte {position} is not a blank data batch")

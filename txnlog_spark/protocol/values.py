@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from crc32c import crc32c
+
 Partition = tuple[str, int]
 """A topic and a partition number."""
 
@@ -42,12 +44,28 @@ class StagedPiece:
     """Whole, valid RecordBatches with blank producer fields; `source` tells the host where.
 
     A piece should stay near 1 MiB, because it is held in memory until its batches are acknowledged.
-    `size_bytes` and `record_count` are of all its record batches, headers included.
+    `size_bytes` and `record_count` are of all its record batches, headers included, `checksum` is
+    the CRC-32C of all its bytes.
     """
 
     size_bytes: int
     record_count: int
     source: object
+    checksum: int
+
+    def check(self, data: Bytes) -> None:
+        """Raise ValueError unless `data` is what was staged: anything else may be another's rows.
+
+        The batches' own checksums would not do: those of another attempt are right as well, and
+        stamping writes new ones.
+        """
+        if len(data) != self.size_bytes:
+            raise ValueError(
+                f"a piece of {self.size_bytes} bytes was staged, {len(data)} are there"
+            )
+        found = crc32c(data)
+        if found != self.checksum:
+            raise ValueError(f"its CRC-32C is {found:08x}, {self.checksum:08x} was staged")
 
 
 @dataclass(frozen=True, slots=True)

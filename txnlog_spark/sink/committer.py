@@ -6,27 +6,22 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit_reports import run_reported
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.staging import (
-    StagedBatches,
-    abandon_message,
-    default_root,
-    plan_staged,
-    remove_all,
-    remove_batches,
-    remove_other_runs,
-)
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.wire.invariants import check
 
 workers: dict[tuple[int, str], Worker] = {}
@@ -52,36 +47,43 @@ def commit_streaming(
         )
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
-    batch = QueryBatch(
-        checkpoint=str(settings.checkpoint_path),
-        batch_id=batch_id,
-        options=settings.commit_options,
-        staged=_staged_partitions(staged),
-        query_id=None if first is None else first.query_id,
-        run_id=None if first is None else first.run_id,
-        new_run_id=uuid.uuid4().hex,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-    )
-    root = default_root(settings.checkpoint, settings.staging_location)
-    staged_as = settings.staging_name("" if first is None else first.query_id)
-    staged_by = "" if first is None else first.run_id
-    disk = Disk(partial(remove_other_runs, root, staged_as, batch_id, staged_by))
-    worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
-    client.run(disk.serve(commit_query_batch(client.session, worker, batch)))
-    if first is not None:
-        remove_batches(root, staged_as, batch_id)
+    write = settings.write_name("" if first is None else first.query_id)
+    with closing(staged_reader(settings)) as reader:
+        batch = QueryBatch(
+            checkpoint=settings.checkpoint_location.text,
+            batch_id=batch_id,
+            options=settings.commit_options,
+            staged=_staged_partitions(reader, staged),
+            query_id=None if first is None else first.query_id,
+            run_id=None if first is None else first.run_id,
+            new_run_id=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        run_id = "" if first is None else first.run_id
+        remove_others = partial(reader.remove_other_runs, write, batch_id, run_id)
+        disk = Disk.of(settings, remove_others, reader.read)
+        worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
+        commit = disk.serve(commit_query_batch(client.session, worker, batch))
+        run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
+        if first is not None:
+            reader.remove_batches(write, batch_id)
     reached("S14", "before", batch_id)
 
 
-def abort_staged(messages: Iterable[StagedBatches | None]) -> None:
+def staged_reader(settings: SinkSettings) -> StagedReader:
+    """Reads what this sink's tasks staged."""
+    return StagedReader(settings.staging, settings.staged_files())
+
+
+def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None]) -> None:
     """Forget a batch whose tasks failed. Nothing was produced, so nothing is aborted here.
 
     Spark also calls this after a failed commit; a transaction whose EndTxn was sent must not be
     touched then, and one that was not ended is fenced by the next InitProducerId.
     """
-    for message in messages:
-        abandon_message(message)
+    with closing(staged_reader(settings)) as reader:
+        reader.abandon(messages)
 
 
 def commit_batch_write(
@@ -89,25 +91,29 @@ def commit_batch_write(
 ) -> CommitOutcome | None:
     """Commit a batch write as one transaction, see `commit_write`. None when there are no rows."""
     staged = _complete(messages)
-    if settings.txn_app_id is None and not any(message.chunks for message in staged):
+    if settings.txn_app_id is None and not any(message.summary.chunk_count for message in staged):
         return None
     client = client_for(settings.connection)
-    write = BatchWrite(
-        write_id=write_id,
-        options=settings.commit_options,
-        staged=_staged_partitions(staged),
-        app_id=settings.txn_app_id,
-        version=settings.txn_version,
-        source_offsets=by_plain_names(settings.source_offsets),
-    )
-    outcome = client.run(Disk().serve(commit_write(client.session, write)))
-    remove_all(default_root(None, settings.staging_location), write_id)
+    with closing(staged_reader(settings)) as reader:
+        write = BatchWrite(
+            write_id=write_id,
+            options=settings.commit_options,
+            staged=_staged_partitions(reader, staged),
+            app_id=settings.txn_app_id,
+            version=settings.txn_version,
+            source_offsets=by_plain_names(settings.source_offsets),
+        )
+        commit = Disk(read_staged=reader.read).serve(commit_write(client.session, write))
+        outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
+        reader.remove_all(write_id)
     return outcome
 
 
-def _staged_partitions(staged: Sequence[StagedBatches]) -> tuple[StagedPartition, ...]:
+def _staged_partitions(
+    reader: StagedReader, staged: Sequence[StagedBatches]
+) -> tuple[StagedPartition, ...]:
     merge_counts(message.partition_counts for message in staged)
-    return tuple(plan_staged(staged))
+    return tuple(reader.plan(staged))
 
 
 def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

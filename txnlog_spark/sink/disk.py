@@ -1,10 +1,9 @@
-"""The driver's disk: what the commit asks of files is done here, on local file systems."""
+"""The checkpoint's files: what the commit asks of them is done here, wherever they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnlog_spark.errors import TxnLogError
@@ -19,8 +18,12 @@ from txnlog_spark.protocol.effects import (
     RunBegan,
     WriteFile,
 )
-from txnlog_spark.sink.files import visible_files, write_atomically
-from txnlog_spark.sink.staging import read_piece
+from txnlog_spark.protocol.values import StagedPiece
+from txnlog_spark.sink.settings import SinkSettings
+from txnlog_spark.storage.connect import open_files
+from txnlog_spark.storage.default_fs import check_reading
+from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.wire.invariants import InvariantViolation
 
 T = TypeVar("T")
@@ -30,30 +33,45 @@ def _nothing() -> None:
     """There is nothing to remove."""
 
 
+def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
+    raise InvariantViolation(f"nothing was staged for this operation, which reads {piece}")
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """Performs `FileAsk`s; `on_run_began` removes what fenced runs have staged."""
 
+    files: Files = field(default_factory=LocalFiles)
     on_run_began: Callable[[], None] = _nothing
+    read_staged: Callable[[StagedPiece], bytes | memoryview] = _nothing_staged
+
+    @classmethod
+    def of(
+        cls,
+        settings: SinkSettings,
+        on_run_began: Callable[[], None],
+        read_staged: Callable[[StagedPiece], bytes | memoryview],
+    ) -> Disk:
+        """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
+        location = settings.checkpoint_location
+        check_reading("checkpointLocation", location)
+        files = open_files("checkpointLocation", location, settings.storage)
+        return cls(files, on_run_began, read_staged)
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
         try:
             match ask:
                 case ReadFile(path):
-                    return Path(path).read_bytes()
+                    return self.files.read(path)
                 case ListFolder(path):
-                    return visible_files(Path(path))
+                    return self.files.list_folder(path)
                 case WriteFile(path, data, durable):
-                    write_atomically(Path(path), data, durable=durable)
+                    self.files.write(path, data, durable=durable)
                 case RunBegan():
                     self.on_run_began()
                 case ReadStaged(piece):
-                    return read_piece(piece)
-        except FileNotFoundError as error:
-            if isinstance(ask, ReadFile):
-                return None
-            return FileFailed(str(error))
+                    return self.read_staged(piece)
         except OSError as error:
             return FileFailed(error.strerror or str(error))
         return None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import Use, parse_options
+from txnlog_spark.staging.address import StagingSettings
+from txnlog_spark.staging.files import StagedFiles
+from txnlog_spark.storage.connect import StorageSettings
+from txnlog_spark.storage.location import Location, read_location
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -35,16 +38,18 @@ class SinkSettings:
     transaction_timeout_ms: int
     compression: str
     record_batch_bytes_max: int
-    staging_location: Path | None
-    checkpoint: Path | None
+    staging_location: Location | None
+    staging: StagingSettings
+    checkpoint: Location | None
     overwrite_group_offsets: bool = False
     txn_app_id: str | None = None
     txn_version: int = 0
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     sink_name: str = ""
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     @property
-    def checkpoint_path(self) -> Path:
+    def checkpoint_location(self) -> Location:
         """The checkpoint of a streaming query's sink."""
         return present(self.checkpoint, "a streaming sink has a checkpoint")
 
@@ -60,8 +65,13 @@ class SinkSettings:
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
 
-    def staging_name(self, query_id: str) -> str:
-        """The folder of this sink's staged batches."""
+    def staged_files(self) -> StagedFiles | None:
+        """The storage of stagingLocation, if it is set. Raises OptionError."""
+        location = self.staging_location
+        return None if location is None else StagedFiles(location, self.storage)
+
+    def write_name(self, query_id: str) -> str:
+        """What this sink's staged batches are kept under."""
         return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
 
 
@@ -96,13 +106,22 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         transaction_timeout_ms=values["kafka.transaction.timeout.ms"],
         compression=values["kafka.compression.type"],
         record_batch_bytes_max=values["kafka.max.request.size"],
-        staging_location=None if staging is None else local_path("stagingLocation", staging),
-        checkpoint=None if checkpoint is None else local_path("checkpointLocation", checkpoint),
+        staging_location=None if staging is None else read_location("stagingLocation", staging),
+        staging=StagingSettings(
+            bind_address=values["stagingBindAddress"],
+            port=values["stagingPort"],
+            host=values["stagingHost"],
+            memory_bytes_max=values["stagingMemory"],
+            directory=values["stagingDirectory"],
+            disk_bytes_max=values["stagingDiskSpace"],
+        ),
+        checkpoint=None if checkpoint is None else read_location("checkpointLocation", checkpoint),
         overwrite_group_offsets=values["overwriteGroupOffsets"],
         txn_app_id=values.get("txnAppId"),
         txn_version=values.get("txnVersion") or 0,
         source_offsets=values.get("sourceOffsets") or {},
         sink_name=values.get("sinkName") or "",
+        storage=StorageSettings.from_values(values),
     )
 
 
@@ -139,23 +158,3 @@ def _check_batch_write(values: Mapping[str, Any]) -> None:
             raise OptionError(
                 "sourceOffsets", position, f"the next offset to read of {partition}, 0 or more"
             )
-
-
-def local_path(option: str, location: str) -> Path:
-    """The path of a plain path or a `file:` URI, as Hadoop's `Path` reads it: nothing is decoded.
-
-    (`file:/a%20b` is a directory with a percent sign, and so Spark writes its checkpoint there.)
-    Other file systems are refused: staged batches and the identity file need an atomic rename and
-    an fsync, and a copy that appears late would look like a batch that never was. A mounted shared
-    directory is fine. Raises OptionError.
-    """
-    scheme, colon, rest = location.partition(":")
-    if not colon or "/" in scheme:
-        return Path(location).absolute()
-    path = rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
-    is_local = path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
-    if scheme.lower() == "file" and is_local:
-        return Path("/" + path.lstrip("/"))
-    raise OptionError(
-        option, location, "a path or file: URI on a disk that driver and executors share"
-    )

@@ -24,7 +24,7 @@ from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
 from txnlog_spark.sink.columns import SinkColumns, as_binary
 from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.staging import StagingWriter
+from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.wire.errors import ErrorCode
 
 GATHER_ROWS_MAX = 65_536

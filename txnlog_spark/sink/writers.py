@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -22,27 +24,29 @@ from pyspark.sql.datasource import (
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
-from txnlog_spark.errors import OptionError, TxnLogError
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.sink.columns import SinkColumns
-from txnlog_spark.sink.committer import abort_staged, commit_batch_write, commit_streaming
-from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.staging import (
-    RESULT_SIZE_PROPERTY,
-    StagedBatches,
-    StagingWriter,
-    batch_directory,
-    default_root,
-    inline_limit,
-    remove_all,
+from txnlog_spark.sink.committer import (
+    abort_staged,
+    commit_batch_write,
+    commit_streaming,
+    staged_reader,
 )
+from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.spark_errors import readable_errors
+from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
+from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
+from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
+from txnlog_spark.wire.invariants import present
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 RUN_ID_PROPERTY = "spark.jobGroup.id"
 """Local properties that Spark sets on the tasks of a micro-batch; the run id is the job group."""
 MASTER_PROPERTY = "spark.master"
+DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
 
 
@@ -83,6 +87,31 @@ def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -
     return len(admin.topic_partitions(client, [topic], allow_auto_create=True)[topic])
 
 
+class _StagingServer:
+    """Where tasks find the driver's staging server; it is started when a writer is pickled."""
+
+    def __init__(self, settings: StagingSettings) -> None:
+        self._settings = settings
+        self._found: ServerAddress | TxnLogError | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Find it; a failure is kept for the tasks, where Spark shows it whole.
+
+        Asked for each time: one that has died since the last batch is replaced.
+        """
+        try:
+            self._found = ensure_server(self._settings)
+        except TxnLogError as error:
+            self._found = error
+        return dict(self.__dict__)
+
+    def get(self) -> ServerAddress:
+        """The address, or raise what the planner met."""
+        if isinstance(self._found, TxnLogError):
+            raise self._found
+        return present(self._found, "a writer of a task was pickled")
+
+
 class _StagingSink:
     """What both writers do in a task."""
 
@@ -90,67 +119,59 @@ class _StagingSink:
         self._settings = settings
         self._columns = columns
         self._snapshot = _TopicSnapshot(settings.connection, settings.topic)
+        self._server = None
+        if settings.staging_location is None:
+            self._server = _StagingServer(settings.staging)
 
-    def _stage(self, batches: Iterator[Any], names: Mapping[str, Any], task: TaskContext) -> Any:
+    def _stage(self, batches: Iterator[Any], names: _Names, task: TaskContext) -> Any:
         settings = self._settings
         servers, counts = self._snapshot.get()
-        directory = batch_directory(
-            default_root(settings.checkpoint, settings.staging_location),
-            settings.staging_name(names["query_id"]),
-            names["batch_id"],
-        )
-        attempt = f"{names['run_id'] or 'run'}-{task.partitionId()}-{task.taskAttemptId()}"
-        inline_bytes_max = inline_limit(
-            task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY)
-        )
-        staging = StagingWriter(
-            directory,
-            attempt,
-            inline_bytes_max=inline_bytes_max,
-            refusal=unshared_staging(settings, task.getLocalProperty(MASTER_PROPERTY)),
-        )
+        # A task attempt's number is unique in an application, and a run is of one application.
+        name = f"{names.run_id or 'run'}-{task.partitionId()}-{task.taskAttemptId()}"
+        attempt = Attempt(settings.write_name(names.query_id), names.batch_id, names.run_id, name)
+        limit = inline_limit(task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY))
+        staging = StagingWriter(partial(self._outlet, attempt, task), inline_bytes_max=limit)
         encoder = TaskEncoder(
             settings,
             self._columns,
             lookup_counts(counts, lambda t: _partition_count(settings.connection, servers, t)),
             staging,
-            sticky=task.partitionId() + names["batch_id"],
+            sticky=task.partitionId() + names.batch_id,
         )
         try:
             encoder.encode_all(batches)
-            chunks, inline, path = staging.finish()
+            staged = staging.finish()
         except BaseException:
             staging.discard()
             raise
         return StagedBatches(
-            **names,
+            attempt=attempt,
+            query_id=names.query_id,
             task_attempt_id=task.taskAttemptId(),
-            chunks=chunks,
+            summary=staged.summary,
             partition_counts=encoder.partition_counts,
-            inline=inline,
-            path=path,
-            record_count=encoder.record_count,
+            inline=staged.inline,
+            index=staged.index,
+            path=staged.path,
             host=socket.gethostname(),
         )
 
+    def _outlet(self, attempt: Attempt, task: TaskContext) -> Outlet:
+        """Where a task puts what is too much for its commit message."""
+        files = self._settings.staged_files()
+        if files is not None:
+            return files.outlet(attempt)
+        return open_server_outlet(
+            present(self._server, "without stagingLocation there is a server").get(),
+            attempt,
+            host=self._settings.staging.host or task.getLocalProperty(DRIVER_HOST_PROPERTY),
+            is_local=is_local_master(task.getLocalProperty(MASTER_PROPERTY)),
+        )
 
-def unshared_staging(settings: SinkSettings, master: str | None) -> OptionError | None:
-    """What to raise when a batch write needs a file, and would put it where the driver cannot look.
 
-    Without stagingLocation and checkpoint it would be in the temporary directory, of another
-    machine unless Spark runs in local mode. (What travels in the commit message needs no file.)
-    """
-    if settings.staging_location is not None or settings.checkpoint is not None:
-        return None
-    if master is None or master.startswith("local"):
-        return None
-    return OptionError(
-        "stagingLocation",
-        None,
-        f"set it to a directory that all executors and the driver share: with spark.master={master}"
-        " the driver cannot read what a task stages in its own temporary directory, and this "
-        "write is too large to travel in the commit messages",
-    )
+def is_local_master(master: str | None) -> bool:
+    """Whether tasks run in the driver's process: local and local[N], not local-cluster[...]."""
+    return master is not None and (master == "local" or master.startswith("local["))
 
 
 def _task() -> TaskContext:
@@ -160,13 +181,21 @@ def _task() -> TaskContext:
     return task
 
 
-def _names_of(task: TaskContext) -> dict[str, Any]:
-    """The query, its run and the micro-batch that a task of a streaming query belongs to."""
-    return {
-        "query_id": task.getLocalProperty(QUERY_ID_PROPERTY) or "",
-        "run_id": task.getLocalProperty(RUN_ID_PROPERTY) or "",
-        "batch_id": int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1),
-    }
+class _Names(NamedTuple):
+    """The query, its run and the micro-batch that a task belongs to."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def _names_of(task: TaskContext) -> _Names:
+    """As Spark says them to the tasks of a streaming query."""
+    return _Names(
+        task.getLocalProperty(QUERY_ID_PROPERTY) or "",
+        task.getLocalProperty(RUN_ID_PROPERTY) or "",
+        int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1),
+    )
 
 
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
@@ -190,7 +219,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
         batchId: int,  # noqa: ARG002  Spark's signature
     ) -> None:
         """Drop what was staged."""
-        abort_staged(messages)  # type: ignore[arg-type]
+        abort_staged(self._settings, messages)  # type: ignore[arg-type]
 
 
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
@@ -204,7 +233,7 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
         with readable_errors():
             task = _task()
-            names = {"query_id": self._write_id, "run_id": self._write_id, "batch_id": 0}
+            names = _Names(self._write_id, self._write_id, 0)
             if self._settings.checkpoint is not None:
                 names = _names_of(task)
             message: WriterCommitMessage = self._stage(iterator, names, task)
@@ -221,6 +250,7 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
-        abort_staged(messages)  # type: ignore[arg-type]
+        abort_staged(self._settings, messages)  # type: ignore[arg-type]
         if self._settings.checkpoint is None:
-            remove_all(default_root(None, self._settings.staging_location), self._write_id)
+            with closing(staged_reader(self._settings)) as staged:
+                staged.remove_all(self._write_id)

@@ -1,16 +1,22 @@
-"""The batch source: a bounded snapshot, fixed when the query is planned."""
+"""The batch source: a bounded snapshot, fixed when the query is planned.
+
+Filters are pushed down to a class of its own: Spark refuses a reader that takes filters while its
+configuration `spark.sql.python.filterPushdown.enabled` is false, as it is by default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from txnlog_spark.client_cache import resolve_bootstrap
-from txnlog_spark.source.brokers import discover, fetch_positions
+from txnlog_spark.source.brokers import discover, fetch_positions, first_as_late
 from txnlog_spark.source.partition import RangePartition, read_ranges
-from txnlog_spark.source.planning import plan_ranges, plan_tasks
+from txnlog_spark.source.planning import OffsetRange, plan_ranges, plan_tasks
+from txnlog_spark.source.pushdown import Pushed, push
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
 
@@ -20,6 +26,7 @@ class TxnLogBatchReader(DataSourceReader):
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
+        self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks. Raises OptionError, UnknownTopic, DataLoss."""
@@ -29,7 +36,7 @@ class TxnLogBatchReader(DataSourceReader):
             start = fetch_positions(settings, settings.starting, existing).offsets
             end = fetch_positions(settings, settings.ending, existing).offsets
             tasks = plan_tasks(
-                plan_ranges(start, end),
+                self._left(plan_ranges(start, end)),
                 min_partitions=settings.min_partitions,
                 max_records_per_partition=settings.max_records_per_partition,
             )
@@ -41,3 +48,30 @@ class TxnLogBatchReader(DataSourceReader):
         with readable_errors():
             if isinstance(partition, RangePartition):
                 yield from read_ranges(self._settings, partition)
+
+    def _left(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """What the filters leave of the ranges.
+
+        The time is looked up last: a record that comes meanwhile lies behind the ends.
+        """
+        ranges = self._pushed.clip(ranges)
+        timestamp_ms = self._pushed.timestamp_ms_min
+        if timestamp_ms is None:
+            return ranges
+        places = [each.topic_partition for each in ranges]
+        first = first_as_late(self._settings, places, timestamp_ms)
+        later = (
+            replace(r, start_offset=max(r.start_offset, first[r.topic_partition]))
+            for r in ranges
+            if r.topic_partition in first
+        )
+        return [each for each in later if each.offset_count > 0]
+
+
+class FilteringBatchReader(TxnLogBatchReader):
+    """One batch read that leaves out what filters exclude, as far as offsets say it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters; those that Spark has to apply all the same."""
+        self._pushed, left = push(filters)
+        return left

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
+from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.source.positions import (
+    NO_OFFSET,
     Bounds,
     check_in_log,
     explain_group_start,
@@ -39,6 +43,8 @@ which comes after the start, can end that sooner."""
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
 
 
@@ -63,6 +69,16 @@ def discover(
     Raises UnknownTopic naming the topics that do not exist, OptionError for an assigned partition
     that its topic does not have. A pattern that matches nothing yet is not an error.
     """
+    ask = partial(_discover, settings, frozenset(known), without, matching)
+    return _attempted(settings, ask)
+
+
+def _discover(
+    settings: SourceSettings,
+    known: Set[TopicPartition],
+    without: Set[str],
+    matching: Set[str] | None,
+) -> tuple[TopicPartition, ...]:
     selection = settings.selection
     client = client_for(settings.connection)
     if selection.assigned:
@@ -111,6 +127,14 @@ def fetch_offsets(
     """The "earliest" or "latest" offset of each partition; latest is the end for this reader."""
     specs = dict.fromkeys(partitions, _SPECS[which])
     return _list_offsets(settings, specs, read_committed=read_committed)
+
+
+def first_as_late(
+    settings: SourceSettings, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """The offset of the first record of this time or later, where there is one."""
+    found = _list_offsets(settings, dict.fromkeys(partitions, timestamp_ms))
+    return {p: offset for p, offset in found.items() if offset != NO_OFFSET}
 
 
 def fetch_committed(
@@ -240,10 +264,29 @@ def _list_offsets(
 ) -> dict[TopicPartition, int]:
     if not specs:
         return {}
-    client: Client = client_for(settings.connection)
     isolation = settings.read_committed if read_committed is None else read_committed
-    answer = admin.list_offsets(client, by_plain_names(specs), read_committed=isolation)
-    return {TopicPartition(*name): found.offset for name, found in answer.items()}
+
+    def ask() -> dict[TopicPartition, int]:
+        client = client_for(settings.connection)
+        answer = admin.list_offsets(client, by_plain_names(specs), read_committed=isolation)
+        return {TopicPartition(*name): found.offset for name, found in answer.items()}
+
+    return _attempted(settings, ask)
+
+
+def _attempted(settings: SourceSettings, ask: Callable[[], T]) -> T:
+    """`ask` until it is answered, `fetchOffset.numRetries` times at most.
+
+    Each time retries its requests until kafka.default.api.timeout.ms; what cannot pass is raised at
+    once.
+    """
+    for attempt in range(1, settings.offset_attempts):
+        try:
+            return ask()
+        except (DeadlineExceeded, RetriableError) as error:
+            logger.warning("attempt %d of %d: %s", attempt, settings.offset_attempts, error)
+            time.sleep(settings.offset_retry_ms / 1000)
+    return ask()
 
 
 def _flattened(topics: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:

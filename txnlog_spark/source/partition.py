@@ -42,7 +42,10 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     Raises DataLoss when a part of a range is gone and failOnDataLoss is set; else it reads what
     is left. Raises CorruptData for bytes that fail their checks.
     """
-    client = client_for(settings.connection, share.bootstrap_servers)
+    connection = settings.connection
+    if settings.poll_timeout_ms is not None:
+        connection = replace(connection, api_timeout_ms=settings.poll_timeout_ms)
+    client = client_for(connection, share.bootstrap_servers)
     first = FirstAnswers(client, [_cursor(settings, each) for each in share.ranges])
     for index, wanted in enumerate(share.ranges):
         yield from _read_range(settings, client, wanted, partial(first.fetch, index))

@@ -58,6 +58,11 @@ def limit_offsets(
     return {p: start[p] + shares[p] if p in shares else end for p, end in available.items()}
 
 
+def count_waiting(start: SourceOffset, available: SourceOffset) -> int:
+    """How many offsets are there to be read; a partition that is new has all of its own waiting."""
+    return sum(end - start.get(partition, 0) for partition, end in available.items())
+
+
 def _by_need(shares: Mapping[TopicPartition, int], turn: int) -> list[TopicPartition]:
     """Partitions without a share first; among equals, rotated by `turn`."""
     names = list(shares)

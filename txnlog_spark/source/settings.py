@@ -77,6 +77,15 @@ class SourceSettings:
     partition_fetch_bytes_max: int
     metadata_max_age_ms: int = METADATA_MAX_AGE_MS
     """How old the list of all topics may be that a pattern was matched with."""
+    min_offsets_per_trigger: int | None = None
+    trigger_delay_ms_max: int = 900_000
+    """How long a batch may wait for `min_offsets_per_trigger`."""
+    offset_attempts: int = 1
+    """How often partitions and offsets are asked for, each time until the API timeout."""
+    offset_retry_ms: int = 10
+    poll_timeout_ms: int | None = None
+    """How long a task waits for records; None: the API timeout."""
+    filter_pushdown: bool = False
 
 
 def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
@@ -94,6 +103,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
     if starting.word in COMMITTED_WORDS and values["kafka.group.id"] is None:
         needed = f"set it: startingOffsets={starting.word} needs a group"
         raise OptionError("kafka.group.id", None, needed)
+    _check_trigger_limits(values)
     return SourceSettings(
         connection=ConnectionSettings.from_values(values),
         selection=_selection(values),
@@ -109,7 +119,21 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         fetch_bytes_max=values["kafka.fetch.max.bytes"],
         partition_fetch_bytes_max=values["kafka.max.partition.fetch.bytes"],
         metadata_max_age_ms=values.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS),
+        min_offsets_per_trigger=values.get("minOffsetsPerTrigger"),
+        trigger_delay_ms_max=values.get("maxTriggerDelay", 0),
+        offset_attempts=values["fetchOffset.numRetries"],
+        offset_retry_ms=values["fetchOffset.retryIntervalMs"],
+        poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
+        filter_pushdown=values.get("filterPushdown", False),
     )
+
+
+def _check_trigger_limits(values: Mapping[str, Any]) -> None:
+    low, high = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
+    if low is not None and high is not None and low > high:
+        raise OptionError(
+            "minOffsetsPerTrigger", low, f"at most maxOffsetsPerTrigger, which is {high}"
+        )
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:

@@ -69,6 +69,7 @@ from txnlog_spark.source.data_loss import (
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import (
     cap_at_committed,
+    count_waiting,
     limit_offsets,
     may_hide_a_lost_batch,
     plan_ranges,
@@ -112,6 +113,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._discovered: tuple[TopicPartition, ...] | None = None
         self._discovered_at = 0.0
         self._listed_at = 0.0
+        self._fired_at: float | None = None
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -129,13 +131,16 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxOffsetsPerTrigger, as rows.
 
-        With a group never "all available": Spark says that for a trigger that asks once, whatever
-        is given here, and `latestOffset` has to know one.
+        With a group or minOffsetsPerTrigger never "all available": Spark says that for a trigger
+        that asks once, whatever is given here, and `latestOffset` has to know one. (A Python source
+        can give one limit alone: the minimum is not among what it gives.)
         """
-        limit = self._settings.max_offsets_per_trigger
-        if limit is None:
-            return ReadAllAvailable() if self._settings.group_id is None else NO_ROW_LIMIT
-        return ReadMaxRows(limit)
+        settings = self._settings
+        if settings.max_offsets_per_trigger is not None:
+            return ReadMaxRows(settings.max_offsets_per_trigger)
+        if settings.group_id is None and settings.min_offsets_per_trigger is None:
+            return ReadAllAvailable()
+        return NO_ROW_LIMIT
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the end of the query: what is in the log now."""
@@ -162,6 +167,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if end is None and held:
                     return start  # its very text: another would be a batch
             if end is None:
+                if not isinstance(limit, ReadAllAvailable) and self._waits(begin, available):
+                    return start
                 end = self._limited(begin, available, limit)
             reached("S0", "before", ANY_BATCH)
             return self._noted(to_json_value(end))
@@ -201,6 +208,23 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
         reached("S15", "before", ANY_BATCH)
+
+    def _waits(self, begin: Offsets, available: Offsets) -> bool:
+        """Whether the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.
+
+        The first of a run does not wait, and none longer than maxTriggerDelay after the one before.
+        Nor does any under AvailableNow: what is waited for would not come, and the query would end
+        without the rest.
+        """
+        wanted = self._settings.min_offsets_per_trigger
+        if wanted is None or self._target is not None:
+            return False
+        now, delay = time.monotonic(), self._settings.trigger_delay_ms_max / 1000
+        is_late = self._fired_at is None or now - self._fired_at >= delay
+        if not is_late and count_waiting(begin, available) < wanted:
+            return True
+        self._fired_at = now
+        return False
 
     def _moving_start(self, begin: Offsets) -> JsonOffset:
         """The end of the empty first batch, which keeps where the query starts."""

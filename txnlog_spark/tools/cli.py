@@ -14,17 +14,18 @@ from typing import Any
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.client_cache import ConnectionSettings, client_for
-from txnlog_spark.command_config import read_command_config
-from txnlog_spark.commit.checkpoint import read_batch_offsets
+from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
+from txnlog_spark.commit.files import read_file
 from txnlog_spark.commit.journal import check_cluster, write_attempt
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.set_progress import check_forward, set_progress
-from txnlog_spark.errors import OptionError, ProgressError, TxnLogError
+from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.sink.disk import Disk
+from txnlog_spark.storage.location import read_location
+from txnlog_spark.tools.command_config import CommandConfig, read_command_config
 from txnlog_spark.tools.state import (
     BrokerState,
     CheckpointState,
@@ -48,16 +49,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Wrong options leave through argparse with code 2."""
     options = build_parser().parse_args(argv)
     try:
+        config = CommandConfig()
+        if options.command_config is not None:
+            config = read_command_config(options.command_config, is_embedded=bool(options.path))
         connection = ConnectionSettings(
             bootstrap_servers=options.bootstrap_server,
             path=options.path,
             client_id="txnlog-progress",
             request_timeout_ms=options.timeout_ms,
             api_timeout_ms=options.timeout_ms,
-            security=_security(options),
+            security=config.security,
         )
         with client_for(connection) as client:
-            shown = show(client, options) if options.action == "show" else set_(client, options)
+            act = show if options.action == "show" else set_
+            shown = act(client, options, config)
     except (TxnLogError, OSError) as error:
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
@@ -75,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     showing = actions.add_parser("show", help=text, description=text)
     _add_where(showing)
     which = showing.add_mutually_exclusive_group(required=True)
-    which.add_argument("--checkpoint", type=Path, metavar="DIR", help="its checkpointLocation")
+    which.add_argument("--checkpoint", metavar="LOCATION", help="its checkpointLocation")
     which.add_argument("--group", help="its kafka.group.id, with --query-id")
     showing.add_argument("--query-id", help="with --group: the id that Spark gave it")
     showing.add_argument("--transactional-id", help="with --group, if the option was set")
@@ -83,7 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     setting = actions.add_parser("set", help=text, description=text)
     _add_where(setting)
     setting.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", required=True, help="its checkpointLocation"
+        "--checkpoint", metavar="LOCATION", required=True, help="its checkpointLocation"
     )
     to = setting.add_mutually_exclusive_group(required=True)
     to.add_argument(
@@ -109,19 +114,12 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="properties file with security.protocol, ssl.* and sasl.*, as of Kafka's own tools",
+        help="properties file with security.protocol, ssl.* and sasl.*, as of Kafka's own tools, "
+        "and with txnlog.fs.*",
     )
     parser.add_argument("--sink", default="", help="the name given to foreach_batch, if any")
     parser.add_argument("--timeout-ms", type=int, default=TIMEOUT_MS)
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _security(options: argparse.Namespace) -> Security:
-    if options.command_config is None:
-        return PLAINTEXT
-    if options.path is not None:
-        raise OptionError("--command-config", None, "remove it: an embedded broker has no security")
-    return read_command_config(options.command_config)
 
 
 def _batch_id(text: str) -> int:
@@ -134,21 +132,21 @@ def _batch_id(text: str) -> int:
     return value
 
 
-def show(client: Client, options: argparse.Namespace) -> dict[str, Any]:
+def show(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:
     """All that is known of the query."""
     if options.checkpoint is None:
         if options.query_id is None:
             raise ProgressError("--group needs --query-id, the id in the checkpoint's metadata")
         target = named_target(options.group, options.query_id, options.transactional_id)
         return described(target, ask_brokers(client, target), None)
-    checkpoint = read_checkpoint(options.checkpoint, options.sink)
+    checkpoint = _checkpoint(options, config)
     target = target_of(checkpoint)
     return described(target, ask_brokers(client, target), checkpoint)
 
 
-def set_(client: Client, options: argparse.Namespace) -> dict[str, Any]:
+def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:
     """What the progress is and is to be; with --execute it is set. Raises ProgressError."""
-    checkpoint = read_checkpoint(options.checkpoint, options.sink)
+    checkpoint = _checkpoint(options, config)
     target = target_of(checkpoint)
     brokers = ask_brokers(client, target)
     if checkpoint.attempt is not None:
@@ -163,7 +161,7 @@ def set_(client: Client, options: argparse.Namespace) -> dict[str, Any]:
             f"checkpoint's folder offsets is {checkpoint.last_planned}; later ones cannot be in "
             "the output"
         )
-    plan = _plan(client, options.checkpoint, target, next_batch_id)
+    plan = _plan(client, checkpoint, target, next_batch_id)
     check_forward(plan, brokers.progress)
     found = {
         "query_id": target.query_id,
@@ -185,6 +183,12 @@ def set_(client: Client, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _checkpoint(options: argparse.Namespace, config: CommandConfig) -> CheckpointState:
+    """What the checkpoint says that the options name. Raises ProgressError, OptionError."""
+    location = read_location("--checkpoint", options.checkpoint)
+    return read_checkpoint(location, config.storage, options.sink)
+
+
 def _noted(checkpoint: CheckpointState) -> int:
     if checkpoint.last_noted < 0:
         raise ProgressError(
@@ -204,12 +208,14 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
         )
 
 
-def _plan(client: Client, checkpoint: Path, target: Target, next_batch_id: int) -> CommitPlan:
+def _plan(
+    client: Client, checkpoint: CheckpointState, target: Target, next_batch_id: int
+) -> CommitPlan:
     """The last batch that is in the output, as the sink would have committed it."""
     last = next_batch_id - 1
-    sources = None
-    if (checkpoint / "offsets" / str(last)).exists():
-        sources = Disk().run(read_batch_offsets(str(checkpoint), last))
+    sources, disk = None, Disk(checkpoint.files)
+    if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
+        sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else by_plain_names(sources.source_offsets)
     return CommitPlan(
         query_id=target.query_id,
@@ -255,8 +261,8 @@ def _record(checkpoint: CheckpointState, next_batch_id: int, partition: Partitio
     """Make the sink's own files agree: the attempt, and no producer that would go on."""
     if checkpoint.attempt is not None:
         changed = after_setting(checkpoint.attempt, next_batch_id, partition)
-        Disk().run(write_attempt(checkpoint.folder, changed))
-    (Path(checkpoint.folder) / "identity.json").unlink(missing_ok=True)
+        Disk(checkpoint.files).run(write_attempt(checkpoint.folder, changed))
+    checkpoint.files.delete(f"{checkpoint.folder}/identity.json")
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

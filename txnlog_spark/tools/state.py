@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.commit.checkpoint import read_query_id
+from txnlog_spark.commit.files import list_folder
 from txnlog_spark.commit.journal import Attempt, read_attempt
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
@@ -18,6 +18,9 @@ from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.values import Partition
 from txnlog_spark.sink.disk import Disk
+from txnlog_spark.storage.connect import StorageSettings, open_files
+from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.location import Location
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -40,6 +43,8 @@ class CheckpointState:
     """What a checkpoint says: the newest batch that was planned, that Spark noted as done, and
     that this sink began; -1 for none. `attempt` is None before the sink's first batch."""
 
+    files: Files
+    path: str
     folder: str
     query_id: str
     last_planned: int
@@ -64,20 +69,25 @@ class BrokerState:
         return found if found is not None and found.state not in DONE_STATES else None
 
 
-def read_checkpoint(checkpoint: Path, sink: str = "") -> CheckpointState:
-    """The state of a checkpoint directory. Raises ProgressError for one that is none."""
-    folder, disk = journal_folder(str(checkpoint), sink), Disk()
+def read_checkpoint(
+    checkpoint: Location, storage: StorageSettings, sink: str = ""
+) -> CheckpointState:
+    """The state of a checkpoint. Raises ProgressError for a directory that is none, OptionError."""
+    files = open_files("--checkpoint", checkpoint, storage)
+    folder, disk = journal_folder(checkpoint.text, sink), Disk(files)
     return CheckpointState(
+        files=files,
+        path=checkpoint.text,
         folder=folder,
-        query_id=disk.run(read_query_id(str(checkpoint))),
-        last_planned=_last_of(checkpoint / "offsets"),
-        last_noted=_last_of(checkpoint / "commits"),
+        query_id=disk.run(read_query_id(checkpoint.text)),
+        last_planned=_last_of(disk, f"{checkpoint}/offsets"),
+        last_noted=_last_of(disk, f"{checkpoint}/commits"),
         attempt=disk.run(read_attempt(folder)),
     )
 
 
-def _last_of(log: Path) -> int:
-    names = [path.name for path in log.iterdir()] if log.is_dir() else []
+def _last_of(disk: Disk, log: str) -> int:
+    names = disk.run(list_folder(log))
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.probe import wait_until
 from support.sim_broker import SimBroker
 
 from broker_sim import LocalCluster
-from txnlog_spark import embedded
+from txnlog_spark import embedded, processes
 from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.metadata import refresh_metadata
@@ -105,7 +102,7 @@ def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
     monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        own_start = embedded._started(os.getpid())
+        own_start = processes.start_time(os.getpid())
         record(tmp_path, address, **{"cluster.id": "c", "pid.started": own_start})
         with pytest.raises(TxnLogError) as caught:
             embedded.ensure_broker(str(tmp_path))
@@ -121,20 +118,3 @@ def test_data_that_another_broker_has_is_an_error_that_names_the_path(tmp_path) 
         embedded.ensure_broker(str(tmp_path))
     assert f"the data under {tmp_path} is in use" in str(caught.value)
     assert "--data-dir" not in str(caught.value)
-
-
-def test_a_process_is_known_by_its_start_and_gone_when_it_is_a_zombie() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        started = embedded._started(process.pid)
-        assert started is not None
-        assert started == embedded._started(process.pid)
-        by_ps = embedded._started_by_ps(process.pid)
-        assert by_ps is None or by_ps == embedded._started_by_ps(process.pid)
-        process.kill()
-        embedded._wait_for_end(process.pid, 60)
-        wait_until(lambda: embedded._started(process.pid) is None, "the process to be a zombie")
-    finally:
-        process.kill()
-        process.communicate()
-    assert embedded._started(process.pid) is None

@@ -14,7 +14,6 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
 from txnlog_spark.options import (
     NO_EFFECT,
-    NOT_SUPPORTED,
     OPTIONS,
     Use,
     check_cluster,
@@ -40,7 +39,8 @@ def refused(options: dict[str, str], use: Use) -> str:
 def test_names_are_unique_without_regard_to_case() -> None:
     names = [n.lower() for o in OPTIONS for n in (o.name, *o.aliases)]
     assert len(set(names)) == len(names)
-    assert not set(names) & {n.lower() for n in (*NOT_SUPPORTED, *NO_EFFECT)}
+    uses = {o.name: o.use for o in OPTIONS}
+    assert [n for n, (use, _) in NO_EFFECT.items() if uses.get(n, Use(0)) & use] == []
 
 
 def test_every_option_says_what_it_means_and_its_default_is_valid() -> None:
@@ -64,7 +64,7 @@ def test_an_alias_is_the_option_and_both_at_once_are_refused() -> None:
 
 @pytest.mark.invariant(60)
 @pytest.mark.parametrize("use", list(Use))
-@pytest.mark.parametrize("name", sorted({*NOT_SUPPORTED, "kafka.auto.offset.reset", "bogus"}))
+@pytest.mark.parametrize("name", ["kafka.auto.offset.reset", "bogus"])
 def test_an_option_that_is_not_there_is_named_in_the_error(name: str, use: Use) -> None:
     text = refused({name: "1"}, use)
     assert f"option {name}:".lower() in text.lower()
@@ -97,6 +97,8 @@ def test_an_option_of_the_other_side_says_where_it_belongs() -> None:
         ("startingOffsets", '{"t":{"x":1}}', "'x' is not a partition number"),
         ("assign", '{"t":0}', "expected a list of partition numbers"),
         ("subscribe", " , ", "topic names separated by commas"),
+        ("maxTriggerDelay", "1.5m", "a time such as 500ms, 30s or 15m"),
+        ("maxTriggerDelay", "15 minutes", "a time such as 500ms, 30s or 15m"),
         ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
     ],
 )
@@ -156,6 +158,7 @@ def test_a_stream_without_checkpoint_option_is_refused_and_told_why() -> None:
         ("file://localhost/a", "/a"),
         ("file:///a/b%20c", "/a/b%20c"),
         ("file:/a/b#c?d", "/a/b#c?d"),
+        ("file:///a//b/", "/a/b"),
     ],
 )
 def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
@@ -165,10 +168,22 @@ def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
     assert str(settings.checkpoint) == path
 
 
-@pytest.mark.parametrize("location", ["s3a://bucket/cp", "file://host/cp", "file:cp", "hdfs:/cp"])
-def test_a_checkpoint_without_atomic_rename_is_refused(location: str) -> None:
-    with pytest.raises(OptionError, match=location):
-        read_sink_settings({**WRITE, "checkpointLocation": location}, streaming=True)
+def test_the_secrets_of_a_store_are_not_shown() -> None:
+    given = {
+        "txnlog.fs.s3a.access.key": "AKIA-hunter",
+        "txnlog.fs.s3a.secret.key": "hunter2",
+        "txnlog.fs.s3a.session.token": "hunter3",
+        "txnlog.fs.azure.account.key": "hunter4",
+        "txnlog.fs.azure.sas.fixed.token": "hunter5",
+        "txnlog.fs.azure.account.oauth2.client.secret": "hunter6",
+    }
+    settings = read_sink_settings(
+        {**WRITE, **given, "checkpointLocation": "s3a://bucket/cp"}, streaming=True
+    )
+    assert settings.storage.secrets == set(given.values())
+    assert "hunter" not in repr(settings)
+    for name, value in given.items():
+        assert value not in str(OptionError(name, value, "a value"))
 
 
 def test_the_transactional_id_comes_from_the_option_then_the_group_then_the_query() -> None:
@@ -350,9 +365,30 @@ def test_a_config_for_the_other_side_has_no_effect_and_says_so(told) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NO_EFFECT))
-def test_options_that_tune_sparks_connector_are_taken_with_one_line(name, told) -> None:
-    parse_options(CaseInsensitiveDict({name: "3"}), Use.READ_STREAM)
-    assert told() == [f"option {name} has no effect: {NO_EFFECT[name]}"]
+def test_options_that_mean_nothing_here_are_taken_with_one_line(name, told) -> None:
+    use, why = NO_EFFECT[name]
+    parse_options(CaseInsensitiveDict({name: "3"}), use)
+    assert told() == [f"option {name} has no effect: {why}"]
+
+
+def test_an_option_without_effect_is_refused_where_sparks_connector_has_it_not() -> None:
+    assert "only for readStream and read;" in refused({"groupIdPrefix": "x"}, Use.WRITE_STREAM)
+    assert "only for readStream;" in refused({"maxTriggerDelay": "1s"}, Use.WRITE_STREAM)
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"),
+    [("15m", 900_000), ("2min", 120_000), (" 30S ", 30_000), ("250", 250), ("1500us", 1)],
+)
+def test_a_delay_is_a_time_as_spark_has_it(text: str, delay_ms: int) -> None:
+    assert parse_options({"maxTriggerDelay": text}, Use.READ_STREAM)["maxTriggerDelay"] == delay_ms
+
+
+def test_a_minimum_above_the_maximum_is_refused() -> None:
+    with pytest.raises(OptionError, match="at most maxOffsetsPerTrigger, which is 5"):
+        read_source_settings(
+            {**READ, "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, streaming=True
+        )
 
 
 @pytest.mark.parametrize(

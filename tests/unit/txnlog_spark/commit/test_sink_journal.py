@@ -16,7 +16,7 @@ from txnlog_spark.commit.journal import Attempt, Journal, RecordedIdentity, chec
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.protocol.effects import ReadFile
 from txnlog_spark.sink.disk import Disk
-from txnlog_spark.sink.files import write_atomically
+from txnlog_spark.storage.local import write_atomically
 
 IDENTITY = RecordedIdentity("q", "r", "tid", 1000, 3, True, 6, 2, 7)
 ATTEMPT = Attempt("q", 7, "r", "tid", "g.progress.q", ("out", 2), "d", "c", "host", 12)

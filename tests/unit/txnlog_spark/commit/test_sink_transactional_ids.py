@@ -10,8 +10,8 @@ from support.commit_plans import build_plan
 from txnlog_spark.commit.transactional_ids import other_ids, record_ids
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.effects import ListFolder
-from txnlog_spark.sink import files
 from txnlog_spark.sink.disk import Disk
+from txnlog_spark.storage import local
 
 
 def record(folder: Path, name: str, previous: str | None = None) -> None:
@@ -64,7 +64,7 @@ def test_new_folders_are_flushed_into_those_above_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[Path] = []
-    monkeypatch.setattr(files, "flush_directory", flushed.append)
+    monkeypatch.setattr(local, "flush_directory", flushed.append)
     record(tmp_path / "txnlog", "a")
     assert flushed == [tmp_path, tmp_path / "txnlog", tmp_path / "txnlog" / "ids"]
     record(tmp_path / "txnlog", "b")

@@ -6,6 +6,7 @@ import dataclasses
 from functools import partial
 
 import pytest
+from crc32c import crc32c
 from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 from support.staged_pieces import piece_of
@@ -83,7 +84,10 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
         nonlocal in_flight
         in_flight = 0
 
-    pieces = [StagedPiece(size, 1, partial(read, value)) for value in values(0, 60)]
+    pieces = [
+        StagedPiece(size, 1, partial(read, value), crc32c(record_batch(value.decode())))
+        for value in values(0, 60)
+    ]
     plan = build_plan(
         staged=(StagedPartition("out", 0, pieces),),
         produce_request_bytes=size,
@@ -366,7 +370,8 @@ GOOD = record_batch("a", "b")
 )
 def test_staged_bytes_that_changed_are_never_produced(piece):
     cluster = ScriptedCluster(2)
-    parts = (staged("out", 1, GOOD), staged("out", 0, piece))
+    changed = StagedPiece(len(GOOD), 2, piece, crc32c(GOOD))
+    parts = (staged("out", 1, GOOD), StagedPartition("out", 0, [changed]))
     with pytest.raises(StagedBatchesInvalid, match="out-0"):
         commit(cluster, build_plan(staged=parts))
     assert not cluster.state.committed_values(("out", 1))
@@ -376,7 +381,7 @@ def test_a_staged_file_that_is_gone_is_a_clear_error():
     def gone():
         raise FileNotFoundError("staging/part-0")
 
-    pieces = [piece_of(GOOD), StagedPiece(len(GOOD), 2, gone)]
+    pieces = [piece_of(GOOD), StagedPiece(len(GOOD), 2, gone, crc32c(GOOD))]
     cluster = ScriptedCluster(2)
     plan = build_plan(staged=(StagedPartition("out", 0, pieces),), produce_request_bytes=10)
     with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
@@ -404,7 +409,9 @@ def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
 @pytest.mark.parametrize("announced", [7, len(GOOD) - 1, len(GOOD) + 1, 2 * len(GOOD)])
 def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(announced):
     cluster = ScriptedCluster(2)
-    part = StagedPartition("out", 0, [piece_of(GOOD), StagedPiece(announced, 2, GOOD)])
+    part = StagedPartition(
+        "out", 0, [piece_of(GOOD), StagedPiece(announced, 2, GOOD, crc32c(GOOD))]
+    )
     with pytest.raises(StagedBatchesInvalid, match="out-0"):
         commit(cluster, build_plan(staged=(part,)))
     assert not cluster.state.committed_values(("out", 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.commit_plans import record_batch
 from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
+from support.staged_messages import stage
 
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
@@ -16,7 +17,7 @@ from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, ProgressErro
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter
+from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.messages import ApiKey as K
 
 NOT_APPLIED = Fault(applied=False, retriable=False)
@@ -50,10 +51,8 @@ def worker() -> Iterator[None]:
 def write(folder: Path) -> CommitOutcome | None:
     """Two rows as one batch write."""
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "stagingLocation": str(folder)}
-    staging = StagingWriter(folder, "0-0", inline_bytes_max=1 << 20)
-    staging.append("out", 0, [record_batch("a", "b")])
-    chunks, inline, path = staging.finish()
-    message = StagedBatches("w", "w", 0, 0, chunks, {"out": 2}, inline, path, 2)
+    rows = [("out", 0, record_batch("a", "b"))]
+    message = stage(Attempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
     return commit_batch_write(read_sink_settings(options, streaming=False), [message], "w")
 
 
@@ -77,7 +76,9 @@ class Stream:
         """One empty batch."""
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
-        commit_streaming(self.settings, [StagedBatches("q", run_id, batch_id, 0)], batch_id)
+        commit_streaming(
+            self.settings, [stage(Attempt("q", batch_id, run_id, run_id), [])], batch_id
+        )
 
 
 def test_the_batch_before_is_looked_up_after_a_takeover_only(

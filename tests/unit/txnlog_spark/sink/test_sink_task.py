@@ -18,14 +18,17 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from support.staged_messages import message_of, never
 
 from txnlog_spark.codec.decode import HEADERS_TYPE
 from txnlog_spark.errors import OptionError, RecordRefused
 from txnlog_spark.sink import task
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
-from txnlog_spark.sink.staging import StagedBatches, StagingWriter, plan_staged, read_piece
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
+from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.wire.records import Record, decode_records, iter_batches
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
@@ -60,7 +63,7 @@ def encode(
     for name in columns:
         schema = schema.add(name, SPARK_TYPES[name])
     chosen = settings(**({} if "topic" in columns else {"topic": "out"}) | options)
-    staging = StagingWriter(tmp_path, "0-0", inline_bytes_max=1 << 20)
+    staging = StagingWriter(never, inline_bytes_max=1 << 20)
     encoder = TaskEncoder(
         chosen, check_columns(schema, chosen), lookup_counts({}, COUNTS.__getitem__), staging, 5
     )
@@ -68,11 +71,11 @@ def encode(
         [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
     )
     encoder.encode_all(iter([rows] * batches))
-    chunks, inline, path = staging.finish()
-    message = StagedBatches("q", "r", 0, 0, chunks, encoder.partition_counts, inline, path)
+    message = message_of(Attempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
+    reader = StagedReader(chosen.staging, None)
     found = {}
-    for part in plan_staged([message]):
-        data = b"".join(bytes(read_piece(piece)) for piece in part.pieces)
+    for part in reader.plan([message]):
+        data = b"".join(bytes(reader.read(piece)) for piece in part.pieces)
         found[part.topic, part.partition] = [
             record
             for header, at in iter_batches(data)
@@ -234,14 +237,13 @@ def test_an_oversized_record_among_topics_is_named_with_its_topic(tmp_path: Path
 def test_columns_that_are_not_written_take_no_room_in_a_block(tmp_path: Path) -> None:
     schema = StructType().add("value", StringType()).add("other", StringType())
     chosen = settings(topic="out")
-    staging = StagingWriter(tmp_path, "0-0", inline_bytes_max=1 << 20)
+    staging = StagingWriter(never, inline_bytes_max=1 << 20)
     encoder = TaskEncoder(
         chosen, check_columns(schema, chosen), lookup_counts({}, COUNTS.__getitem__), staging, 0
     )
     rows = pa.RecordBatch.from_pydict({"value": ["a"], "other": ["x" * task.GATHER_BYTES_MAX]})
     encoder.encode_all(iter([rows] * 5))
-    chunks, _, _ = staging.finish()
-    assert [(chunk.record_count, chunk.partition) for chunk in chunks] == [(5, 0)]
+    assert staging.finish().summary.record_count == 5
 
 
 def test_no_rows_stage_nothing(tmp_path: Path) -> None:

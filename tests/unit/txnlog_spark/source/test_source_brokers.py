@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import pytest
 
 from txnlog_spark.client import admin
-from txnlog_spark.errors import OptionError, UnknownTopic
+from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.source import brokers
-from txnlog_spark.source.brokers import discover
+from txnlog_spark.source.brokers import discover, fetch_offsets
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
@@ -128,3 +129,27 @@ def test_all_topics_are_listed_when_one_that_a_pattern_matched_is_gone(topics: T
     found = discover(settings(**PATTERN), known=A1 + A2, matching={"a1", "a2"})
     assert found == (*A1, TopicPartition("a3", 0))
     assert topics.asked == [{"a1", "a2"}, None]
+
+
+def test_offsets_are_asked_for_as_often_as_the_option_says(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [
+        DeadlineExceeded("listing", 5, "no broker"),
+        DeadlineExceeded("listing", 5, "no broker"),
+    ]
+    pauses: list[float] = []
+
+    def listed(_client: object, specs: dict, **_how: object) -> dict:
+        if fails:
+            raise fails.pop()
+        return {name: SimpleNamespace(offset=7) for name in specs}
+
+    monkeypatch.setattr(admin, "list_offsets", listed)
+    monkeypatch.setattr(brokers, "time", SimpleNamespace(sleep=pauses.append))
+    given = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "40"}
+    found = fetch_offsets(settings(subscribe="b", **given), [TopicPartition("b", 0)], "latest")
+    assert (found, pauses) == ({TopicPartition("b", 0): 7}, [0.04, 0.04])
+    fails[:] = [DeadlineExceeded("listing", 5, "no broker")]
+    with pytest.raises(DeadlineExceeded):
+        fetch_offsets(settings(subscribe="b"), [TopicPartition("b", 0)], "latest")

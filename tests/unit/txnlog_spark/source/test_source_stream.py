@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
@@ -36,6 +37,49 @@ def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) 
     assert source.getDefaultReadLimit() == ReadMaxRows(30)
     assert source.latestOffset(at(0, 0), ReadMaxRows(30)) == at(20, 10)
     assert source.reportLatestOffset() == at(100, 50)
+
+
+def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now))
+    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s")
+    limit = source.getDefaultReadLimit()
+    assert limit == ReadMaxRows(30)
+    assert source.latestOffset(at(90, 50), limit) == at(100, 50), "the first of a run"
+    cluster.end = {P0: 110, P1: 59}
+    start = at(100, 50)
+    assert source.latestOffset(start, limit) is start, "19 are waiting"
+    assert source.reportLatestOffset() == at(110, 59)
+    cluster.end = {P0: 110, P1: 60}
+    assert source.latestOffset(start, limit) == at(110, 60)
+    cluster.end = {P0: 111, P1: 60}
+    now += 9.9
+    assert source.latestOffset(at(110, 60), limit) == at(110, 60)
+    now += 0.1
+    assert source.latestOffset(at(110, 60), limit) == at(111, 60)
+    assert source.latestOffset(at(110, 59), ALL) == at(111, 60), "a trigger that asks once"
+
+
+def test_a_minimum_alone_limits_nothing_and_a_new_partition_counts(cluster: Cluster) -> None:
+    source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="1h")
+    limit = source.getDefaultReadLimit()
+    assert not isinstance(limit, ReadAllAvailable)
+    assert source.latestOffset(at(0, 0), limit) == at(100, 50)
+    cluster.end[TopicPartition("t", 2)] = 20
+    cluster.earliest[TopicPartition("t", 2)] = 0
+    end = {"t": {"0": 100, "1": 50, "2": 20}}
+    assert source.latestOffset(at(100, 50), limit) == end
+
+
+def test_available_now_reads_all_that_is_there_whatever_the_minimum(cluster: Cluster) -> None:
+    source = reader(minOffsetsPerTrigger="60", maxOffsetsPerTrigger="60", maxTriggerDelay="1h")
+    source.prepareForTriggerAvailableNow()
+    begin, steps = at(0, 0), 0
+    while (end := source.latestOffset(begin, source.getDefaultReadLimit())) != begin:
+        begin, steps = end, steps + 1
+    assert (begin, steps) == (at(100, 50), 3)
 
 
 def test_available_now_does_not_go_past_what_was_there(cluster: Cluster) -> None:

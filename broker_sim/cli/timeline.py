@@ -1,0 +1,245 @@
+"""`timeline DIR`: the life of one transaction, drawn from the log files of a broker.
+
+`DIR` is a data directory, of ours or of one broker of Apache Kafka, or what `simulate --save-logs`
+has left. It reads files and asks nobody. Without --transactional-id it lists what there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from broker_sim.cli.output import EXIT_OK, EXIT_REFUSED, Output, Table, write_error
+from broker_sim.cli.timeline_logs import (
+    GROUP_TOPIC,
+    StateRecord,
+    Story,
+    Written,
+    find_stories,
+    find_written,
+)
+from broker_sim.cli.timeline_svg import Event, Picture, draw
+from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
+from txnlog_spark.wire.topics import TopicPartition
+
+PRODUCER, COORDINATOR = "producer", "coordinator"
+_COMMITS = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options of timeline."""
+    help_text = "draw the life of a transaction as SVG, from log files"
+    parser = commands.add_parser("timeline", help=help_text, description=help_text)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a broker's data directory")
+    parser.add_argument("--transactional-id", metavar="ID", help="default: list them")
+    parser.add_argument(
+        "--transaction", type=int, default=-1, metavar="N",
+        help="which of the id's transactions, 0 the oldest in the log (default: the last)",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="FILE", default=Path("timeline.svg"))
+    parser.add_argument("--json", action="store_true", help="list as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw or list; 1 when there is no such transaction."""
+    try:
+        if not arguments.directory.is_dir():
+            raise NotADirectoryError(20, "it is not a directory")
+        stories = find_stories(arguments.directory)
+        name = arguments.transactional_id
+        if name is None:
+            return _listed(stories).write(as_json=arguments.json)
+        found = stories.get(name, [])
+        if not -len(found) <= arguments.transaction < len(found):
+            write_error(
+                f"{arguments.directory} has {len(found)} transactions of transactional id {name!r}"
+            )
+            return EXIT_REFUSED
+        number = arguments.transaction % len(found)
+        picture = picture_of(found[number], find_written(found[number]), number)
+        arguments.output.write_text(draw(picture), encoding="utf-8")
+    except OSError as error:
+        write_error(f"{error.filename or arguments.directory}: {error.strerror}")
+        return EXIT_REFUSED
+    return EXIT_OK
+
+
+def _listed(stories: Mapping[str, list[Story]]) -> Output:
+    rows = [
+        (name, number, story.records[-1].state.label, _date(story.records[-1]),
+         len(story.partitions))
+        for name, found in stories.items()
+        for number, story in enumerate(found)
+    ]  # fmt: skip
+    headings = ("TRANSACTIONAL-ID", "TRANSACTION", "STATE", "LAST-UPDATE", "PARTITIONS")
+    return Output([Table("transactions", headings, rows)])
+
+
+def _date(record: StateRecord) -> str:
+    when = datetime.fromtimestamp(record.metadata.last_update_ms / 1000, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{record.metadata.last_update_ms % 1000:03d}Z"
+
+
+def picture_of(story: Story, written: Mapping[TopicPartition, Written], number: int = 0) -> Picture:
+    """The transaction's picture: producer, coordinator, partitions, groups, markers."""
+    last = story.records[-1]
+    metadata = last.metadata
+    begun = story.first(TransactionState.ONGOING) or story.records[0]
+    picture = Picture(
+        f"Transaction {number} of {metadata.transactional_id}: {last.state.label}",
+        f"{_date(begun)} to {_date(last)}, producer id {metadata.producer_id}, "
+        f"epoch {begun.metadata.producer_epoch}, "
+        f"{len(story.partitions)} partitions, coordinator {last.folder.name}",
+    )
+    lanes = {p: _lanes(p, left) for p, left in written.items()}
+    topics = [p for p in written if p.topic != GROUP_TOPIC]
+    groups = [p for p in written if p.topic == GROUP_TOPIC]
+    picture.lanes = [PRODUCER, COORDINATOR]
+    picture.lanes += [lane for p in (*topics, *groups) for lane in lanes[p]]
+    _draw_begin(picture, story)
+    begin_column = len(picture.columns) - 1
+    _draw_data(picture, {p: written[p] for p in topics})
+    _draw_offsets(picture, {p: written[p] for p in groups}, lanes)
+    decided = story.first(*PREPARED)
+    if decided is not None:
+        _draw_decision(picture, decided)
+        _draw_markers(picture, written, lanes)
+    end_column = len(picture.columns) - (0 if decided is None else 1)
+    completed = story.first(*COMPLETED)
+    if completed is not None:
+        picture.columns.append(("complete", completed.metadata.last_update_ms))
+        _coordinator_event(picture, "complete", completed)
+    for partition in topics:
+        if written[partition].batches:
+            span = (lanes[partition][0], begin_column + 1, end_column)
+            picture.open_spans.append(span)
+    return picture
+
+
+def _lanes(partition: TopicPartition, left: Written) -> list[str]:
+    """The partition; of one of groups, the groups whose offsets the transaction has there."""
+    if partition.topic != GROUP_TOPIC:
+        return [str(partition)]
+    return [f"group {group}" for group in dict.fromkeys(g for g, *_ in left.offsets)] or [
+        str(partition)
+    ]
+
+
+def _draw_begin(picture: Picture, story: Story) -> None:
+    empty = story.first(TransactionState.EMPTY)
+    if empty is not None:
+        picture.columns.append(("initialise", empty.metadata.last_update_ms))
+        _producer_event(picture, "InitProducerId")
+        _coordinator_event(picture, "init", empty, caused_by=PRODUCER)
+    ongoing = [r for r in story.records if r.state is TransactionState.ONGOING]
+    if ongoing:
+        picture.columns.append(("begin", ongoing[0].metadata.start_ms))
+        _producer_event(picture, "adds partitions")
+        _coordinator_event(
+            picture, "begin", ongoing[0], caused_by=PRODUCER,
+            more=f"{len(ongoing[-1].metadata.partitions)} partitions in {len(ongoing)} records",
+        )  # fmt: skip
+
+
+def _draw_data(picture: Picture, written: Mapping[TopicPartition, Written]) -> None:
+    with_data = {p: left for p, left in written.items() if left.batches}
+    if not with_data:
+        return
+    picture.columns.append(("produce", None))
+    _producer_event(picture, "Produce")
+    for partition, left in with_data.items():
+        first, last = left.batches[0].base_offset, left.batches[-1].last_offset
+        records = sum(header.record_count for header in left.batches)
+        size = sum(header.size_bytes for header in left.batches)
+        lines = (
+            f"offsets {first} to {last}",
+            f"{records} records, {size} bytes",
+            f"record batches: {len(left.batches)}",
+        )
+        _add(picture, "data", str(partition), lines, caused_by=PRODUCER)
+
+
+def _draw_offsets(
+    picture: Picture,
+    written: Mapping[TopicPartition, Written],
+    lanes: Mapping[TopicPartition, list[str]],
+) -> None:
+    if not any(left.offsets for left in written.values()):
+        return
+    picture.columns.append(("commit offsets", None))
+    _producer_event(picture, "TxnOffsetCommit")
+    for partition, left in written.items():
+        for lane in lanes[partition]:
+            mine = [o for o in left.offsets if f"group {o[0]}" == lane]
+            if mine:
+                texts = [f"{topic}-{number}: {offset}" for _, topic, number, offset in mine]
+                more = [f"and {len(texts) - 2} more"] if len(texts) > 2 else []
+                tooltip = f"in {partition}: {', '.join(texts)}"
+                _add(
+                    picture,
+                    "offsets",
+                    lane,
+                    [*texts[:2], *more],
+                    tooltip=tooltip,
+                    caused_by=PRODUCER,
+                )
+
+
+def _draw_decision(picture: Picture, decided: StateRecord) -> None:
+    picture.columns.append(("decision", decided.metadata.last_update_ms))
+    is_commit = decided.state in _COMMITS
+    by_producer = "EndTxn(commit)" if is_commit else "EndTxn(abort), fenced or timed out"
+    _producer_event(picture, by_producer)
+    _coordinator_event(picture, "decision", decided, caused_by=PRODUCER)
+
+
+def _draw_markers(
+    picture: Picture,
+    written: Mapping[TopicPartition, Written],
+    lanes: Mapping[TopicPartition, list[str]],
+) -> None:
+    markers = {p: left.marker for p, left in written.items() if left.marker is not None}
+    picture.columns.append(("markers", min((m.timestamp for m in markers.values()), default=None)))
+    _add(picture, "request", COORDINATOR, ("WriteTxnMarkers",))
+    for partition, marker in markers.items():
+        for lane in lanes[partition]:
+            lines = (f"{marker.kind} at offset {marker.offset}", f"epoch {marker.producer_epoch}")
+            tooltip = f"{partition}: {', '.join(lines)}"
+            outcome = marker.kind.lower()
+            _add(
+                picture, "marker", lane, lines,
+                tooltip=tooltip, outcome=outcome, caused_by=COORDINATOR,
+            )  # fmt: skip
+
+
+def _producer_event(picture: Picture, text: str) -> None:
+    _add(picture, "request", PRODUCER, (text,))
+
+
+def _coordinator_event(
+    picture: Picture, kind: str, record: StateRecord, caused_by: str = "", more: str = ""
+) -> None:
+    at = f"offset {record.offset}, epoch {record.metadata.producer_epoch}"
+    lines = [record.state.label, at, *([more] if more else [])]
+    outcome = ""
+    if record.state in PREPARED | COMPLETED:
+        outcome = "commit" if record.state in _COMMITS else "abort"
+    tooltip = f"{record.folder.name}: {', '.join(lines)}"
+    _add(picture, kind, COORDINATOR, lines, tooltip=tooltip, outcome=outcome, caused_by=caused_by)
+
+
+def _add(
+    picture: Picture,
+    kind: str,
+    lane: str,
+    lines: tuple[str, ...] | list[str],
+    *,
+    tooltip: str = "",
+    outcome: str = "",
+    caused_by: str = "",
+) -> None:
+    """An event in the last column."""
+    column = len(picture.columns) - 1
+    picture.events.append(Event(kind, lane, column, lines, tooltip, outcome, caused_by))

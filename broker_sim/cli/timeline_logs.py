@@ -1,0 +1,190 @@
+"""One transaction's life, put together from the log files of a broker.
+
+The coordinator's records in `__transaction_state` are its frame: they name the producer id, the
+epoch and the partitions. In each of those partitions the producer's batches lie between the marker
+of its transaction before and this one's; in `__consumer_offsets` they are the offsets of groups.
+Files are read as they are: what compaction or retention removed is not there to be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker_sim.cli.dump_log import plain_records, scan_batches
+from broker_sim.cli.dump_records import GROUPS, decode_control, decode_record
+from broker_sim.cli.dump_values import Damage
+from broker_sim.cli.output import write_error
+from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.transaction.log_records import decode_key, decode_value
+from broker_sim.core.transaction.metadata import TransactionMetadata
+from broker_sim.core.transaction.states import BEGUN, COMPLETED, PREPARED, TransactionState
+from txnlog_spark.wire.records import BatchHeader
+from txnlog_spark.wire.topics import TopicPartition
+
+TRANSACTION_TOPIC = "__transaction_state"
+GROUP_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """What the coordinator wrote, and where."""
+
+    folder: Path
+    offset: int
+    metadata: TransactionMetadata
+
+    @property
+    def state(self) -> TransactionState:
+        """The state from this record on."""
+        return self.metadata.state
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A transaction marker in a partition's log; `kind` is COMMIT or ABORT."""
+
+    offset: int
+    timestamp: int
+    producer_epoch: int
+    kind: str
+
+
+@dataclass(slots=True)
+class Written:
+    """What a transaction left in one partition."""
+
+    batches: list[BatchHeader] = field(default_factory=list)
+    offsets: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """(group, topic, partition, committed offset), of a partition of `__consumer_offsets`."""
+    marker: Marker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The coordinator's records of one transaction, in their order."""
+
+    records: tuple[StateRecord, ...]
+
+    def first(self, *states: TransactionState) -> StateRecord | None:
+        """The first record in one of these states."""
+        return next((r for r in self.records if r.state in states), None)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """All that were ever part of it."""
+        return tuple(sorted({p for r in self.records for p in r.metadata.partitions}))
+
+
+def find_stories(root: Path) -> dict[str, list[Story]]:
+    """By transactional id, oldest first. Raises OSError."""
+    by_id: dict[str, list[StateRecord]] = {}
+    for folder in sorted(root.glob(f"**/{TRANSACTION_TOPIC}-*")):
+        for header, batch in _batches(folder):
+            if header.is_control:
+                continue
+            for record in plain_records(header, batch):
+                found = _state_of(folder, record)
+                if found is not None:
+                    by_id.setdefault(found.metadata.transactional_id, []).append(found)
+    return {name: _split(records) for name, records in sorted(by_id.items())}
+
+
+def _state_of(folder: Path, record: Any) -> StateRecord | None:
+    try:
+        name = decode_key(record.key or b"")
+        if name is None or record.value is None:
+            return None
+        return StateRecord(folder, record.record_offset, decode_value(name, record.value))
+    except CorruptRecord as error:
+        write_error(f"{folder} at offset {record.record_offset}: {error}")
+        return None
+
+
+def _split(records: Sequence[StateRecord]) -> list[Story]:
+    stories: list[list[StateRecord]] = [[]]
+    for record in records:
+        before = stories[-1][-1].state if stories[-1] else None
+        if before in COMPLETED or (record.state is TransactionState.EMPTY and before is not None):
+            stories.append([])
+        stories[-1].append(record)
+    return [Story(tuple(s)) for s in stories if any(r.state in BEGUN for r in s)]
+
+
+def find_written(story: Story) -> Mapping[TopicPartition, Written]:
+    """What the transaction left in each of its partitions; of one without a folder, nothing."""
+    root = story.records[0].folder.parent
+    return {
+        name: _choose(story, list(_passages(root / f"{name.topic}-{name.partition}", story)))
+        for name in story.partitions
+    }
+
+
+def _passages(folder: Path, story: Story) -> Iterator[Written]:
+    """All that the producer id wrote, cut behind each of its markers."""
+    producer_ids = {record.metadata.producer_id for record in story.records}
+    open_one = Written()
+    for header, batch in _batches(folder) if folder.exists() else ():
+        if header.producer_id not in producer_ids or not header.is_transactional:
+            continue
+        if not header.is_control:
+            open_one.batches.append(header)
+            if folder.name.startswith(f"{GROUP_TOPIC}-"):
+                open_one.offsets += _offsets(header, batch)
+            continue
+        kind = next(
+            (str(decode_control(r).get("endTxnMarker")) for r in plain_records(header, batch)), ""
+        )
+        open_one.marker = Marker(
+            header.base_offset, header.max_timestamp, header.producer_epoch, kind
+        )
+        yield open_one
+        open_one = Written()
+    if open_one.batches:
+        yield open_one
+
+
+def _offsets(header: BatchHeader, batch: bytes) -> Iterator[tuple[str, str, int, int]]:
+    for record in plain_records(header, batch):
+        fields = decode_record(record, GROUPS)
+        key, value = fields["key"], fields["payload"]
+        if isinstance(key, Mapping) and "topic" in key and isinstance(value, Mapping):
+            offset = value["committed_offset"]
+            yield key["group_id"], key["topic"], key["partition"], offset
+
+
+def _choose(story: Story, passages: Sequence[Written]) -> Written:
+    """The passage of this transaction: its epoch, and a marker not older than the decision.
+
+    With transaction version 2 the decision raises the epoch, which is the next one's for its data.
+    """
+    begun = story.first(TransactionState.ONGOING) or story.records[0]
+    decided = story.first(*PREPARED)
+    last_epoch = story.records[-1].metadata.producer_epoch
+    mine = [
+        passage
+        for passage in passages
+        if (
+            passage.batches[0].producer_epoch == begun.metadata.producer_epoch
+            if passage.batches
+            else passage.marker is not None and passage.marker.producer_epoch == last_epoch
+        )
+    ]
+    if decided is None:
+        mine = [passage for passage in mine if passage.marker is None]
+    else:
+        since = decided.metadata.last_update_ms
+        late = [p for p in mine if p.marker is not None and p.marker.timestamp >= since]
+        mine = late or mine[-1:]
+    return mine[0] if mine else Written()
+
+
+def _batches(folder: Path) -> Iterator[tuple[BatchHeader, bytes]]:
+    for path in sorted(folder.glob("*.log")):
+        try:
+            for _, header, batch in scan_batches(path):
+                yield header, batch
+        except Damage as damage:
+            write_error(f"{path}: {damage}; what lies behind is left out")

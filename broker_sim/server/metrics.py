@@ -1,0 +1,154 @@
+"""Figures of a running broker, by Kafka's own names, for Prometheus.
+
+Names are those that Kafka's metrics get from the JMX exporter with its example rules for Kafka:
+`kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=t` is
+`kafka_server_brokertopicmetrics_messagesin_total{topic="t"}`, and the broker's total has no topic.
+
+Counted here, outside the core, from what goes into it and comes out: what was appended to a log
+file counts as in, markers and the coordinators' records too, as in Kafka. Gauges are looked up when
+they are asked for. Counters begin at 0 with each start of the process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from broker_sim.core.effects import Append, Input, Request, Respond, Step
+from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import iter_batches
+
+TOPIC_METRICS = "kafka_server_brokertopicmetrics"
+METADATA_TOPIC = "__cluster_metadata"
+_Sample = tuple[dict[str, str], float]
+
+
+class BrokerMetrics:
+    """Counts steps; one a broker process."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[ApiKey, int]] = Counter()
+        self._by_topic: dict[str, Counter[str]] = {
+            name: Counter() for name in ("messagesin", "bytesin", "bytesout")
+        }
+        self._totals: Counter[str] = Counter(
+            dict.fromkeys(
+                (
+                    "totalproducerequests", "failedproducerequests",
+                    "totalfetchrequests", "failedfetchrequests",
+                ),
+                0,
+            )
+        )  # fmt: skip
+
+    def count(self, item: Input, step: Step) -> None:
+        """One input was carried out."""
+        if isinstance(item, Request):
+            self._requests[item.api_key, item.api_version] += 1
+            if item.api_key is ApiKey.PRODUCE:
+                self._count_partitions("totalproducerequests", item.message.topic_data)
+            elif item.api_key is ApiKey.FETCH:
+                self._count_partitions("totalfetchrequests", item.message.topics)
+        for operation in step.storage:
+            if isinstance(operation, Append) and operation.path.endswith(".log"):
+                self._count_append(operation)
+        for response in step.responses:
+            if isinstance(response, Respond):
+                self._count_response(response)
+
+    def text(self, parts: BrokerParts | None, flush_count: int) -> str:
+        """Everything in Prometheus' text format; `parts` None while there is no core."""
+        lines: list[str] = []
+        for name, kind, samples in self._all(parts, flush_count):
+            lines.append(f"# TYPE {name} {kind}")
+            for labels, value in samples:
+                shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+                lines.append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
+        return "\n".join(lines) + "\n"
+
+    # ------------------------------------------------------------------ counting
+
+    def _count_partitions(self, name: str, topics: Iterable[Any]) -> None:
+        for topic in topics:
+            entries = topic.partition_data if hasattr(topic, "partition_data") else topic.partitions
+            self._totals[name] += len(entries)
+
+    def _count_append(self, operation: Append) -> None:
+        topic = operation.path.partition("/")[0].rpartition("-")[0]
+        if topic in ("", METADATA_TOPIC):
+            return
+        records = sum(header.record_count for header, _ in iter_batches(operation.data))
+        self._by_topic["messagesin"][topic] += records
+        self._by_topic["bytesin"][topic] += len(operation.data)
+
+    def _count_response(self, response: Respond) -> None:
+        for field in response.records:
+            for piece in field.slices:
+                topic = piece.path.partition("/")[0].rpartition("-")[0]
+                self._by_topic["bytesout"][topic] += piece.length
+        if response.api_key is ApiKey.PRODUCE:
+            failed = (
+                p.error_code for t in response.message.responses for p in t.partition_responses
+            )
+            self._totals["failedproducerequests"] += sum(map(bool, failed))
+        elif response.api_key is ApiKey.FETCH:
+            failed = (p.error_code for t in response.message.responses for p in t.partitions)
+            self._totals["failedfetchrequests"] += sum(map(bool, failed))
+
+    # ------------------------------------------------------------------ showing
+
+    def _all(
+        self, parts: BrokerParts | None, flush_count: int
+    ) -> Iterator[tuple[str, str, list[_Sample]]]:
+        for name, by_topic in self._by_topic.items():
+            samples: list[_Sample] = [({}, by_topic.total())]
+            samples += [({"topic": topic}, count) for topic, count in sorted(by_topic.items())]
+            yield f"{TOPIC_METRICS}_{name}_total", "counter", samples
+        for name, count in self._totals.items():
+            yield f"{TOPIC_METRICS}_{name}_total", "counter", [({}, count)]
+        requests: list[_Sample] = [
+            ({"request": _api_name(api), "version": str(version)}, count)
+            for (api, version), count in sorted(self._requests.items())
+        ]
+        yield "kafka_network_requestmetrics_requests_total", "counter", requests
+        flushes: list[_Sample] = [({}, flush_count)]
+        yield "kafka_log_logflushstats_logflushrateandtimems_count", "counter", flushes
+        if parts is not None:
+            yield from _gauges(parts)
+
+
+def _gauges(parts: BrokerParts) -> Iterator[tuple[str, str, list[_Sample]]]:
+    logs = sorted(parts.logs.items())
+    single = {
+        "kafka_server_replicamanager_partitioncount": len(logs),
+        "kafka_server_replicamanager_leadercount": len(logs),
+        "kafka_server_replicamanager_underreplicatedpartitions": 0,
+        "kafka_server_replicamanager_produceridcount": sum(len(log.producers()) for _, log in logs),
+        "kafka_controller_kafkacontroller_activecontrollercount": 1,
+        "kafka_controller_kafkacontroller_globaltopiccount": len(parts.image.topics),
+        "kafka_controller_kafkacontroller_globalpartitioncount": len(logs),
+        "kafka_controller_kafkacontroller_offlinepartitionscount": 0,
+        "kafka_coordinator_group_groupmetadatamanager_numgroups": len(
+            parts.groups.list_groups().groups
+        ),
+    }
+    for name, value in single.items():
+        yield name, "gauge", [({}, value)]
+    names = [{"partition": str(p.partition), "topic": p.topic} for p, _ in logs]
+    for name, values in (
+        ("logstartoffset", [log.log_start_offset for _, log in logs]),
+        ("logendoffset", [log.log_end_offset for _, log in logs]),
+        ("size", [log.size_bytes for _, log in logs]),
+    ):
+        yield f"kafka_log_log_{name}", "gauge", list(zip(names, values, strict=True))
+
+
+def _api_name(api: ApiKey) -> str:
+    """Kafka's name of it, such as InitProducerId."""
+    return "".join(word.capitalize() for word in api.name.split("_"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

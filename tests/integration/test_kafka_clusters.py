@@ -1,0 +1,120 @@
+"""One body on broker_sim, on Apache Kafka 3.9 and 4, and on three brokers, killed in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.apache_kafka import VERSION_3, ApacheKafka
+from support.audit import check_audit
+from support.availability import check_available
+from support.coordinators_ready import GROUP, TRANSACTION
+from support.kafka_cluster import KafkaCluster
+from support.prepared import wait_until_marked
+from support.sim_broker import SimBroker
+from support.spark_copy import KILLED, CopyQuery
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+STEPS = ("S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after")
+
+KINDS = {
+    "broker_sim": SimBroker,
+    "apache_kafka_3": lambda folder: ApacheKafka(folder, version=VERSION_3),
+    "apache_kafka": ApacheKafka,
+    "apache_kafka_cluster": KafkaCluster,
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory) -> Iterator[Callable]:
+    """One of each kind for all tests of this file."""
+    started: dict[str, object] = {}
+
+    def of(kind: str):
+        check_available("broker_sim" if kind == "broker_sim" else "apache_kafka")
+        if kind not in started:
+            made = KINDS[kind](tmp_path_factory.mktemp(kind))
+            made.start()
+            started[kind] = made
+        return started[kind]
+
+    yield of
+    for each in started.values():
+        each.stop()
+
+
+def new_query(broker, folder: Path, name: str) -> CopyQuery:
+    made = CopyQuery(folder, broker.bootstrap_servers, name)
+    made.write_options = {"kafka.transactional.id": f"id-{name}"}
+    made.feed(120)
+    return made
+
+
+@pytest.fixture(params=KINDS)
+def query(request, running, tmp_path, unique) -> CopyQuery:
+    """A query with four batches to do, on each kind in turn."""
+    return new_query(running(request.param), tmp_path, unique("query"))
+
+
+def finish(query: CopyQuery) -> None:
+    """Run to the end of the input, then prove."""
+    run = query.run()
+    assert run.code == 0, run.stderr[-3000:]
+    wait_until_marked(query.bootstrap)
+    query.check_exactly_once()
+    check_audit(query)
+
+
+@pytest.mark.parametrize("failpoint", ["S5.middle:after", "S8:after", "S9:after", "S11:after"])
+def test_a_killed_driver_loses_and_doubles_nothing(query: CopyQuery, failpoint: str) -> None:
+    killed = query.run(f"{failpoint}:kill-driver@1")
+    assert killed.code == KILLED
+    finish(query)
+
+
+def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query: CopyQuery) -> None:
+    failpoint = "S8:after:stop-driver@1"
+    old = query.start(failpoint)
+    try:
+        old.wait_fired(failpoint)
+        assert query.run().code == 0
+        old.resume()
+        ended = old.wait()
+    finally:
+        old.kill()
+    assert ended.code == 1
+    assert "ProducerFenced" in ended.last_error, ended.stderr[-3000:]
+    query.check_exactly_once()
+
+
+@pytest.mark.parametrize("role", ["leader", "transaction coordinator", "group coordinator"])
+@pytest.mark.parametrize(
+    "step", ["S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after"]
+)
+def test_a_killed_broker_of_three_costs_nothing(
+    running, tmp_path: Path, unique: Callable[[str], str], role: str, step: str
+) -> None:
+    """The driver stands still in a batch while the broker dies that it needs next; it goes on."""
+    cluster = running("apache_kafka_cluster")
+    name = unique("query")
+    query = new_query(cluster, tmp_path, name)
+    failpoint = f"{step}:stop-driver@1"
+    job = query.start(failpoint)
+    try:
+        job.wait_fired(failpoint)
+        number = {
+            "leader": lambda: cluster.leader(query.target, 0),
+            "transaction coordinator": lambda: cluster.coordinator(f"id-{name}", TRANSACTION),
+            "group coordinator": lambda: cluster.coordinator(query.group, GROUP),
+        }[role]()
+        cluster.brokers[number].kill_now()
+        job.resume()
+        ended = job.wait()
+    finally:
+        job.kill()
+    cluster.restart(number)
+    if ended.code != 0:
+        assert "txnlog_spark.errors." in ended.last_error, ended.stderr[-3000:]
+    finish(query)

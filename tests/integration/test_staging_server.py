@@ -1,0 +1,346 @@
+"""The staging server as a process: what it takes, what it refuses, and what its end costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from support.probe import wait_until
+from support.staged_messages import is_there, message_of, on_server, stage
+
+from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
+from txnlog_spark.staging import address as address_module
+from txnlog_spark.staging import channel, frames
+from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
+from txnlog_spark.staging.certificates import server_context, task_context
+from txnlog_spark.staging.channel import ServerGone, connect_remote
+from txnlog_spark.staging.frames import Attempt, Kind
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.writer import StagingWriter, open_server_outlet
+from txnlog_spark.wire.records import Record, encode_batch
+
+MIB = 2**20
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory with a name that is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="txn") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", name)
+        yield Path(name)
+        for process in servers_under(Path(name)):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def settings(home: Path) -> StagingSettings:
+    """A server of this test alone; it is ended with the test."""
+    return StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
+
+
+def servers_under(folder: Path) -> list[psutil.Process]:
+    """The staging servers whose directory is there."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+        and "txnlog_spark.staging.server" in child.cmdline()
+        and any(file.path.startswith(str(folder)) for file in child.open_files())
+    ]
+
+
+def rows(count: int, size: int = 50_000) -> list[tuple[str, int, bytes]]:
+    return [
+        ("out", number % 7, encode_batch([Record(None, b"%d" % number + bytes(size))]))
+        for number in range(count)
+    ]
+
+
+def read_back(settings: StagingSettings, message: StagedBatches) -> dict[int, bytes]:
+    reader = StagedReader(settings, None)
+    try:
+        return {
+            part.partition: b"".join(bytes(reader.read(piece)) for piece in part.pieces)
+            for part in reader.plan([message])
+        }
+    finally:
+        reader.close()
+
+
+def expected(staged: list[tuple[str, int, bytes]]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for _, partition, data in staged:
+        found[partition] = found.get(partition, b"") + data
+    return found
+
+
+def remote(settings: StagingSettings, attempt: Attempt) -> Callable[[], object]:
+    return lambda: open_server_outlet(
+        ensure_server(settings), attempt, host="127.0.0.1", is_local=False
+    )
+
+
+@pytest.mark.parametrize("memory", [0, 2 * MIB, 64 * MIB])
+@pytest.mark.parametrize("way", [on_server, remote])
+def test_what_a_task_stages_is_what_the_committer_reads(
+    settings: StagingSettings, way: Callable[..., Callable[[], object]], memory: int
+) -> None:
+    settings = replace(settings, memory_bytes_max=memory)
+    attempts = [Attempt("q", 3, "r", f"r-{number}") for number in range(3)]
+    staged = {each: rows(40 + number) for number, each in enumerate(attempts)}
+    messages = [stage(each, staged[each], way(settings, each)) for each in attempts]
+    for message in messages:
+        assert read_back(settings, message) == expected(staged[message.attempt])
+    kept = list(Path(settings.directory or "").rglob("*.staged"))
+    assert bool(kept) == (memory < 64 * MIB)
+    StagedReader(settings, None).remove_batches("q", 3)
+    assert not any(is_there(settings, message) for message in messages)
+    assert not list(Path(settings.directory or "").rglob("*.staged"))
+
+
+def test_a_record_batch_larger_than_a_frame_travels_in_several(settings: StagingSettings) -> None:
+    attempt = Attempt("q", 3, "r", "r-0")
+    staged = rows(2, 3 * frames.DATA_BYTES_MAX)
+    message = stage(attempt, staged, remote(settings, attempt))
+    assert read_back(settings, message) == expected(staged)
+
+
+def test_a_stream_that_breaks_off_is_no_attempt_and_takes_no_space(
+    settings: StagingSettings,
+) -> None:
+    settings = replace(settings, memory_bytes_max=3 * MIB, disk_bytes_max=0)
+    for number in range(5):
+        attempt = Attempt("q", 3, "r", f"torn-{number}")
+        staging = StagingWriter(on_server(settings, attempt), inline_bytes_max=0)
+        for topic, partition, data in rows(40):
+            staging.append(topic, partition, [data])
+        staging.discard()
+        unfinished = StagingWriter(on_server(settings, attempt), inline_bytes_max=1 << 30)
+        assert not is_there(settings, message_of(attempt, staged_like(unfinished)))
+
+    def fits() -> bool:
+        whole = Attempt("q", 3, "r", f"whole-{os.urandom(4).hex()}")
+        try:
+            message = stage(whole, rows(40), on_server(settings, whole))
+        except StagingFailed:
+            return False
+        return bool(read_back(settings, message))
+
+    wait_until(fits, "the server has dropped what broke off")
+
+
+def staged_like(staging: StagingWriter) -> StagingWriter:
+    """With the same rows, so that its message has the index of the attempt that broke off."""
+    for topic, partition, data in rows(40):
+        staging.append(topic, partition, [data])
+    staging.finish = lambda: replace(  # type: ignore[method-assign]
+        StagingWriter.finish(staging), inline=None, index=None
+    )
+    return staging
+
+
+def test_more_than_the_bounds_is_refused_with_what_to_do(settings: StagingSettings) -> None:
+    settings = replace(settings, memory_bytes_max=MIB, disk_bytes_max=2 * MIB)
+    attempt = Attempt("q", 3, "r", "r-0")
+    with pytest.raises(StagingFailed) as caught:
+        stage(attempt, rows(200), remote(settings, attempt))
+    for text in ("stagingMemory", "stagingDiskSpace=2097152", "stagingLocation", "maxOffsets"):
+        assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_stays_flat_while_a_batch_is_far_larger(
+    settings: StagingSettings, home: Path
+) -> None:
+    settings = replace(settings, memory_bytes_max=8 * MIB)
+    ensure_server(settings)
+    (server,) = servers_under(home)
+    first = Attempt("q", 3, "r", "r-first")
+    stage(first, rows(20, MIB // 2), remote(settings, first))
+    before = server.memory_info().rss
+    staged = rows(100, MIB // 2)
+
+    def one(number: int) -> StagedBatches:
+        attempt = Attempt("q", 3, "r", f"r-{number}")
+        return stage(attempt, staged, remote(settings, attempt))
+
+    with ThreadPoolExecutor(4) as pool:
+        messages = list(pool.map(one, range(4)))
+    assert read_back(settings, messages[-1]) == expected(staged)
+    assert server.memory_info().rss - before < 32 * MIB
+
+
+def test_a_client_without_the_token_is_not_let_in(settings: StagingSettings) -> None:
+    address = ensure_server(settings)
+    with connect_remote("127.0.0.1", address.port, address.token):
+        pass
+    with (
+        socket.create_connection(("127.0.0.1", address.port)) as plain,
+        task_context().wrap_socket(plain) as secured,
+    ):
+        nonce = os.urandom(frames.NONCE_BYTES)
+        secured.sendall(frames.frame(Kind.NONCE, nonce))
+        other = channel.Channel(secured)
+        assert other.receive()[0] is Kind.PROOF
+        wrong = frames.proof(
+            b"guessed", "task", secured.getpeercert(binary_form=True) or b"", nonce
+        )
+        other.send(Kind.PROOF, wrong)
+        with pytest.raises(ServerGone):
+            other.receive()
+    with socket.create_connection(("127.0.0.1", address.port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        plain.settimeout(30)
+        assert b"HTTP" not in plain.recv(100)
+    attempt = Attempt("q", 3, "r", "r-0")
+    assert read_back(settings, stage(attempt, rows(2), remote(settings, attempt)))
+
+
+def test_a_server_that_does_not_know_the_token_gets_no_row(home: Path) -> None:
+    context, _ = server_context(home)
+    received: list[bytes] = []
+
+    def pretend(listener: socket.socket) -> None:
+        plain, _ = listener.accept()
+        with plain, context.wrap_socket(plain, server_side=True) as secured:
+            secured.recv(1000)
+            secured.sendall(frames.frame(Kind.PROOF, bytes(32)))
+            received.append(secured.recv(1000))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=pretend, args=(listener,))
+        thread.start()
+        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
+        attempt = Attempt("q", 3, "r", "r-0")
+        with pytest.raises(StagingFailed, match="another server answers there"):
+            open_server_outlet(address, attempt, host=None, is_local=False)
+        thread.join()
+    assert received == [b""]
+
+
+def test_the_token_is_in_no_argument_text_or_log(settings: StagingSettings, home: Path) -> None:
+    address = ensure_server(settings)
+    (server,) = servers_under(home)
+    assert address.token not in " ".join(server.cmdline()) + repr(address) + str(address)
+    assert address.token not in str(server.environ())
+    for path in home.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0 or not path.is_dir() or path.name == "spool"
+        if path.is_file():
+            assert address.token.encode() not in path.read_bytes()
+
+
+def test_a_killed_server_costs_the_batch_and_nothing_else(
+    settings: StagingSettings, home: Path
+) -> None:
+    settings = replace(settings, memory_bytes_max=0)
+    attempt = Attempt("q", 3, "r", "r-0")
+    message = stage(attempt, rows(20), remote(settings, attempt))
+    running = StagingWriter(remote(settings, Attempt("q", 3, "r", "r-1")), inline_bytes_max=0)
+    running.append("out", 0, [rows(1, 400_000)[0][2]])
+    (server,) = servers_under(home)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    with pytest.raises(StagedBatchesInvalid, match="restart the query to replay the batch"):
+        read_back(settings, message)
+    with pytest.raises(StagingFailed, match="is lost"):
+        for _ in range(100):
+            running.append("out", 0, [rows(1, 400_000)[0][2]])
+    again = stage(attempt, rows(20), remote(settings, attempt))
+    assert read_back(settings, again) == expected(rows(20))
+    with pytest.raises(StagedBatchesInvalid):
+        read_back(settings, replace(message, attempt=Attempt("q", 3, "r", "r-gone")))
+
+
+def test_what_a_killed_server_left_goes_when_the_next_one_starts(
+    settings: StagingSettings, home: Path
+) -> None:
+    settings = replace(settings, memory_bytes_max=0)
+    attempt = Attempt("q", 3, "r", "r-0")
+    stage(attempt, rows(5), remote(settings, attempt))
+    (server,) = servers_under(home)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    assert list(home.rglob("*.staged"))
+    other = replace(settings, memory_bytes_max=1)
+    ensure_server(other)
+    assert not list(home.rglob("*.staged"))
+    assert len(list(home.glob("txnlog-staging-*/*"))) == 1
+
+
+def test_all_of_an_application_find_one_server(settings: StagingSettings, home: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: ensure_server(settings), range(16)))
+    assert len(found) == 1
+    assert len(servers_under(home)) == 1
+
+
+def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Path) -> None:
+    script = (
+        "from txnlog_spark.staging.address import *; "
+        "print(ensure_server(StagingSettings(bind_address='127.0.0.1')).local_path)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(home)},
+    )  # fmt: skip
+    directory = Path(run.stdout.strip()).parent
+    wait_until(lambda: not directory.exists(), "the server to end with its application")
+
+
+def test_a_port_that_is_taken_is_named(settings: StagingSettings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionError, match=f"stagingPort={port}|stagingPort.*{port}"):
+            ensure_server(replace(settings, port=port))
+
+
+def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    address = ServerAddress("", "127.0.0.1", port, "ab" * 32)
+    with pytest.raises(StagingFailed) as caught:
+        open_server_outlet(address, Attempt("q", 1, "r", "n"), host=None, is_local=False)
+    for text in (f"127.0.0.1:{port}", "stagingHost", "stagingPort", "stagingLocation"):
+        assert text in str(caught.value)
+
+
+def test_a_directory_of_somebody_else_is_not_used(settings: StagingSettings, home: Path) -> None:
+    shared = home / f"txnlog-staging-{os.getuid()}"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(StagingFailed, match="not a directory of this user alone"):
+        ensure_server(settings)
+    with pytest.raises(StagingFailed, match="not a directory of this user alone"):
+        StagedReader(settings, None).remove_batches("q", 1)
+    shared.chmod(0o700)
+    ensure_server(settings)
+
+
+def test_a_server_that_stands_still_is_named_and_not_replaced_in_silence(
+    settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_server(settings)
+    (server,) = servers_under(home)
+    monkeypatch.setattr(channel, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(address_module, "END_WAIT_S", 0.1)
+    server.suspend()
+    try:
+        with pytest.raises(StagingFailed, match="neither answers nor ends"):
+            ensure_server(settings)
+    finally:
+        server.resume()
+    assert len(servers_under(home)) == 1

@@ -1,0 +1,102 @@
+"""Three brokers of Apache Kafka, each its own controller too, with everything on all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from support.apache_kafka import (
+    START_TIMEOUT_S,
+    VERSION,
+    ApacheKafka,
+    Node,
+    new_cluster_id,
+)
+from support.coordinators_ready import TRANSACTION
+from support.probe import free_ports, live_brokers, wait_until
+from support.raw import Connection, message_class
+from txnlog_spark.wire.messages import ApiKey
+
+NODES = 3
+REPLICATED = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    # A broker that was killed is replaced as a leader within seconds.
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "1000",
+}
+
+
+class KafkaCluster:
+    """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
+
+    name = "apache_kafka_cluster"
+
+    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+        ports, controllers = free_ports(NODES), free_ports(NODES)
+        cluster_id = new_cluster_id()
+        by_number = {number + 1: port for number, port in enumerate(controllers)}
+        self.brokers = {
+            number: ApacheKafka(
+                folder / str(number),
+                REPLICATED | (config or {}),
+                version=VERSION,
+                node=Node(number, port, by_number, cluster_id),
+            )
+            for number, port in zip(by_number, ports, strict=True)
+        }
+        self.bootstrap_servers = ",".join(b.bootstrap_servers for b in self.brokers.values())
+
+    def __enter__(self) -> KafkaCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all; return when each of them knows all."""
+        for broker in self.brokers.values():
+            broker.launch()
+        self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Return when each broker is up and knows all."""
+
+        def is_whole() -> bool:
+            return all(
+                broker.is_up() and live_brokers(broker.port) == NODES
+                for broker in self.brokers.values()
+            )
+
+        wait_until(is_whole, "all brokers of the cluster", timeout_s=START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End all at once: a clean stop would move leaders about, and takes long for the last."""
+        for broker in self.brokers.values():
+            broker.kill_now()
+
+    def restart(self, number: int) -> None:
+        """Start a broker that was killed."""
+        self.brokers[number].launch()
+        self.wait_whole()
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The number of the broker that leads it."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        found = admin.list_topics(topic, timeout=START_TIMEOUT_S).topics[topic]
+        return int(found.partitions[partition].leader)
+
+    def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
+        """The number of the broker that coordinates a transactional id, or a group."""
+        request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=[key])
+        alive = next(broker for broker in self.brokers.values() if broker.alive)
+        with Connection(alive.port) as connection:
+            (found,) = connection.ask(request, 4).coordinators
+        return int(found.node_id)

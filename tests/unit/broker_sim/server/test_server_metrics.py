@@ -1,0 +1,104 @@
+"""`start --metrics-port`: Kafka's metrics of a real process, over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from support.librdkafka import create_topic, produce_values, read_topic
+
+from broker_sim.__main__ import EXIT_CANNOT_START, main
+
+TOPIC_METRICS = "kafka_server_brokertopicmetrics"
+
+
+class Process:
+    """A broker with metrics: where its clients connect, and what `/metrics` shows."""
+
+    def __init__(self, data_dir) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(data_dir),
+             "--port", "0", "--metrics-port", "0"],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.bootstrap = self._line("READY bootstrap.servers=")
+        self.url = self._line("METRICS ")
+
+    def _line(self, prefix: str) -> str:
+        line = self.process.stdout.readline()
+        assert line.startswith(prefix)
+        return line.removeprefix(prefix).strip()
+
+    def scrape(self) -> dict[str, float]:
+        """Each sample by its name with labels."""
+        with urlopen(self.url, timeout=10) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            lines = answer.read().decode().splitlines()
+        samples = [line for line in lines if not line.startswith("#")]
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in samples}
+
+
+@pytest.fixture
+def broker(tmp_path) -> Iterator[Process]:
+    made = Process(tmp_path)
+    yield made
+    made.process.send_signal(signal.SIGTERM)
+    assert made.process.wait(20) == 0
+    made.process.stdout.close()
+
+
+def test_the_figures_are_those_of_what_clients_did(broker: Process) -> None:
+    assert broker.url.startswith("http://127.0.0.1:")
+    before = broker.scrape()
+    assert before[f"{TOPIC_METRICS}_messagesin_total"] == 0
+    create_topic(broker.bootstrap, "orders", 2)
+    produce_values(broker.bootstrap, "orders", map(str, range(30)), partition=1)
+    assert len(read_topic(broker.bootstrap, "orders")) == 30
+    after = broker.scrape()
+    assert after[f'{TOPIC_METRICS}_messagesin_total{{topic="orders"}}'] == 30
+    size = after['kafka_log_log_size{partition="1",topic="orders"}']
+    assert after[f'{TOPIC_METRICS}_bytesin_total{{topic="orders"}}'] == size > 0
+    assert after[f'{TOPIC_METRICS}_bytesout_total{{topic="orders"}}'] >= size
+    assert after['kafka_log_log_logendoffset{partition="1",topic="orders"}'] == 30
+    assert after['kafka_log_log_logendoffset{partition="0",topic="orders"}'] == 0
+    assert after[f"{TOPIC_METRICS}_totalproducerequests_total"] >= 1
+    assert after[f"{TOPIC_METRICS}_failedproducerequests_total"] == 0
+    assert after["kafka_controller_kafkacontroller_globaltopiccount"] >= 1
+    requests = {re.sub(r'.*request="(\w+)".*', r"\1", n) for n in after if "requestmetrics" in n}
+    assert {"ApiVersions", "Metadata", "Produce", "Fetch", "ListOffsets"} <= requests
+
+
+def test_nothing_else_is_served_and_a_silent_client_disturbs_nobody(broker: Process) -> None:
+    with pytest.raises(HTTPError, match="404"):
+        urlopen(broker.url.replace("/metrics", "/other"), timeout=10)
+    with pytest.raises(HTTPError, match="405"):
+        urlopen(broker.url, data=b"x", timeout=10)
+    host, _, port = broker.url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+    with socket.create_connection((host, int(port))) as silent:
+        silent.sendall(b"GET ")
+        assert broker.scrape()
+    with socket.create_connection((host, int(port))) as long:
+        long.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            long.sendall(b"x" * 100_000)
+            assert long.recv(100) == b""
+
+
+def test_a_port_that_cannot_be_had_is_named(tmp_path, capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        arguments = ["start", "--data-dir", str(tmp_path), "--port", "0", "--metrics-port"]
+        assert main([*arguments, port]) == EXIT_CANNOT_START
+    assert "choose another with --metrics-port" in capsys.readouterr().err
+    assert main([*arguments, "70000"]) == EXIT_CANNOT_START
+    assert "--metrics-port 70000 is not between 0 and 65535" in capsys.readouterr().err

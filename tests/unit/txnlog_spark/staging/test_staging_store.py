@@ -1,0 +1,110 @@
+"""What the staging server keeps, by its bounds: memory first, then files, then a refusal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.store import Room, Store, StoreFull
+
+
+def attempt(name: str = "a", batch_id: int = 1, run_id: str = "r", write: str = "q") -> Attempt:
+    return Attempt(write, batch_id, run_id, name)
+
+
+def test_an_attempt_is_in_memory_until_all_of_memory_is_taken_and_then_goes_to_its_file() -> None:
+    store = Store(100, 1_000)
+    for each in (attempt("a"), attempt("b")):
+        store.open(each)
+    assert store.add(attempt("a"), 60) is Room.MEMORY
+    assert store.add(attempt("b"), 40) is Room.MEMORY
+    assert store.add(attempt("b"), 1) is Room.FILE
+    assert (store.memory_bytes, store.file_bytes) == (60, 41)
+    assert store.add(attempt("a"), 40) is Room.MEMORY
+    assert store.add(attempt("b"), 1) is Room.FILE
+    store.drop(attempt("a"))
+    store.drop(attempt("b"))
+    assert (store.memory_bytes, store.file_bytes, len(store)) == (0, 0, 0)
+
+
+def test_beyond_both_bounds_an_attempt_is_refused_with_the_options_and_stays_as_it_was() -> None:
+    store = Store(100, 150)
+    store.open(attempt())
+    store.add(attempt(), 100)
+    with pytest.raises(StoreFull) as caught:
+        store.add(attempt(), 51)
+    for text in ("stagingMemory=100", "stagingDiskSpace=150", "stagingLocation"):
+        assert text in str(caught.value)
+    assert (store.memory_bytes, store.file_bytes) == (100, 0)
+    assert store.add(attempt(), 50) is Room.FILE
+
+
+def test_what_is_not_finished_cannot_be_read() -> None:
+    store = Store(100, 100)
+    store.open(attempt())
+    store.add(attempt(), 5)
+    assert store.finished(attempt()) is None
+    store.finish(attempt())
+    assert store.finished(attempt()) is not None
+    assert store.finished(attempt("other")) is None
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "left"),
+    [
+        (Forgotten("q"), ["other-query"]),
+        (Forgotten("q", up_to_batch=1), ["next-batch", "other-query"]),
+        (Forgotten("q", batch_id=2), ["old-run", "this-run", "other-query"]),
+        (Forgotten("q", but_run="new"), ["this-run", "next-batch", "other-query"]),
+        (Forgotten("q", name="this-run"), ["old-run", "next-batch", "other-query"]),
+        (Forgotten("nobody"), ["old-run", "this-run", "next-batch", "other-query"]),
+    ],
+)
+def test_what_is_forgotten_is_what_is_named_and_nothing_else(
+    forgotten: Forgotten, left: list[str]
+) -> None:
+    store = Store(1_000, 1_000)
+    attempts = [
+        attempt("old-run", 1, "old"),
+        attempt("this-run", 1, "new"),
+        attempt("next-batch", 2, "new"),
+        attempt("other-query", 1, "x", "other"),
+    ]
+    for each in attempts:
+        store.open(each)
+        store.add(each, 10)
+    gone = store.forget(forgotten)
+    assert [each.name for each in attempts if store.is_kept(each)] == left
+    assert sorted(each.name for each in gone) == sorted({a.name for a in attempts} - set(left))
+    assert store.memory_bytes == 10 * len(left)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["add", "drop", "open"]), st.integers(0, 90))
+    )
+)
+def test_the_account_is_what_is_kept_whatever_happens(
+    steps: list[tuple[int, str, int]],
+) -> None:
+    store, kept = Store(100, 200), {}
+    for number, action, size in steps:
+        each = attempt(str(number))
+        if action == "open" and each not in kept:
+            store.open(each)
+            kept[each] = (Room.MEMORY, 0)
+        elif action == "drop":
+            store.drop(each)
+            kept.pop(each, None)
+        elif action == "add" and each in kept:
+            try:
+                room = store.add(each, size)
+            except StoreFull:
+                continue
+            kept[each] = (room, kept[each][1] + size)
+    for room, bytes_kept in ((Room.MEMORY, store.memory_bytes), (Room.FILE, store.file_bytes)):
+        assert bytes_kept == sum(size for where, size in kept.values() if where is room)
+    assert store.memory_bytes <= 100
+    assert store.file_bytes <= 200

@@ -1,0 +1,117 @@
+"""How locations are read, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from txnlog_spark.errors import OptionError
+from txnlog_spark.storage.connect import StorageSettings, open_files
+from txnlog_spark.storage.default_fs import check_reading
+from txnlog_spark.storage.local import LocalFiles
+from txnlog_spark.storage.location import read_location
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("s3a://bucket/a/b", "s3a://bucket/a/b"),
+        ("S3A://bucket//a///b/", "s3a://bucket/a/b"),
+        ("s3://bucket", "s3://bucket"),
+        ("gs://bucket/a b%20c", "gs://bucket/a b%20c"),
+        ("abfss://box@name.dfs.core.windows.net/a", "abfss://box@name.dfs.core.windows.net/a"),
+        ("hdfs://host:8020/a", "hdfs://host:8020/a"),
+        ("hdfs:/a", "hdfs:///a"),
+        ("hdfs:///a", "hdfs:///a"),
+        ("memory://x/a", "memory://x/a"),
+    ],
+)
+def test_a_remote_location_is_read_as_hadoop_reads_it(text: str, read: str) -> None:
+    location = read_location("checkpointLocation", text)
+    assert (location.text, location.local, location.is_bare) == (read, None, False)
+    assert str(location / "txnlog" / "ids") == f"{read}/txnlog/ids"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("s3a:///a", r"s3a://, then the bucket, then a path"),
+        ("s3a:bucket/a", r"s3a://, then the bucket"),
+        ("gs://", r"gs://, then the bucket"),
+        ("abfss://box/a", r"abfss://, then CONTAINER@ACCOUNT\.dfs\.core\.windows\.net"),
+        ("hdfs:a", r"hdfs://, then"),
+        ("s3a://bucket/a/../b", r"without \. and \.\. in it"),
+        ("file://host/a", r"file: and the absolute path"),
+        ("file:a", r"file: and the absolute path"),
+        ("dbfs:/a", r"the path where it is mounted, such as /Volumes/"),
+    ],
+)
+def test_what_is_no_location_is_refused(text: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said) as caught:
+        read_location("checkpointLocation", text)
+    assert caught.value.value == text
+
+
+def test_a_password_in_a_location_is_refused_and_not_shown() -> None:
+    with pytest.raises(OptionError, match="a location without a password") as caught:
+        read_location("checkpointLocation", "s3a://key:hunter2@bucket/a")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["/a/b", "a/b", "file:/a/b"])
+def test_a_path_is_on_this_machine(text: str) -> None:
+    location = read_location("checkpointLocation", text)
+    assert location.local == Path(location.text)
+    assert location.local.is_absolute()
+    assert location.is_bare == (not text.startswith("file:"))
+    assert isinstance(open_files("", location, StorageSettings()), LocalFiles)
+
+
+def test_a_store_that_nothing_here_can_open_says_what_to_install() -> None:
+    location = read_location("checkpointLocation", "nosuch://x/a")
+    with pytest.raises(OptionError, match=r"checkpointLocation='nosuch://x/a': it cannot be ") as e:
+        open_files("checkpointLocation", location, StorageSettings())
+    assert "pip install fsspec and its package for nosuch" in str(e.value)
+
+
+def test_hdfs_without_hadoops_library_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    location = read_location("checkpointLocation", "hdfs://127.0.0.1:1/a")
+    with pytest.raises(OptionError, match=r"hdfs.*set HADOOP_HOME, JAVA_HOME and CLASSPATH"):
+        open_files("checkpointLocation", location, StorageSettings())
+
+
+CORE_SITE = """<?xml version="1.0"?><configuration>
+<property><name>io.file.buffer.size</name><value>1</value></property>
+<property><name>fs.defaultFS</name><value>hdfs://name:8020/</value></property>
+</configuration>"""
+
+
+@pytest.mark.parametrize(
+    ("core_site", "other"),
+    [
+        (CORE_SITE, "hdfs://name:8020/cp"),
+        ("<configuration/>", "SCHEME://NAME/cp"),
+        ("<torn", "SCHEME://NAME/cp"),
+        (None, "SCHEME://NAME/cp"),
+    ],
+)
+def test_a_path_that_spark_reads_otherwise_is_told_both_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_site: str | None, other: str
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    if core_site is not None:
+        (tmp_path / "core-site.xml").write_text(core_site)
+    with pytest.raises(OptionError, match=f"write file:/cp or {other}, whichever is meant"):
+        check_reading("checkpointLocation", read_location("checkpointLocation", "/cp"))
+
+
+def test_a_path_with_sparks_files_is_the_one_that_spark_means(tmp_path: Path) -> None:
+    bare = read_location("checkpointLocation", str(tmp_path))
+    with pytest.raises(OptionError):
+        check_reading("checkpointLocation", bare)
+    check_reading("", read_location("checkpointLocation", f"file:{tmp_path}"))
+    (tmp_path / "metadata").write_text("{}")
+    check_reading("", bare)

@@ -1,0 +1,133 @@
+"""What a commit reports of itself, and how the report reaches a listener in another process."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from txnlog_spark import commit_reports
+from txnlog_spark.commit.plan import CommitOutcome, Progress
+from txnlog_spark.commit_reports import CommitReport, Receiver, run_reported, send
+from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
+from txnlog_spark.protocol.effects import Reached, Sleep
+
+COMMITTED = CommitOutcome(
+    None, False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2
+)
+STEPS = ("S6 before", "S1 before", "S3 after", "S7 before", "S9 before", "S11 after")
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Collects the reports that arrive until it is called."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    receiver, found = Receiver("listener"), []
+    thread = threading.Thread(target=lambda: found.extend(receiver.reports()))
+    thread.start()
+
+    def stop() -> list[CommitReport]:
+        receiver.close()
+        thread.join(10)
+        return found
+
+    yield stop
+    stop()
+
+
+def commit(steps, ends_with):
+    """An operation that takes 10 ms a failpoint."""
+    for step in steps:
+        yield Reached(*step.split(), 7)
+        yield Sleep(10)
+    if isinstance(ends_with, Exception):
+        raise ends_with
+    return ends_with
+
+
+class Host:
+    """Performs the asks on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        init = commit_reports.Stopwatch.__init__
+        monkeypatch.setattr(init, "__defaults__", (lambda: self.now_s,))
+
+    def run(self, operation):
+        ask = next(operation)
+        try:
+            while True:
+                self.now_s += ask.duration_ms / 1000 if isinstance(ask, Sleep) else 0
+                ask = operation.send(None)
+        except StopIteration as stop:
+            return stop.value
+
+
+def report_of(host: Host, steps, ends_with) -> None:
+    run_reported("q", 7, (), commit(steps, ends_with), host.run)
+
+
+def test_a_commit_is_one_line_and_one_report_with_the_time_of_each_phase(
+    heard, monkeypatch, caplog
+) -> None:
+    with caplog.at_level(logging.INFO, logger=commit_reports.__name__):
+        report_of(Host(monkeypatch), STEPS, COMMITTED)
+    (report,) = heard()
+    assert list(report.phases_ms) == list(commit_reports.PHASES.values())
+    assert [round(ms) for ms in report.phases_ms.values()] == [10] * 6
+    assert (report.outcome, report.produced_records, report.transactions_aborted) == (
+        "committed", 9, 0,
+    )  # fmt: skip
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert line.startswith("batch 7 of query q: committed, 9 records (90 bytes) in 2 partitions, 0")
+    assert line.endswith("60 ms (checkpoint 10, takeover 10, produce 10, offsets 10, "
+                         "end_transaction 10, record 10)")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends_with", "outcome", "aborted"),
+    [
+        (STEPS[:2], CommitOutcome(None, True, Progress("q", 8)), "replayed", 0),
+        ((*STEPS[:3], *STEPS[1:]), COMMITTED, "committed", 1),
+        (STEPS[:4], ProducerFenced(90, "x"), "fenced", 0),
+        ((*STEPS[:4], *STEPS[1:3]), AbortableError(48, "x"), "failed", 2),
+        (STEPS[:1], TxnLogError("x"), "failed", 0),
+    ],
+)
+def test_the_outcome_says_what_became_of_the_transactions(
+    heard, monkeypatch, steps, ends_with, outcome: str, aborted: int
+) -> None:
+    host = Host(monkeypatch)
+    if isinstance(ends_with, Exception):
+        with pytest.raises(type(ends_with)):
+            report_of(host, steps, ends_with)
+    else:
+        report_of(host, steps, ends_with)
+    (report,) = heard()
+    assert (report.outcome, report.transactions_aborted) == (outcome, aborted)
+
+
+def test_a_commit_does_not_care_who_listens(heard, tmp_path: Path) -> None:
+    second, third = Receiver("second"), Receiver("third")
+    second._socket.close()  # its process was killed
+    send(CommitReport("q", 1))
+    assert {p.name for p in commit_reports.folder().iterdir()} == {
+        "listener.commits", "third.commits",
+    }  # fmt: skip
+    for number in range(1000):  # the third never looks: its socket is full
+        send(CommitReport("q", number))
+    third.close()
+    third._socket.close()
+    assert heard()[0] == CommitReport("q", 1)
+    send(CommitReport("q", 2))
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(heard) -> None:
+    commit_reports.folder().chmod(0o770)
+    send(CommitReport("q", 1))
+    with pytest.raises(TxnLogError, match="must belong to this user alone"):
+        Receiver("other")
+    assert heard() == []

@@ -1,0 +1,15 @@
+"""What a query does, seen from the driver: Prometheus metrics, and the lag of its sources.
+
+    from txnlog_spark.metrics import serve_metrics
+
+    metrics = serve_metrics(spark, port=9405)   # http://127.0.0.1:9405/metrics
+
+Needs `pip install 'txnlog_spark[metrics]'` for prometheus-client.
+"""
+
+from __future__ import annotations
+
+from txnlog_spark.metrics.lag import offsets_behind_latest
+from txnlog_spark.metrics.listener import MetricsListener, serve_metrics
+
+__all__ = ["MetricsListener", "offsets_behind_latest", "serve_metrics"]

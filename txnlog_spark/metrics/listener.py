@@ -1,0 +1,215 @@
+"""A StreamingQueryListener that gives Prometheus what Spark and the sink say of each query.
+
+Two sources: Spark's progress events (rows, lag), and the reports that the sink's workers send of
+each commit (`commit_reports`). Reports of queries that this driver does not run are left alone. Of
+a query that has ended the lag is forgotten; its counters stay, so that the last batch is scraped.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from txnlog_spark.commit_reports import CommitReport, Receiver
+from txnlog_spark.metrics.lag import lag_of, offsets_behind_latest
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+except ImportError as error:
+    raise ImportError(
+        "txnlog_spark.metrics needs prometheus-client: install txnlog_spark[metrics]"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Buckets of a commit's latency; transactions time out at 300 s by default."""
+
+ENDED_MAX = 100
+"""Queries that have ended and are still shown."""
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsListener(StreamingQueryListener):
+    """Fills `registry`; add it with `spark.streams.addListener`, and `close` it at the end."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._labels: dict[str, str] = {}
+        self._ended: dict[str, None] = {}
+        """Labels, the one that ended last at the end."""
+        self._shown: dict[str, set[tuple[str, int, str, int]]] = {}
+        self._lock = threading.Lock()
+        self._make_commit_metrics(registry)
+        self._make_source_metrics(registry)
+        self._receiver = Receiver(secrets.token_hex(4))
+        self._thread = threading.Thread(target=self._receive, name="txnlog-metrics", daemon=True)
+        self._thread.start()
+
+    def _make_commit_metrics(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *more: str) -> Counter:
+            return Counter(f"txnlog_{name}", text, ("query", *more), registry=registry)
+
+        self._seconds = Histogram(
+            "txnlog_commit_seconds", "Time that commits of micro-batches took, by phase.",
+            ("query", "phase"), registry=registry, buckets=SECONDS,
+        )  # fmt: skip
+        self._transactions = counter(
+            "transactions", "Transactions by outcome: committed, aborted, fenced, unknown.",
+            "outcome",
+        )  # fmt: skip
+        self._replayed = counter("batches_replayed", "Batches that came again when committed.")
+        self._failed = counter("commits_failed", "Commits that ended with an error.")
+        self._written = {
+            "staged_records": counter("staged_records", "Records that tasks staged."),
+            "staged_bytes": counter("staged_bytes", "Bytes of record batches that tasks staged."),
+            "produced_records": counter("produced_records", "Records in committed transactions."),
+            "produced_bytes": counter("produced_bytes", "Bytes in committed transactions."),
+        }
+
+    def _make_source_metrics(self, registry: CollectorRegistry) -> None:
+        self._rows = Counter(
+            "txnlog_input_rows", "Rows that a query read.", ("query",), registry=registry
+        )
+        self._lag = Gauge(
+            "txnlog_source_lag_offsets",
+            "Offsets that were there when the last batch was planned and are not in it.",
+            ("query", "source", "topic", "partition"),
+            registry=registry,
+        )
+        self._behind = Gauge(
+            "txnlog_source_offsets_behind_latest",
+            "The lag over all partitions of a source: min, max or avg.",
+            ("query", "source", "of"),
+            registry=registry,
+        )
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Know the query, before its first commit."""
+        self.watch(str(event.id), event.name)
+
+    def watch(self, query_id: str, name: str | None) -> None:
+        """Take reports of this query from now on; its label is the name, without one the id."""
+        with self._lock:
+            self._labels[query_id] = name or query_id
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Rows and lag of a batch."""
+        progress = event.progress
+        self.watch(str(progress.id), progress.name)
+        label = progress.name or str(progress.id)
+        self._rows.labels(label).inc(progress.numInputRows)
+        shown = set()
+        for index, source in enumerate(progress.sources):
+            for (topic, partition), lag in lag_of(source).items():
+                self._lag.labels(label, index, topic, partition).set(lag)
+                shown.add((label, index, topic, partition))
+            for name, value in offsets_behind_latest(source).items():
+                self._behind.labels(label, index, name[:3]).set(float(value))
+        for gone in self._shown.get(label, set()) - shown:
+            self._lag.remove(*gone)
+        self._shown[label] = shown
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Forget the lag of a query that no longer reads, and all of those that ended long ago."""
+        with self._lock:
+            label = self._labels.pop(str(event.id), None)
+            running = set(self._labels.values())
+        if label is None:
+            return
+        self._shown.pop(label, None)
+        self._forget(label, self._lag, self._behind)
+        self._ended.pop(label, None)
+        self._ended[label] = None
+        while len(self._ended) > ENDED_MAX:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            if oldest not in running:
+                counters = (self._transactions, self._replayed, self._failed, self._rows)
+                self._forget(oldest, *counters, *self._written.values(), self._seconds)
+
+    def close(self) -> None:
+        """Receive no more reports. Remove the listener from `spark.streams` first."""
+        self._receiver.close()
+        self._thread.join()
+
+    def _forget(self, label: str, *metrics: Counter | Gauge | Histogram) -> None:
+        for metric in metrics:
+            metric.remove_by_labels({"query": label})
+
+    def _receive(self) -> None:
+        for report in self._receiver.reports():
+            with self._lock:
+                label = self._labels.get(report.query_id)
+            if label is not None:
+                logger.info("%s", report)
+                self._count(label, report)
+
+    def _count(self, label: str, report: CommitReport) -> None:
+        for phase, duration_ms in (*report.phases_ms.items(), ("total", report.duration_ms)):
+            self._seconds.labels(label, phase).observe(duration_ms / 1000)
+        for name, counter in self._written.items():
+            counter.labels(label).inc(getattr(report, name))
+        self._transactions.labels(label, "aborted").inc(report.transactions_aborted)
+        if report.outcome == "replayed":
+            self._replayed.labels(label).inc()
+        elif report.outcome != "failed":
+            self._transactions.labels(label, report.outcome).inc()
+        if report.outcome not in ("committed", "replayed"):
+            self._failed.labels(label).inc()
+
+
+class Exposition:
+    """Metrics of one session, served until `close`."""
+
+    def __init__(self, spark: SparkSession, listener: MetricsListener, server: Any) -> None:
+        self._spark = spark
+        self._listener = listener
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        """Where `/metrics` is."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop serving, and take the listener from the session."""
+        self._spark.streams.removeListener(self._listener)
+        self._listener.close()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def serve_metrics(
+    spark: SparkSession,
+    port: int,
+    address: str = LOOPBACK,
+    registry: CollectorRegistry | None = None,
+) -> Exposition:
+    """Serve `http://address:port/metrics` of all queries of the session; port 0 takes a free one.
+
+    Call it before queries are started, or their first commits are not counted. Whoever reaches the
+    address reads it: it has no login. `registry` may have metrics of your own.
+    """
+    registry = CollectorRegistry() if registry is None else registry
+    listener = MetricsListener(registry)
+    server, _ = start_http_server(port, addr=address, registry=registry)
+    spark.streams.addListener(listener)
+    for query in spark.streams.active:
+        listener.watch(str(query.id), query.name)
+    return Exposition(spark, listener, server)

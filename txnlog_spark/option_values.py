@@ -1,0 +1,121 @@
+"""What the values of options may be: each function reads a text, or makes such a function.
+
+They raise ValueError with what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from txnlog_spark.offsets import OffsetFormatError, parse_offsets
+
+_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?")
+
+
+def size_in_bytes(text: str | None) -> int | None:
+    """512m, 1g, 10MB or plain bytes, all binary units; None for what is not a size."""
+    found = _SIZE.fullmatch((text or "").strip().lower())
+    return int(found[1]) << 10 * " kmgtp".index(found[2] or " ") if found else None
+
+
+def text(text: str) -> str:
+    """A string that is not empty."""
+    if not text.strip():
+        raise ValueError("a non-empty string")
+    return text.strip()
+
+
+def boolean(text: str) -> bool:
+    """true or false."""
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ValueError("true or false")
+    return value
+
+
+def integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
+    """A number within bounds."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value <= maximum:
+            upper = "" if maximum == 2**63 - 1 else f" and at most {maximum}"
+            raise ValueError(f"an integer of at least {minimum}{upper}")
+        return value
+
+    return read
+
+
+def size(text: str) -> int:
+    """A size as Spark writes it, in bytes."""
+    size_bytes = size_in_bytes(text)
+    if size_bytes is None:
+        raise ValueError("a size as Spark writes it, such as 256m or 10g")
+    return size_bytes
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
+    def read(text: str) -> str:
+        value = text.strip().lower()
+        if value not in allowed:
+            raise ValueError(" or ".join(allowed))
+        return value
+
+    return read
+
+
+_MS_BY_UNIT = {
+    "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000
+}  # fmt: skip
+"""The units of a time in Spark's options."""
+
+
+def duration_ms(text: str) -> int:
+    """A time as Spark has it, such as 15m; ms without a unit, and whole ones."""
+    found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
+    if found is None or (found[2] or "ms") not in _MS_BY_UNIT:
+        raise ValueError("a time such as 500ms, 30s or 15m")
+    return int(int(found[1]) * _MS_BY_UNIT[found[2] or "ms"])
+
+
+def topics(text: str) -> tuple[str, ...]:
+    """Topic names."""
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise ValueError("topic names separated by commas")
+    return topics
+
+
+def json_value(read: Callable[[str], Any], example: str) -> Callable[[str], Any]:
+    """JSON that `read` understands; it raises OffsetFormatError."""
+
+    def parse(text: str) -> Any:
+        try:
+            return read(text)
+        except OffsetFormatError as error:
+            raise ValueError(f"JSON such as {example} ({error})") from None
+
+    return parse
+
+
+def offsets_or(*words: str) -> Callable[[str], Any]:
+    """One of these words, or offsets by topic and partition."""
+
+    def read(text: str) -> Any:
+        word = {each.lower(): each for each in words}.get(text.strip().lower())
+        if word is not None:
+            return word
+        try:
+            return parse_offsets(text)
+        except OffsetFormatError as error:
+            choice = ", ".join(words)
+            raise ValueError(f'{choice} or JSON such as {{"topic":{{"0":23}}}} ({error})') from None
+
+    return read

@@ -1,0 +1,110 @@
+"""Processes of this machine: which one is the application, whether one lives; locks, private
+files."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+_START_TIME_FIELD = 19
+"""Of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
+_POLL_S = 0.05
+"""Where the end of a process cannot be waited for."""
+
+
+def start_time(pid: int) -> str | None:
+    """When a process started, as the system writes it; None when it is gone.
+
+    A process id is used again, the pair of both is not. A process that has ended and whose parent
+    has not waited for it is gone, too.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
+
+
+def _started_by_ps(pid: int) -> str | None:
+    """The same where there is no /proc, as on macOS."""
+    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return None if not found or found[0].startswith("Z") else " ".join(found[1:])
+
+
+def wait_for_end(pid: int, timeout_s: float) -> None:
+    """Return when the process has ended, at the latest after `timeout_s`."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not on every system; or it ended just now
+        time.sleep(min(timeout_s, _POLL_S))
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[TextIO]:
+    """Hold an exclusive lock on this file, which is given open; wait for it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def is_private(directory: Path) -> bool:
+    """Whether it is a directory of this user alone: in a shared one others may have made it."""
+    found = directory.lstat()
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and stat.S_IMODE(found.st_mode) & 0o077 == 0
+    )
+
+
+def application_pid() -> int:
+    """The process whose end is the application's: the nearest ancestor JVM, else this one."""
+    pid = os.getpid()
+    while pid > 1:
+        found = _name_and_parent(pid)
+        if found is None:
+            break
+        name, parent = found
+        if name == "java":
+            return pid
+        pid = parent
+    return os.getpid()
+
+
+def _name_and_parent(pid: int) -> tuple[str, int] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _name_and_parent_by_ps(pid)
+    name, rest = stat[stat.index("(") + 1 :].rsplit(")", 1)
+    return name, int(rest.split()[1])
+
+
+def _name_and_parent_by_ps(pid: int) -> tuple[str, int] | None:
+    """The same where there is no /proc, as on macOS."""
+    asked = ["ps", "-o", "ppid=,comm=", "-p", str(pid)]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+        return Path(found[1]).name, int(found[0])
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+        return None

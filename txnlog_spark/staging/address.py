@@ -1,0 +1,287 @@
+"""The staging server of this application: started by whoever needs it first, found by all others.
+
+Each application (its JVM, by process id and start time) has a directory of its own for each set of
+settings, for this user alone. The server's Unix socket in it is how it is found: whoever can
+connect asks it for its address and token. A process that finds nobody there holds `start.lock`,
+binds both sockets, and starts the server with them; connections are accepted by the system from
+then on, so that no query waits for the process to come up.
+
+The server inherits a lock on `alive.lock`. Directories whose lock nobody holds are those of
+servers that were killed: the next start removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from txnlog_spark.errors import OptionError, StagingFailed
+from txnlog_spark.processes import application_pid, is_private, locked, start_time
+from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
+from txnlog_spark.staging.frames import Kind
+from txnlog_spark.wire.invariants import present
+
+BACKLOG = 1024
+TOKEN_BYTES = 32
+SOCKET_FILE = "socket"
+SOCKET_PATH_BYTES_MAX = 100
+"""Of a Unix socket's path; the system's bound is 108 on Linux and 104 on macOS."""
+LOG_FILE = "server.log"
+END_WAIT_S = 5.0
+END_POLL_S = 0.02
+LOCAL_IP_VARIABLE = "SPARK_LOCAL_IP"
+LOCAL_DIRS_VARIABLES = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")
+"""Where Spark puts what it spills on this machine, as far as a Python process learns: YARN's
+too."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingSettings:
+    """The staging server's options; None is what the application's surroundings say.
+
+    `bind_address`: where it listens for executors: SPARK_LOCAL_IP, else everywhere. `host`: the
+    name that executors connect to: spark.driver.host. `directory`: for what exceeds
+    `memory_bytes_max`: Spark's local directory, else the temporary one; up to `disk_bytes_max`:
+    most of what is free.
+    """
+
+    bind_address: str | None = None
+    port: int = 0
+    host: str | None = None
+    memory_bytes_max: int = 256 * 2**20
+    directory: str | None = None
+    disk_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """How a task reaches the server; travels in the pickled writer. Never shown: it has the
+    token."""
+
+    local_path: str
+    host: str
+    port: int
+    token: str
+
+    def __repr__(self) -> str:
+        return f"ServerAddress({self.host}:{self.port})"
+
+
+def ensure_server(settings: StagingSettings) -> ServerAddress:
+    """The address of this application's server, started if there is none.
+
+    Raises OptionError when `stagingPort` or `stagingBindAddress` cannot be bound, StagingFailed
+    when there is no directory for it.
+    """
+    directory = _directory(settings)
+    while True:
+        found = _ask(directory)
+        if found is not None:
+            return found
+        try:
+            for each in (directory.parent, directory):
+                each.mkdir(mode=0o700, exist_ok=True)
+            with locked(directory / "start.lock") as lock:
+                is_removed = os.fstat(lock.fileno()).st_nlink == 0
+                if not is_removed and _ask(directory) is None:
+                    _start(settings, directory)
+        except FileNotFoundError:
+            continue  # removed just now, as of a server that was killed
+        except OSError as error:
+            raise StagingFailed(
+                f"the staging server cannot be started in {directory} ({error}): grant access, or "
+                "set TMPDIR to a directory of this user"
+            ) from error
+
+
+def running_server(settings: StagingSettings) -> Channel | None:
+    """A connection to this application's server as its driver, None when there is none.
+
+    Raises StagingFailed where a directory of somebody else is in its place.
+    """
+    return _connect(_directory(settings))
+
+
+def _connect(directory: Path) -> Channel | None:
+    """Whoever else could make the directory could take its rows, so it has to be this user's."""
+    try:
+        _check_private(directory.parent, directory)
+        return connect_local(str(directory / SOCKET_FILE))
+    except (FileNotFoundError, ServerGone):
+        return None
+
+
+def _directory(settings: StagingSettings) -> Path:
+    """Where the server of this application and these settings is found."""
+    pid = application_pid()
+    which = json.dumps([pid, start_time(pid), *_as_values(settings)])
+    name = hashlib.sha256(which.encode()).hexdigest()[:16]
+    for parent in (tempfile.gettempdir(), "/tmp"):
+        directory = Path(parent) / f"txnlog-staging-{os.getuid()}" / name
+        if len(os.fsencode(directory / SOCKET_FILE)) <= SOCKET_PATH_BYTES_MAX:
+            return directory
+    raise StagingFailed("the path of the temporary directory is too long for a Unix socket")
+
+
+def _as_values(settings: StagingSettings) -> list[Any]:
+    return [getattr(settings, name) for name in StagingSettings.__slots__]
+
+
+def _ask(directory: Path) -> ServerAddress | None:
+    """The address that the running server gives."""
+    channel = _connect(directory)
+    if channel is None:
+        return None
+    with channel:
+        try:
+            return ServerAddress(**json.loads(channel.ask(Kind.WHERE, None, Kind.ADDRESS)))
+        except ServerGone:
+            return None
+
+
+# ---------------------------------------------------------------------- starting it
+
+
+def _start(settings: StagingSettings, directory: Path) -> None:
+    """Bind, and start the process; its `start.lock` is held."""
+    _sweep(directory.parent, but=directory)
+    token = secrets.token_hex(TOKEN_BYTES)
+    spool = _spool_directory(settings, directory)
+    with (
+        (directory / "alive.lock").open("w") as alive,
+        _listen_local(directory / SOCKET_FILE) as local,
+        _listen(settings) as remote,
+    ):
+        _lock_alive(alive, directory)
+        port = remote.getsockname()[1]
+        address = {
+            "local_path": str(directory / SOCKET_FILE),
+            "host": settings.host or socket.gethostname(),
+            "port": port,
+            "token": token,
+        }
+        pid = application_pid()
+        start = {
+            "token": token,
+            "directory": str(directory),
+            "spool_directory": str(spool),
+            "memory_bytes_max": settings.memory_bytes_max,
+            "spool_bytes_max": settings.disk_bytes_max,
+            "application_pid": pid,
+            "application_start": start_time(pid),
+            "unix_descriptor": local.fileno(),
+            "tcp_descriptor": remote.fileno(),
+            "address": address,
+        }
+        with (directory / LOG_FILE).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "txnlog_spark.staging.server"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(local.fileno(), remote.fileno(), alive.fileno()),
+                # The package may have come with --py-files, which only sys.path knows.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        with present(process.stdin, "the server's standard input is a pipe") as pipe:
+            pipe.write(json.dumps(start).encode() + b"\n")
+
+
+def _lock_alive(alive: TextIO, directory: Path) -> None:
+    """Hold what says that the server lives; one that has just ended may hold it a little longer."""
+    deadline = time.monotonic() + END_WAIT_S
+    while True:
+        try:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise StagingFailed(
+                    f"the staging server of {directory} neither answers nor ends: end the process "
+                    "that has this directory in its open files, and start the query again"
+                ) from error
+            time.sleep(END_POLL_S)
+        else:
+            return
+
+
+def _listen_local(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _listen(settings: StagingSettings) -> socket.socket:
+    address = settings.bind_address or os.environ.get(LOCAL_IP_VARIABLE) or ""
+    try:
+        if not address and socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", settings.port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return socket.create_server((address, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        name = "stagingPort" if settings.port else "stagingBindAddress"
+        value = settings.port or address
+        raise OptionError(
+            name, value, f"an address that the driver can listen on ({error.strerror})"
+        ) from error
+
+
+def _spool_directory(settings: StagingSettings, directory: Path) -> Path:
+    """A directory for staged files: where it was asked for, else where Spark spills."""
+    parent = settings.directory
+    for variable in LOCAL_DIRS_VARIABLES:
+        parent = parent or os.environ.get(variable, "").split(",")[0].strip()
+    if not parent:
+        return directory
+    spool = Path(parent) / directory.parent.name / directory.name
+    Path(parent).mkdir(parents=True, exist_ok=True)
+    for each in (spool.parent, spool):
+        each.mkdir(mode=0o700, exist_ok=True)
+    _check_private(spool.parent, spool)
+    (directory / "spool").unlink(missing_ok=True)
+    (directory / "spool").symlink_to(spool)
+    return spool
+
+
+def _check_private(*directories: Path) -> None:
+    for each in directories:
+        if not is_private(each):
+            raise StagingFailed(
+                f"{each} is not a directory of this user alone: remove it, or set TMPDIR and "
+                "stagingDirectory"
+            )
+
+
+def _sweep(parent: Path, *, but: Path) -> None:
+    """Remove the directories of servers that were killed, with what they held."""
+    for directory in parent.iterdir():
+        if directory == but:
+            continue
+        with contextlib.ExitStack() as stack:
+            try:
+                for name in ("start.lock", "alive.lock"):
+                    file = stack.enter_context((directory / name).open("a"))
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue  # in use, or gone
+            spool = directory / "spool"
+            if spool.is_symlink():
+                shutil.rmtree(spool.resolve(), ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)

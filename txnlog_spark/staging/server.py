@@ -1,0 +1,363 @@
+"""The staging server: a process beside Spark's driver that takes what tasks stage.
+
+`python -m txnlog_spark.staging.server` gets its listening sockets from the process that starts it
+(`address`): a Unix socket in a directory that only this user may enter, for the committer and for
+tasks on this machine, and a TCP socket for executors elsewhere. TCP is TLS with a certificate made
+at the start, and both sides prove the token (`frames.proof`).
+
+Nothing is flushed: the bytes are of a batch whose transaction is not decided, and until it is,
+Spark replays the batch from its sources. What a crash of the machine takes, the crash takes from a
+batch that is replayed anyway.
+
+A task that sends faster than the disk takes is held back by TCP, as its connection is not read
+from meanwhile. The server ends with the application, its files with it; those of one that was
+killed go when the next one starts on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from txnlog_spark.processes import start_time
+from txnlog_spark.staging import frames
+from txnlog_spark.staging.certificates import server_context
+from txnlog_spark.staging.frames import Attempt, Forgotten, Kind, NotAFrame
+from txnlog_spark.staging.store import Room, Store, StoreFull
+
+logger = logging.getLogger(__name__)
+
+PROOF_TIMEOUT_S = 30.0
+"""A connection that has proved nothing by then is closed."""
+STREAM_BYTES_MAX = 1024 * 1024
+"""Read ahead of one connection."""
+APPLICATION_POLL_S = 1.0
+FREE_SHARE = 0.9
+"""Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
+
+
+class _Closed(Exception):
+    """The other side has closed the connection between two frames."""
+
+
+@dataclass(slots=True)
+class _Bytes:
+    """An attempt's bytes: in memory, or in its file."""
+
+    memory: bytearray = field(default_factory=bytearray)
+    path: Path | None = None
+    file: BinaryIO | None = None
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+class Spool:
+    """The bytes of a store's attempts; does what the store decides."""
+
+    def __init__(self, store: Store, directory: Path) -> None:
+        self.store = store
+        self._directory = directory
+        self._held: dict[Attempt, _Bytes] = {}
+        self._file_count = 0
+
+    def open(self, attempt: Attempt) -> None:
+        """A task begins to stage."""
+        self.store.open(attempt)
+        self._held[attempt] = _Bytes()
+
+    def add(self, attempt: Attempt, data: bytes) -> None:
+        """Raises StoreFull, and OSError when the file cannot be written."""
+        held = self._held[attempt]
+        if self.store.add(attempt, len(data)) is Room.MEMORY:
+            held.memory += data
+            return
+        if held.file is None:
+            self._file_count += 1
+            held.path = self._directory / f"{self._file_count}.staged"
+            held.file = held.path.open("wb")
+            held.file.write(held.memory)
+            held.memory = bytearray()
+        held.file.write(data)
+
+    def finish(self, attempt: Attempt, index: bytes) -> None:
+        """All bytes are there; the index is kept behind them. Raises as `add` does."""
+        self.add(attempt, index)
+        self._held[attempt].close()
+        self.store.finish(attempt)
+
+    def read(self, attempt: Attempt, position: int, size_bytes: int) -> bytes | None:
+        """Some bytes of a finished attempt, None without it. Raises OSError."""
+        if self.store.finished(attempt) is None:
+            return None
+        held = self._held[attempt]
+        if held.path is None:
+            return bytes(memoryview(held.memory)[position : position + size_bytes])
+        with held.path.open("rb") as file:
+            file.seek(position)
+            return file.read(size_bytes)
+
+    def index(self, attempt: Attempt, data_bytes: int) -> bytes | None:
+        """What is behind the attempt's first `data_bytes`: its index. Raises OSError."""
+        kept = self.store.finished(attempt)
+        if kept is None:
+            return None
+        return self.read(attempt, data_bytes, kept.size_bytes - data_bytes)
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt and its bytes."""
+        self.store.drop(attempt)
+        self._remove(attempt)
+
+    def forget(self, forgotten: Forgotten) -> None:
+        """Forget attempts and their bytes."""
+        for attempt in self.store.forget(forgotten):
+            self._remove(attempt)
+
+    def _remove(self, attempt: Attempt) -> None:
+        held = self._held.pop(attempt, None)
+        if held is None:
+            return
+        held.close()
+        if held.path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                held.path.unlink()
+
+
+class _Peer:
+    """One connection's frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def receive(self) -> tuple[Kind, bytes]:
+        """The next frame. Raises _Closed, NotAFrame, and IncompleteReadError for a torn one."""
+        try:
+            header = await self._reader.readexactly(frames.HEADER_BYTES)
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise
+            raise _Closed from None
+        kind, size_bytes = frames.parse_header(header)
+        return kind, await self._reader.readexactly(size_bytes)
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+
+class StagingServer:
+    """Serves tasks and committers from one `Spool`."""
+
+    def __init__(self, spool: Spool, token: bytes, address: dict[str, object]) -> None:
+        self._spool = spool
+        self._token = token
+        self._address = address
+        self._certificate = b""
+
+    def certified(self, certificate: bytes) -> None:
+        """The certificate (DER) that the TCP listener shows."""
+        self._certificate = certificate
+
+    async def serve_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The Unix socket: who can open it is this user."""
+        await self._guarded(writer, self._serve(_Peer(reader, writer), is_driver=True))
+
+    async def serve_remote(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """TCP: a task on any machine, once it has proved the token.
+
+        One whose machine is gone is noticed by the system, and its attempt dropped.
+        """
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        await self._guarded(writer, self._serve_proved(_Peer(reader, writer)))
+
+    async def _guarded(self, writer: asyncio.StreamWriter, served: Awaitable[None]) -> None:
+        try:
+            await served
+        except _Closed:
+            pass
+        except (NotAFrame, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+            logger.info("a connection was closed: %s", error)
+        finally:
+            writer.close()
+
+    async def _serve_proved(self, peer: _Peer) -> None:
+        async with asyncio.timeout(PROOF_TIMEOUT_S):
+            kind, nonce = await peer.receive()
+            if kind is not Kind.NONCE or len(nonce) != frames.NONCE_BYTES:
+                raise NotAFrame("a task begins with a nonce")
+            own = frames.proof(self._token, "server", self._certificate, nonce)
+            await peer.send(frames.frame(Kind.PROOF, own))
+            kind, given = await peer.receive()
+            wanted = frames.proof(self._token, "task", self._certificate, nonce)
+            if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
+                raise NotAFrame("a client without this server's token")
+        await self._serve(peer, is_driver=False)
+
+    async def _serve(self, peer: _Peer, *, is_driver: bool) -> None:
+        while True:
+            kind, body = await peer.receive()
+            if kind is Kind.OPEN:
+                await self._take(peer, frames.parse_attempt(body))
+            elif is_driver:
+                await peer.send(self._answer(kind, body))
+            else:
+                raise NotAFrame(f"a task does not send {kind.name}")
+
+    # ------------------------------------------------------------------ a task
+
+    async def _take(self, peer: _Peer, attempt: Attempt) -> None:
+        """One attempt, to its end; one that breaks off is dropped.
+
+        After a refusal the rest is read and forgotten, or the refusal might not reach the task.
+        """
+        if self._spool.store.is_kept(attempt):
+            raise NotAFrame(f"the attempt {attempt.name} is staged twice")
+        self._spool.open(attempt)
+        kind, refusal, stored = Kind.OPEN, None, False
+        try:
+            while kind is not Kind.CLOSE:
+                kind, body = await peer.receive()
+                if refusal is None:
+                    refusal = self._put(attempt, kind, body)
+                    if refusal is not None:
+                        self._spool.drop(attempt)
+                        await peer.send(frames.frame(Kind.REFUSED, refusal.encode()))
+            stored = refusal is None
+        finally:
+            if not stored:
+                self._spool.drop(attempt)
+        if stored:
+            await peer.send(frames.frame(Kind.STORED))
+
+    def _put(self, attempt: Attempt, kind: Kind, body: bytes) -> str | None:
+        """Keep what a task sent; why not, when it is refused."""
+        if not self._spool.store.is_kept(attempt):
+            return "its batch is committed, or its run has ended"
+        try:
+            if kind is Kind.DATA:
+                self._spool.add(attempt, body)
+            elif kind is Kind.CLOSE:
+                self._spool.finish(attempt, body)
+            else:
+                raise NotAFrame(f"{kind.name} inside an attempt")
+        except StoreFull as error:
+            return str(error)
+        except OSError as error:
+            return f"the driver's directory for staged batches cannot be written: {error}"
+        return None
+
+    # ------------------------------------------------------------------ the committer
+
+    def _answer(self, kind: Kind, body: bytes) -> bytes:
+        """The answer to one request of the driver."""
+        if kind is Kind.WHERE:
+            return frames.json_frame(Kind.ADDRESS, self._address)
+        value = frames.parse_json(body)
+        if kind is Kind.FORGET:
+            self._spool.forget(Forgotten(*value))
+            return frames.frame(Kind.DONE)
+        if kind is Kind.GET_INDEX:
+            attempt, data_bytes = frames.attempt_of(value[0]), int(value[1])
+            return self._data(lambda: self._spool.index(attempt, data_bytes))
+        if kind is Kind.READ:
+            attempt, position, size = frames.attempt_of(value[0]), int(value[1]), int(value[2])
+            return self._data(lambda: self._spool.read(attempt, position, size))
+        raise NotAFrame(f"the driver does not send {kind.name}")
+
+    def _data(self, read: Callable[[], bytes | None]) -> bytes:
+        try:
+            data = read()
+        except OSError as error:
+            return frames.frame(Kind.MISSING, str(error).encode())
+        if data is None:
+            return frames.frame(Kind.MISSING, b"it is not kept there")
+        return frames.frame(Kind.DATA, data)
+
+
+# ---------------------------------------------------------------------- the process
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the starting process gives, as JSON on standard input: no argument shows the token."""
+
+    token: str
+    directory: str
+    spool_directory: str
+    memory_bytes_max: int
+    spool_bytes_max: int | None
+    application_pid: int
+    application_start: str | None
+    unix_descriptor: int
+    tcp_descriptor: int
+    address: dict[str, object]
+
+
+async def serve(start: Start) -> None:
+    """Serve until the application has ended, or SIGTERM."""
+    spool_directory = Path(start.spool_directory)
+    bound = start.spool_bytes_max
+    if bound is None:
+        bound = int(shutil.disk_usage(spool_directory).free * FREE_SHARE)
+    spool = Spool(Store(start.memory_bytes_max, bound), spool_directory)
+    server = StagingServer(spool, bytes.fromhex(start.token), start.address)
+    context, certificate = server_context(Path(start.directory))
+    server.certified(certificate)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    local = await asyncio.start_unix_server(
+        server.serve_local, sock=socket.socket(fileno=start.unix_descriptor), limit=STREAM_BYTES_MAX
+    )
+    remote = await asyncio.start_server(
+        server.serve_remote,
+        sock=socket.socket(fileno=start.tcp_descriptor),
+        ssl=context,
+        limit=STREAM_BYTES_MAX,
+    )
+    watch = asyncio.create_task(_watch(start, ended))
+    await ended.wait()
+    watch.cancel()
+    for listener in (local, remote):
+        listener.close()
+
+
+async def _watch(start: Start, ended: asyncio.Event) -> None:
+    """Set `ended` when the application has ended."""
+    while start_time(start.application_pid) == start.application_start:
+        await asyncio.sleep(APPLICATION_POLL_S)
+    ended.set()
+
+
+def main() -> int:
+    """The process; ends with 0 when its application has ended."""
+    start = Start(**json.loads(sys.stdin.readline()))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(serve(start))
+    finally:
+        for directory in {start.spool_directory, start.directory}:
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

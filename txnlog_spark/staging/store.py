@@ -1,0 +1,112 @@
+"""What the staging server keeps: attempts, in memory up to a bound, beyond it in files up to
+another.
+
+Plain bookkeeping without I/O: `add` says where the next bytes of an attempt belong, and the host
+puts them there. Nothing that correctness needs is here. An attempt that is not finished cannot be
+read, one whose connection breaks is dropped, and when the server ends all are lost: the commit
+fails then and Spark replays the batch.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.wire.invariants import check
+
+
+class StoreFull(Exception):
+    """No more may be staged here; the text says what to do."""
+
+
+class Room(enum.Enum):
+    """Where the bytes of an attempt are."""
+
+    MEMORY = "memory"
+    FILE = "file"
+
+
+@dataclass(slots=True)
+class Kept:
+    """One attempt's bytes, as far as the bounds are concerned."""
+
+    room: Room = Room.MEMORY
+    size_bytes: int = 0
+    finished: bool = False
+
+
+class Store:
+    """All attempts of one server.
+
+    `memory_bytes_max` and `file_bytes_max` bound what is kept, over all attempts.
+    """
+
+    def __init__(self, memory_bytes_max: int, file_bytes_max: int) -> None:
+        self._memory_bytes_max = memory_bytes_max
+        self._file_bytes_max = file_bytes_max
+        self._kept: dict[Attempt, Kept] = {}
+        self.memory_bytes = 0
+        self.file_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def open(self, attempt: Attempt) -> None:
+        """A task begins to stage; its name is new."""
+        check(attempt not in self._kept, "attempts have names of their own", attempt=attempt)
+        self._kept[attempt] = Kept()
+
+    def add(self, attempt: Attempt, size_bytes: int) -> Room:
+        """Where the attempt belongs with so many more bytes: with FILE, what it has in memory too.
+
+        Raises StoreFull when neither bound leaves space. The attempt stays as it was then.
+        """
+        kept = self._kept[attempt]
+        if kept.room is Room.MEMORY and self.memory_bytes + size_bytes <= self._memory_bytes_max:
+            self.memory_bytes += size_bytes
+            kept.size_bytes += size_bytes
+            return Room.MEMORY
+        moved = kept.size_bytes if kept.room is Room.MEMORY else 0
+        if self.file_bytes + moved + size_bytes > self._file_bytes_max:
+            raise StoreFull(
+                f"{self.memory_bytes + self.file_bytes} bytes are staged on the driver: at most "
+                f"stagingMemory={self._memory_bytes_max} are kept in memory and "
+                f"stagingDiskSpace={self._file_bytes_max} in files; raise these, make batches "
+                "smaller (maxOffsetsPerTrigger), or set stagingLocation"
+            )
+        self.memory_bytes -= moved
+        self.file_bytes += moved + size_bytes
+        kept.room = Room.FILE
+        kept.size_bytes += size_bytes
+        return Room.FILE
+
+    def finish(self, attempt: Attempt) -> None:
+        """All of the attempt is there: it may be read from now on."""
+        self._kept[attempt].finished = True
+
+    def finished(self, attempt: Attempt) -> Kept | None:
+        """An attempt that may be read."""
+        kept = self._kept.get(attempt)
+        return kept if kept is not None and kept.finished else None
+
+    def is_kept(self, attempt: Attempt) -> bool:
+        """Whether the attempt has not been dropped or forgotten."""
+        return attempt in self._kept
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget one attempt; nothing happens when it is forgotten already."""
+        kept = self._kept.pop(attempt, None)
+        if kept is None:
+            return
+        if kept.room is Room.MEMORY:
+            self.memory_bytes -= kept.size_bytes
+        else:
+            self.file_bytes -= kept.size_bytes
+
+    def forget(self, forgotten: Forgotten) -> list[Attempt]:
+        """Drop what is meant, finished or not; returns it, for the host to remove its bytes."""
+        found = [attempt for attempt in self._kept if forgotten.covers(attempt)]
+        for attempt in found:
+            self.drop(attempt)
+        return found

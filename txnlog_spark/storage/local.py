@@ -1,0 +1,128 @@
+"""Local disks and mounted volumes: files are written beside, flushed, renamed, their folder too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from txnlog_spark.storage.files import Bytes
+
+
+class LocalFiles:
+    """`Files` by paths of this machine."""
+
+    def read(self, path: str) -> bytes | None:
+        """All of a file, None where there is none."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def read_range(self, path: str, position: int, size: int) -> bytes:
+        """`size` bytes from `position` on."""
+        with Path(path).open("rb") as file:
+            file.seek(position)
+            return file.read(size)
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        """The names in a folder, but for what was begun and not finished."""
+        try:
+            names = [each.name for each in Path(path).iterdir()]
+        except FileNotFoundError:
+            return ()
+        return tuple(sorted(name for name in names if not name.startswith(".")))
+
+    def list_folders(self, path: str) -> tuple[str, ...]:
+        """The names of the folders in a folder."""
+        try:
+            return tuple(sorted(each.name for each in Path(path).iterdir() if each.is_dir()))
+        except FileNotFoundError:
+            return ()
+
+    def write(self, path: str, data: bytes, *, durable: bool) -> None:
+        """Replace a file; without `durable` it may hold anything after a crash of the machine."""
+        write_atomically(Path(path), data, durable=durable)
+
+    def open_output(self, path: str) -> LocalOutput:
+        """Begin a file."""
+        return LocalOutput(Path(path))
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        Path(path).unlink(missing_ok=True)
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder; what can be deleted is, before the error says what cannot."""
+        if Path(path).is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        if Path(path).is_dir():
+            shutil.rmtree(path)
+
+
+class LocalOutput:
+    """A file that gets its name when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        _make_directory(path.parent)
+        self._path = path
+        self._beside = _beside(path)
+        self._file = self._beside.open("wb")
+
+    def write(self, data: Bytes) -> None:
+        """Add bytes."""
+        self._file.write(data)
+
+    def close(self) -> None:
+        """Give the file its name."""
+        self._file.close()
+        self._beside.replace(self._path)
+
+    def abort(self) -> None:
+        """Remove what was written. Closing writes once more, and fails again on a full disk."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._beside.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` with `data`; after a crash it holds the old bytes or the new ones.
+
+    Without `durable` that holds for a crash of the process; after one of the machine the file may
+    hold anything.
+    """
+    _make_directory(path.parent)
+    beside = _beside(path)
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    beside.replace(path)
+    if durable:
+        flush_directory(path.parent)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.new")
+
+
+def _make_directory(directory: Path) -> None:
+    """Make it and those above it, each durably: a flushed file in a lost directory is lost."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    flush_directory(directory.parent)
+
+
+def flush_directory(directory: Path) -> None:
+    """Make renames in `directory` durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

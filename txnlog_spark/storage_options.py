@@ -1,0 +1,98 @@
+"""The options `txnlog.fs.*`: how the connector reaches object stores, by Hadoop's own names.
+
+Rows of `options.OPTIONS`. Spark's own side of a checkpoint is set with the same names, `txnlog.fs`
+replaced by `spark.hadoop.fs`. Without them the usual chain of each store's SDK counts: environment,
+profile, the machine's or pod's role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STORAGE_PREFIX = "txnlog.fs."
+TIMEOUT_MS_MAX = 2**31 - 1
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a non-empty string")
+    return text.strip()
+
+
+def _boolean(text: str) -> str:
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise ValueError("true or false")
+    return value
+
+
+def _milliseconds(text: str) -> str:
+    plain = text.strip()
+    if not plain.isascii() or not plain.isdigit() or not 0 < int(plain) <= TIMEOUT_MS_MAX:
+        raise ValueError(f"milliseconds, at least 1 and at most {TIMEOUT_MS_MAX}")
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOption:
+    """One option, by Hadoop's name without `fs.`; `read` is as in `options.Option`."""
+
+    name: str
+    doc: str
+    read: Callable[[str], str] = _text
+    default: str | None = None
+
+
+STORAGE_OPTIONS: tuple[StorageOption, ...] = (
+    StorageOption(
+        "s3a.endpoint", "Address of an S3-compatible store, `https://host:port`; without it: AWS."
+    ),
+    StorageOption("s3a.endpoint.region", "AWS region; without it: asked of AWS."),
+    StorageOption("s3a.access.key", "Access key; without it: the usual chain of AWS's SDK."),
+    StorageOption("s3a.secret.key", "Secret key that goes with it."),
+    StorageOption("s3a.session.token", "Session token of temporary credentials."),
+    StorageOption("s3a.assumed.role.arn", "Role to assume with the credentials."),
+    StorageOption(
+        "s3a.path.style.access",
+        "With an endpoint: the bucket is in the path (true), or in the host's name (false).",
+        _boolean, "false",
+    ),
+    StorageOption(
+        "s3a.connection.ssl.enabled", "TLS, for an endpoint that does not say http or https.",
+        _boolean, "true",
+    ),
+    StorageOption(
+        "s3a.connection.establish.timeout", "Timeout of connecting, in ms.", _milliseconds, "10000"
+    ),
+    StorageOption(
+        "s3a.connection.timeout", "Timeout of waiting for an answer, in ms.", _milliseconds, "30000"
+    ),
+    StorageOption("gs.project.id", "Project; without it: that of the credentials."),
+    StorageOption(
+        "gs.storage.root.url", "Address of a store like Google's, `https://host:port`."
+    ),
+    StorageOption(
+        "gs.auth.type",
+        "APPLICATION_DEFAULT: the usual chain of Google's SDK; UNAUTHENTICATED: no credentials.",
+        lambda text: _one_of(text, "APPLICATION_DEFAULT", "UNAUTHENTICATED"),
+        "APPLICATION_DEFAULT",
+    ),
+    StorageOption(
+        "azure.account.key", "Key of the storage account; without one: the usual chain of Azure's."
+    ),
+    StorageOption("azure.sas.fixed.token", "Shared access signature of the storage account."),
+    StorageOption("azure.account.oauth2.client.id", "Client id of a service principal."),
+    StorageOption("azure.account.oauth2.client.secret", "Client secret that goes with it."),
+    StorageOption("azure.account.oauth2.msi.tenant", "Tenant that goes with it."),
+    StorageOption(
+        "azure.abfs.endpoint", "Address of a store like Azure's, `host:port`, without TLS."
+    ),
+)  # fmt: skip
+
+
+def _one_of(text: str, *allowed: str) -> str:
+    value = text.strip().upper()
+    if value not in allowed:
+        raise ValueError(" or ".join(allowed))
+    return value

@@ -1,0 +1,61 @@
+"""The file of `--command-config`: how to reach a secured cluster, and an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import javaproperties
+
+from txnlog_spark.client.security import PLAINTEXT, Security, read_security
+from txnlog_spark.client.security import PREFIX as KAFKA
+from txnlog_spark.errors import OptionError
+from txnlog_spark.security_options import SECURITY_OPTIONS, SecurityOption
+from txnlog_spark.storage.connect import StorageSettings
+from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX, StorageOption
+
+_KNOWN: Mapping[str, SecurityOption | StorageOption] = {
+    **{option.name: option for option in SECURITY_OPTIONS},
+    **{STORAGE_PREFIX + option.name: option for option in STORAGE_OPTIONS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandConfig:
+    """What the file says; without one neither security nor options of a store."""
+
+    security: Security = PLAINTEXT
+    storage: StorageSettings = field(default_factory=StorageSettings)
+
+
+def read_command_config(path: Path, *, is_embedded: bool) -> CommandConfig:
+    """The file's options. Raises OptionError for any other, and OSError."""
+    try:
+        given = javaproperties.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionError("--command-config", None, "the file is not one of properties") from error
+    found = {name: _read(name, value) for name, value in given.items()}
+    stores = {
+        n.removeprefix(STORAGE_PREFIX): v for n, v in found.items() if n.startswith(STORAGE_PREFIX)
+    }
+    security = {name: value for name, value in found.items() if not name.startswith(STORAGE_PREFIX)}
+    if is_embedded and security:
+        raise OptionError(
+            "--command-config", None, "remove what is in it: an embedded broker has no security"
+        )
+    storage = StorageSettings()
+    return CommandConfig(read_security(security), StorageSettings({**storage.values, **stores}))
+
+
+def _read(name: str, value: str) -> str:
+    shown = name if name.startswith(STORAGE_PREFIX) else KAFKA + name
+    option = _KNOWN.get(name)
+    if option is None:
+        raise OptionError(
+            shown, None, f"--command-config takes security options and {STORAGE_PREFIX}* alone"
+        )
+    try:
+        return option.read(value)
+    except ValueError as error:
+        raise OptionError(shown, value, str(error)) from None
