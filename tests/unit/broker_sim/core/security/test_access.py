@@ -464,3 +464,25 @@ def test_an_acl_that_cannot_be_is_refused(fields):
     for name, value in fields.items():
         setattr(message.creations[0], name, value)
     assert broker.ask(message, 3).results[0].error_code == E.INVALID_REQUEST
+
+
+def test_one_request_changes_ten_thousand_at_most():
+    broker = guarded()
+    broker.principal = ADMIN
+    message = create_acls()
+    (one,) = message.creations
+    message.creations = [
+        struct(message, "AclCreation", **(one.to_dict() | {"resource_name": str(number)}))
+        for number in range(10_001)
+    ]
+    assert asked(broker, message, 3) == {E.POLICY_VIOLATION}
+    assert not list(broker.broker.parts.image.acls)
+    message.creations.pop()
+    assert asked(broker, message, 3) == {0}
+    users = request(K.ALTER_USER_SCRAM_CREDENTIALS, deletions=[])
+    users.upsertions = [
+        struct(users, "ScramCredentialUpsertion", name=f"u{number}", mechanism=1, iterations=4096,
+               salt=b"salt", salted_password=b"password")
+        for number in range(10_001)
+    ]  # fmt: skip
+    assert asked(broker, users, 0) == {E.POLICY_VIOLATION}
