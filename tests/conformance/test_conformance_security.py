@@ -248,6 +248,57 @@ def test_every_api_serves_who_has_what_the_table_says(broker_name, with_topic, a
         )
 
 
+# ------------------------------------------------------------------ logins, byte by byte
+
+HANDSHAKE, AUTHENTICATE = ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
+RIGHT = f"\0{USER}\0{PASSWORD}".encode()
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+METADATA = (ApiKey.METADATA, 12, {"topics": []})
+VERSIONS = (ApiKey.API_VERSIONS, 3, SOFTWARE)
+
+
+def mechanism(name: str) -> tuple[ApiKey, int, dict[str, Any]]:
+    return HANDSHAKE, 1, {"mechanism": name}
+
+
+def token(data: bytes) -> tuple[ApiKey, int, dict[str, Any]]:
+    return AUTHENTICATE, 2, {"auth_bytes": data}
+
+
+@pytest.mark.parametrize(
+    ("listener", "asks", "answers"),
+    [
+        ("SASL_PLAINTEXT", [METADATA], [None]),
+        ("SASL_PLAINTEXT", [token(RIGHT)], [None]),
+        ("SASL_PLAINTEXT", [VERSIONS, VERSIONS], [0, None]),
+        ("SASL_PLAINTEXT", [VERSIONS, METADATA], [0, None]),
+        ("SASL_PLAINTEXT", [mechanism("GSSAPI"), VERSIONS], [33, None]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT + b"x"), METADATA], [0, 58, None]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(b"nonsense")], [0, 58]),
+        ("SASL_PLAINTEXT", [mechanism("SCRAM-SHA-256"), token(b"n,,n=nobody,r=a")], [0, 58]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), METADATA, VERSIONS], [0, 0, 0, 0]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), token(RIGHT)], [0, 0, 34]),
+        (
+            "SASL_PLAINTEXT",
+            [mechanism("PLAIN"), token(RIGHT), mechanism("PLAIN"), token(RIGHT), METADATA],
+            [0, 0, 34, 34, 0],
+        ),
+        ("PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), METADATA], [34, 34, 0]),
+    ],
+)
+def test_what_a_login_is_answered(guarded, listener, asks, answers):
+    """None: the connection is closed."""
+    port = guarded.port if listener == "PLAINTEXT" else guarded.secured.ports[listener]
+    with port_in(port) as sock:
+        for (key, version, fields), expected in zip(asks, answers, strict=True):
+            try:
+                answer = asked(sock, key, version, **fields)
+            except OSError:
+                assert expected is None
+                return
+            assert getattr(answer, "error_code", 0) == expected
+
+
 # ------------------------------------------------------------------ kafka-configs
 
 
