@@ -20,11 +20,16 @@ which Spark does not tell to a batch write either.
 Several Kafka sinks of one query are several transactions, one after the other: give each a `name`
 of its own. Each is exactly-once; a reader may see the first without the second for a moment. Only
 the one that is called last may have `kafka.group.id`: the group must not be ahead of any output.
+
+In Spark Connect the function is pickled and runs beside the server, in a process of its own for
+each run of the query. The write is then a command of a client like any other: its tasks do not
+know the query, the run and the batch, and the name of the run is made up here.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NAME = re.compile(r"[A-Za-z0-9_-]*")
-_OURS = ("txnVersion", "txnAppId", "sinkName", "sourceOffsets")
+_OURS = ("txnVersion", "txnAppId", "sinkName", "sinkRun", "sourceOffsets")
 
 
 def foreach_batch(
@@ -66,10 +71,13 @@ def foreach_batch(
         raise OptionError("name", name, "letters, digits, _ and - only")
     if name:
         given["sinkName"] = name
+    run: list[str] = []  # empty where the function is pickled: one client may start many runs
 
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch if transform is None else transform(batch)
+        if not run:
+            run.append(uuid.uuid4().hex)
         writer = rows.write.format("txnlog").mode("append").options(**given)
-        writer.option("txnVersion", str(batch_id)).save()
+        writer.option("txnVersion", str(batch_id)).option("sinkRun", run[0]).save()
 
     return write

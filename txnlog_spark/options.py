@@ -22,7 +22,11 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.security_options import SECURITY_OPTIONS, without_effect
-from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX
+from txnlog_spark.storage_options import (
+    STORAGE_OPTIONS,
+    STORAGE_PREFIX,
+    unused_storage_options,
+)
 
 MS_MAX = 2**31 - 1
 HINT_RATIO_MIN = 0.75
@@ -229,8 +233,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "stagingLocation", Use.WRITE, to.text, None,
-        "Directory for staged rows that driver and executors share; without it they are staged "
-        "on the driver, by the staging server.",
+        "Directory or object store for staged rows that driver and executors share; without it "
+        "they are staged on the driver, by the staging server.",
     ),
     Option(
         "stagingHost", Use.WRITE, to.text, None,
@@ -286,6 +290,11 @@ OPTIONS: tuple[Option, ...] = (
         "sinkName", Use.WRITE_BATCH, to.text, None,
         "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
+    Option(
+        "sinkRun", Use.WRITE_BATCH, to.text, None,
+        "Inside foreachBatch: the query's run where Spark does not tell it, as in Spark Connect; "
+        "set by txnlog_spark.foreach_batch.",
+    ),
 )  # fmt: skip
 
 _BY_NAME: dict[str, Option] = {
@@ -330,6 +339,9 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
         except ValueError as error:
             raise OptionError(spelling, text, str(error)) from None
     for name, why in without_effect(given, values["kafka.security.protocol"]).items():
+        _tell_no_effect(name, why)
+    locations = [values.get(name) for name in ("checkpointLocation", "stagingLocation")]
+    for name, why in unused_storage_options(given, locations).items():
         _tell_no_effect(name, why)
     return values
 

@@ -7,8 +7,10 @@ profile, the machine's or pod's role.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from txnlog_spark.storage.location import AZURE, GCS, S3
 
 STORAGE_PREFIX = "txnlog.fs."
 TIMEOUT_MS_MAX = 2**31 - 1
@@ -89,6 +91,21 @@ STORAGE_OPTIONS: tuple[StorageOption, ...] = (
         "azure.abfs.endpoint", "Address of a store like Azure's, `host:port`, without TLS."
     ),
 )  # fmt: skip
+
+
+_SCHEMES = {"s3a": S3, "gs": (GCS,), "azure": AZURE}
+"""By the part of a name that follows the prefix."""
+
+
+def unused_storage_options(names: Iterable[str], locations: Iterable[str | None]) -> dict[str, str]:
+    """Which of these names mean nothing for these locations, and why."""
+    used = {location.partition(":")[0].lower() for location in locations if location is not None}
+    unused = {}
+    for name in names:
+        schemes = _SCHEMES.get(name.removeprefix(STORAGE_PREFIX).partition(".")[0], ())
+        if name.startswith(STORAGE_PREFIX) and not used.intersection(schemes):
+            unused[name] = f"neither checkpointLocation nor stagingLocation is on {schemes[0]}://"
+    return unused
 
 
 def _one_of(text: str, *allowed: str) -> str:

@@ -22,9 +22,9 @@ from broker_sim.cli.output import (
 )
 from txnlog_spark.client.addresses import BOOTSTRAP_OPTION
 from txnlog_spark.client.security import PLAINTEXT, Security
+from txnlog_spark.command_config import read_command_config
 from txnlog_spark.embedded import ensure_broker
 from txnlog_spark.errors import OptionError, TxnLogError
-from txnlog_spark.tools.command_config import read_command_config
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,7 +74,7 @@ def _security(options: argparse.Namespace) -> Security:
     if options.path is not None:
         raise UsageError("--command-config is for --bootstrap-server: --path needs no security")
     try:
-        return read_command_config(path, is_embedded=False).security
+        return read_command_config(path)
     except OSError as error:
         raise UsageError(f"--command-config {path}: {error.strerror or error}") from error
 

@@ -11,6 +11,7 @@ from support.librdkafka import create_topic, read_topic, values_of
 
 from txnlog_spark import foreach_batch
 from txnlog_spark.errors import OptionError
+from txnlog_spark.sink.writers import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_ID_PROPERTY
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -110,6 +111,40 @@ def test_the_checkpoint_of_another_query_is_refused(pipe, tmp_path) -> None:
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(Exception, match="this query's own checkpoint"):
         run(pipe, pipe.stream(), sink(pipe, checkpointLocation=str(mine)))
+    assert pipe.output_values("read_uncommitted") == ["x"]
+
+
+def untold(function: Any) -> Any:
+    """The tasks that write are not told their query, as in Spark Connect."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        context = batch.sparkSession.sparkContext
+        for name in (BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_ID_PROPERTY):
+            context.setLocalProperty(name, None)
+        function(batch, batch_id)
+
+    return write
+
+
+def test_tasks_that_are_not_told_their_query_write_exactly_once_too(pipe) -> None:
+    function = sink(pipe)
+    for first in (0, 5):
+        pipe.feed(range(first, first + 5))
+        run(pipe, pipe.stream(), untold(function))
+        pipe.lose("commits", max(pipe.logged("commits")))
+        run(pipe, pipe.stream(), untold(sink(pipe)))
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
+
+
+def test_tasks_that_are_not_told_their_query_do_not_take_a_batch_of_another_for_theirs(
+    pipe, tmp_path
+) -> None:
+    pipe.feed(["x"])
+    run(pipe, pipe.stream(), sink(pipe))
+    mine = pipe.checkpoint
+    pipe.checkpoint = tmp_path / "another"
+    with pytest.raises(Exception, match="this query's own checkpoint"):
+        run(pipe, pipe.stream(), untold(sink(pipe, checkpointLocation=str(mine))))
     assert pipe.output_values("read_uncommitted") == ["x"]
 
 

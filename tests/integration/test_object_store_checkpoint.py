@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.audit import check_audit
 from support.availability import available
-from support.driver_rows import DRIVER_ROWS, Row, Story
+from support.driver_rows import DRIVER_ROWS
+from support.kill_story import play
 from support.object_store import SECRET_KEY, ObjectStore
 from support.s3a import ObjectStoreQuery, s3a_jars
+from support.spark_copy import KILLED
 
 from txnlog_spark.tools.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PLANTED = "planted-azure-key"
 SENT = next(row for row in DRIVER_ROWS if row.name == "D14 EndTxn sent")
 
 
@@ -33,20 +35,16 @@ def query_of(shared_brokers, tmp_path: Path, unique) -> Iterator[Callable[[str],
         yield made
 
 
-def play(query: ObjectStoreQuery, rows: tuple[Row, ...]) -> None:
-    """These kills in one life, then the proof."""
-    story = Story(query)
-    story.play(rows)
-    assert story.failures == {}
-    assert query.logged("offsets") == query.logged("commits")
-    query.check_exactly_once()
-    story.check_copies()
-    check_audit(query)
-
-
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):
     query = query_of("broker_sim")
+    events = query.folder / "events"
+    events.mkdir()
+    query.spark_config |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    query.spark_config["spark.sql.redaction.options.regex"] = "(?i)url|account[.]key"
+    query.read_options["maxOffsetsPerTrigger"] = str(2 * query.batch_size)  # two batches
+    query.write_options["txnlog.fs.azure.account.key"] = PLANTED
     play(query, (SENT,))
+    assert list(events.iterdir())
     assert not query.checkpoint.exists()
     last = max(query.logged("commits"))
     assert json.loads(query.text_of("txnlog/attempt.json"))["batch_id"] == last
@@ -73,12 +71,12 @@ def check_tool(query: ObjectStoreQuery, last: int, capsys: pytest.CaptureFixture
 
 
 def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
-    """Neither in a log of Spark or of the connector nor in the checkpoint."""
+    """Neither in a log of Spark or of the connector, nor in events, nor in the checkpoint."""
     logs = [path for path in query.folder.rglob("*") if path.is_file()]
     assert any(path.name.startswith("run-") for path in logs)
-    assert [path for path in logs if SECRET_KEY.encode() in path.read_bytes()] == []
-    keys = query.store.names()
-    assert [key for key in keys if SECRET_KEY.encode() in query.store.get(key)] == []
+    for secret in (SECRET_KEY.encode(), PLANTED.encode()):
+        assert [path for path in logs if secret in path.read_bytes()] == []
+        assert [key for key in query.store.names() if secret in query.store.get(key)] == []
 
 
 @pytest.mark.chaos
@@ -87,3 +85,19 @@ def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
 )
 def test_every_row_of_the_fault_matrix_killed_with_an_object_store(query_of, broker):
     play(query_of(broker), DRIVER_ROWS)
+
+
+@pytest.mark.chaos
+def test_rows_staged_in_an_object_store_are_written_once_though_drivers_die(query_of):
+    query = query_of("broker_sim")
+    query.write_options["stagingLocation"] = query.store.location("staged")
+    query.spark_config["spark.driver.maxResultSize"] = "10m"  # so that rows are too many for it
+    query.read_options["maxOffsetsPerTrigger"] = "6000"
+    query.feed(18_000)
+    assert query.run("S5.middle:after:kill-driver@0;S9:after:kill-driver@1").code == KILLED
+    left = [name for name in query.store.names() if name.endswith(".staged")]
+    assert left
+    assert query.run("S9:after:kill-driver@1").code == KILLED
+    assert query.run().code == 0
+    query.check_exactly_once()
+    assert not [name for name in query.store.names() if name.endswith(".staged")]

@@ -18,6 +18,7 @@ from typing import Any
 
 from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
 from txnlog_spark.commit.plan import ExpectedOffsets
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
     CommittedStart,
     OffsetFormatError,
@@ -103,6 +104,20 @@ def read_query_id(checkpoint: str) -> Operation[str]:
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         raise unreadable(path, "it has no query id")
     return str(value["id"])
+
+
+def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
+    """Fail when the commit log has the batch: Spark writes that entry after the sink's commit.
+
+    For tasks that do not know their query: else the checkpoint of another query, whose batch of
+    this number is committed, would make this one's be skipped. Raises TxnLogError.
+    """
+    path = f"{checkpoint}/commits/{batch_id}"
+    if (yield from read_file(path)) is not None:
+        raise TxnLogError(
+            f"batch {batch_id} is to be committed, and {path} is there already: set "
+            "checkpointLocation to this query's own checkpoint"
+        )
 
 
 def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
+    check_uncommitted,
     read_batch_offsets,
     read_previous_offsets,
     read_query_id,
@@ -71,7 +72,8 @@ class QueryBatch:
     """One micro-batch as Spark's driver hands it to the sink.
 
     `run_id` and `query_id` are what the tasks were given, None for a batch without tasks; then
-    `new_run_id` names the run. `host` and `pid` are this process's, for messages.
+    `new_run_id` names the run. `query_id` alone is None for tasks that Spark does not tell it.
+    `host` and `pid` are this process's, for messages.
     """
 
     checkpoint: str
@@ -122,6 +124,8 @@ def commit_query_batch(
     yield Reached("S6", "before", batch.batch_id)
     query_id = yield from read_query_id(batch.checkpoint)
     sources = yield from read_batch_offsets(batch.checkpoint, batch.batch_id)
+    if batch.run_id is not None and batch.query_id is None:
+        yield from check_uncommitted(batch.checkpoint, batch.batch_id)
     run_id = _run_id(batch, query_id)
     yield Reached("S6", "after", batch.batch_id)
     if not session.cluster.nodes:

@@ -54,7 +54,7 @@ def commit_streaming(
             batch_id=batch_id,
             options=settings.commit_options,
             staged=_staged_partitions(reader, staged),
-            query_id=None if first is None else first.query_id,
+            query_id=None if first is None else first.query_id or None,
             run_id=None if first is None else first.run_id,
             new_run_id=uuid.uuid4().hex,
             host=socket.gethostname(),

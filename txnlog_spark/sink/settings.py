@@ -27,7 +27,7 @@ class SinkSettings:
 
     A batch write has a `group_id` only with `source_offsets` to commit for it. One with a
     checkpoint is the write of a micro-batch, `txn_version`, inside foreachBatch; `sink_name` tells
-    several such sinks of one query apart.
+    several such sinks of one query apart, `sink_run` names the query's run where Spark does not.
     """
 
     connection: ConnectionSettings
@@ -46,6 +46,7 @@ class SinkSettings:
     txn_version: int = 0
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     sink_name: str = ""
+    sink_run: str = ""
     storage: StorageSettings = field(default_factory=StorageSettings)
 
     @property
@@ -71,8 +72,11 @@ class SinkSettings:
         return None if location is None else StagedFiles(location, self.storage)
 
     def write_name(self, query_id: str) -> str:
-        """What this sink's staged batches are kept under."""
-        return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
+        """What this sink's staged batches are kept under; without a query, its checkpoint."""
+        owner = query_id
+        if not owner and self.checkpoint is not None:
+            owner = self.checkpoint.text
+        return f"{owner}.{self.sink_name}" if self.sink_name else owner
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:
@@ -121,6 +125,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         txn_version=values.get("txnVersion") or 0,
         source_offsets=values.get("sourceOffsets") or {},
         sink_name=values.get("sinkName") or "",
+        sink_run=values.get("sinkRun") or "",
         storage=StorageSettings.from_values(values),
     )
 

@@ -236,6 +236,8 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
             names = _Names(self._write_id, self._write_id, 0)
             if self._settings.checkpoint is not None:
                 names = _names_of(task)
+                if not names.query_id:  # in Spark Connect a task is of the client's write alone
+                    names = _Names("", self._settings.sink_run, self._settings.txn_version)
             message: WriterCommitMessage = self._stage(iterator, names, task)
             return message
 

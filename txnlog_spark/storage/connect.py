@@ -6,21 +6,22 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txnlog_spark.errors import OptionError, is_secret
-from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles, Store, without_secrets
+from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.local import LocalFiles
-from txnlog_spark.storage.location import AZURE, HDFS, LOCAL, S3, Location
+from txnlog_spark.storage.location import AZURE, GCS, HDFS, LOCAL, S3, Location
+from txnlog_spark.storage.remote import Place, without_secrets
 from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX
+from txnlog_spark.wire.invariants import present
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-
-GCS_RETRY_SECONDS_MAX = 60
-"""Its library tries for a quarter of an hour by itself."""
-_AZURE_HOST = ".dfs.core.windows.net"
+RETRY_SECONDS_MAX = 60
+"""Google's library tries for a quarter of an hour by itself."""
+CONNECT_SECONDS = 10
+ANSWER_SECONDS = 30
+"""Of Azure; those of S3 are options, as Hadoop has them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class StorageSettings:
         """Of an option that is true or false."""
         return self.values[name] == "true"
 
+    def seconds(self, name: str) -> float:
+        """Of an option in milliseconds that has a default."""
+        return int(present(self.values[name], "it has a default")) / 1000
+
     @property
     def secrets(self) -> frozenset[str]:
         """What no text may have."""
@@ -70,42 +75,31 @@ def open_files(option: str, location: Location, settings: StorageSettings) -> Fi
 
 
 def _connect(option: str, location: Location, settings: StorageSettings) -> Files:
-    scheme, root = location.scheme, location.root
-    make = _OBJECT_STORES.get(scheme)
-    if make is not None:
-        build, inner_root, advice = make
-        made = _built(option, location, lambda: build(location, settings), settings.secrets)
-        return ObjectFiles(Store(made, root, inner_root(location), advice, settings.secrets))
-    if scheme in HDFS:
-        made = _built(option, location, lambda: _hdfs(location))
-        return RenamedFiles(Store(made, root, "", _HDFS_ADVICE))
-    made, inner = _built(option, location, lambda: _fsspec(location))
-    return RenamedFiles(Store(made, root, inner, f"Look at fsspec's configuration of {scheme}"))
-
-
-def _built(
-    option: str,
-    location: Location,
-    build: Callable[[], Any],
-    secrets: frozenset[str] = frozenset(),
-) -> Any:
-    """What `build` makes. Raises OptionError for all that it raises but that."""
+    """Raises OptionError for all that a store's library raises."""
     try:
-        return build()
-    except OptionError:
-        raise
+        return _opener_of(location.scheme)(location, settings)
     except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
-        reason = without_secrets(error, secrets)
+        reason = without_secrets(error, settings.secrets)
         raise OptionError(
             option, location.text, f"it cannot be opened: {reason}. {_missing(location.scheme)}"
         ) from None
+
+
+def _opener_of(scheme: str) -> Callable[[Location, StorageSettings], Files]:
+    if scheme in S3:
+        return _s3
+    if scheme in AZURE:
+        return _azure
+    if scheme in HDFS:
+        return _hdfs
+    return _gcs if scheme == GCS else _fsspec
 
 
 def _missing(scheme: str) -> str:
     """What the machine may lack."""
     if scheme in HDFS:
         return _HDFS_ADVICE
-    if scheme in _OBJECT_STORES:
+    if scheme in (*S3, *AZURE, GCS):
         extra = "s3" if scheme in S3 else "azure" if scheme in AZURE else "gcs"
         return f"Look at its txnlog.fs.* options, and pip install 'txnlog_spark[{extra}]'"
     return f"pip install fsspec and its package for {scheme}, or give the path of a mounted volume"
@@ -117,7 +111,7 @@ _S3_ADVICE = (
 )
 
 
-def _s3(location: Location, settings: StorageSettings) -> FileSystem:
+def _s3(location: Location, settings: StorageSettings) -> ObjectFiles:
     from pyarrow.fs import S3FileSystem, resolve_s3_region
 
     endpoint, region = settings["s3a.endpoint"], settings["s3a.endpoint.region"]
@@ -125,7 +119,7 @@ def _s3(location: Location, settings: StorageSettings) -> FileSystem:
     known = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if known is None:
         known = "us-east-1" if endpoint else resolve_s3_region(location.authority)
-    return S3FileSystem(
+    made = S3FileSystem(
         access_key=settings["s3a.access.key"],
         secret_key=settings["s3a.secret.key"],
         session_token=settings["s3a.session.token"],
@@ -134,10 +128,12 @@ def _s3(location: Location, settings: StorageSettings) -> FileSystem:
         endpoint_override=host,
         scheme=scheme,
         force_virtual_addressing=bool(host) and not settings.is_true("s3a.path.style.access"),
-        connect_timeout=int(settings["s3a.connection.establish.timeout"] or 0) / 1000,
-        request_timeout=int(settings["s3a.connection.timeout"] or 0) / 1000,
+        connect_timeout=settings.seconds("s3a.connection.establish.timeout"),
+        request_timeout=settings.seconds("s3a.connection.timeout"),
         allow_delayed_open=True,  # a small object is one put
     )
+    place = Place(location.root, location.authority, _S3_ADVICE, settings.secrets)
+    return ObjectFiles(made, place)
 
 
 def _scheme_and_host(endpoint: str | None, has_tls: bool) -> tuple[str, str | None]:
@@ -154,17 +150,18 @@ _GCS_ADVICE = (
 )
 
 
-def _gcs(_: Location, settings: StorageSettings) -> FileSystem:
+def _gcs(location: Location, settings: StorageSettings) -> ObjectFiles:
     from pyarrow.fs import GcsFileSystem
 
     scheme, host = _scheme_and_host(settings["gs.storage.root.url"], True)
-    return GcsFileSystem(
+    made = GcsFileSystem(
         anonymous=settings["gs.auth.type"] == "UNAUTHENTICATED",
         project_id=settings["gs.project.id"],
         scheme=scheme,
         endpoint_override=host,
-        retry_time_limit=timedelta(seconds=GCS_RETRY_SECONDS_MAX),
+        retry_time_limit=timedelta(seconds=RETRY_SECONDS_MAX),
     )
+    return ObjectFiles(made, Place(location.root, location.authority, _GCS_ADVICE))
 
 
 _AZURE_ADVICE = (
@@ -173,31 +170,37 @@ _AZURE_ADVICE = (
 )
 
 
-def _azure(location: Location, settings: StorageSettings) -> FileSystem:
-    from pyarrow.fs import AzureFileSystem
+def _azure(location: Location, settings: StorageSettings) -> Files:
+    from azure.identity import ClientSecretCredential, DefaultAzureCredential
+    from azure.storage.blob import ContainerClient
 
-    account, dot, rest = location.authority.partition("@")[2].partition(".")
-    places: dict[str, str] = {}
+    from txnlog_spark.storage.azure import AzureFiles
+
+    container, _, host = location.authority.partition("@")
+    account, _, domain = host.partition(".")
     endpoint = settings["azure.abfs.endpoint"]
+    url = f"https://{account}.{domain.replace('dfs.', 'blob.', 1)}"
     if endpoint is not None:
-        for service in ("blob", "dfs"):
-            places |= {
-                f"{service}_storage_authority": endpoint,
-                f"{service}_storage_scheme": "http",
-            }
-    elif dot + rest != _AZURE_HOST:  # a national cloud
-        domain = rest.partition(".")[2]
-        for service in ("blob", "dfs"):
-            places[f"{service}_storage_authority"] = f".{service}.{domain}"
-    return AzureFileSystem(
-        account,
-        settings["azure.account.key"],
-        sas_token=settings["azure.sas.fixed.token"],
-        client_id=settings["azure.account.oauth2.client.id"],
-        client_secret=settings["azure.account.oauth2.client.secret"],
-        tenant_id=settings["azure.account.oauth2.msi.tenant"],
-        **places,
+        url = f"http://{endpoint}/{account}"
+    key, token = settings["azure.account.key"], settings["azure.sas.fixed.token"]
+    tenant = settings["azure.account.oauth2.msi.tenant"]
+    credential: Any
+    if key is not None:
+        credential = {"account_name": account, "account_key": key}
+    elif token is not None:
+        credential = token
+    elif tenant is not None:
+        credential = ClientSecretCredential(
+            tenant,
+            settings["azure.account.oauth2.client.id"] or "",
+            settings["azure.account.oauth2.client.secret"] or "",
+        )
+    else:
+        credential = DefaultAzureCredential()
+    client = ContainerClient(
+        url, container, credential, connection_timeout=CONNECT_SECONDS, read_timeout=ANSWER_SECONDS
     )
+    return AzureFiles(client, Place(f"{location.root}/", "", _AZURE_ADVICE, settings.secrets))
 
 
 _HDFS_ADVICE = (
@@ -206,32 +209,18 @@ _HDFS_ADVICE = (
 )
 
 
-def _hdfs(location: Location) -> FileSystem:
+def _hdfs(location: Location, _: StorageSettings) -> RenamedFiles:
     from pyarrow.fs import HadoopFileSystem
 
-    return HadoopFileSystem.from_uri(f"{location.scheme}://{location.authority or 'default'}/")
+    made = HadoopFileSystem.from_uri(f"{location.scheme}://{location.authority or 'default'}/")
+    return RenamedFiles(made, Place(location.root, "", _HDFS_ADVICE))
 
 
-def _fsspec(location: Location) -> tuple[FileSystem, str]:
+def _fsspec(location: Location, _: StorageSettings) -> RenamedFiles:
     import fsspec
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
     made, inner = fsspec.core.url_to_fs(f"{location.root}/")
-    return PyFileSystem(FSSpecHandler(made)), str(inner).rstrip("/")
-
-
-def _bucket(location: Location) -> str:
-    return location.authority
-
-
-def _container(location: Location) -> str:
-    return location.authority.partition("@")[0]
-
-
-_Making = tuple[Callable[[Location, StorageSettings], "FileSystem"], Callable[[Location], str], str]
-_OBJECT_STORES: dict[str, _Making] = {
-    **dict.fromkeys(S3, (_s3, _bucket, _S3_ADVICE)),
-    "gs": (_gcs, _bucket, _GCS_ADVICE),
-    **dict.fromkeys(AZURE, (_azure, _container, _AZURE_ADVICE)),
-}
-"""By scheme: what makes the file system, the root's name in it, and where to look for trouble."""
+    advice = f"Look at fsspec's configuration of {location.scheme}"
+    place = Place(location.root, str(inner).rstrip("/"), advice)
+    return RenamedFiles(PyFileSystem(FSSpecHandler(made)), place)

@@ -11,6 +11,7 @@ from txnlog_spark.errors import OptionError
 LOCAL = "file"
 S3 = ("s3a", "s3", "s3n")
 AZURE = ("abfss", "abfs")
+GCS = "gs"
 HDFS = ("hdfs", "viewfs")
 _SLASHES = re.compile(r"/+")
 
@@ -92,4 +93,4 @@ def _local(option: str, text: str, rest: str) -> Location:
 def _authority_of(scheme: str) -> str:
     if scheme in AZURE:
         return "CONTAINER@ACCOUNT.dfs.core.windows.net"
-    return "the bucket" if scheme in (*S3, "gs") else "the store's name"
+    return "the bucket" if scheme in (*S3, GCS) else "the store's name"

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import javaproperties
-
 from txnlog_spark.client.security import PLAINTEXT, Security, read_security
-from txnlog_spark.client.security import PREFIX as KAFKA
+from txnlog_spark.command_config import read_properties
 from txnlog_spark.errors import OptionError
 from txnlog_spark.security_options import SECURITY_OPTIONS, SecurityOption
 from txnlog_spark.storage.connect import StorageSettings
@@ -31,11 +29,7 @@ class CommandConfig:
 
 def read_command_config(path: Path, *, is_embedded: bool) -> CommandConfig:
     """The file's options. Raises OptionError for any other, and OSError."""
-    try:
-        given = javaproperties.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise OptionError("--command-config", None, "the file is not one of properties") from error
-    found = {name: _read(name, value) for name, value in given.items()}
+    found = read_properties(path, _KNOWN, f"security options and {STORAGE_PREFIX}* alone")
     stores = {
         n.removeprefix(STORAGE_PREFIX): v for n, v in found.items() if n.startswith(STORAGE_PREFIX)
     }
@@ -46,16 +40,3 @@ def read_command_config(path: Path, *, is_embedded: bool) -> CommandConfig:
         )
     storage = StorageSettings()
     return CommandConfig(read_security(security), StorageSettings({**storage.values, **stores}))
-
-
-def _read(name: str, value: str) -> str:
-    shown = name if name.startswith(STORAGE_PREFIX) else KAFKA + name
-    option = _KNOWN.get(name)
-    if option is None:
-        raise OptionError(
-            shown, None, f"--command-config takes security options and {STORAGE_PREFIX}* alone"
-        )
-    try:
-        return option.read(value)
-    except ValueError as error:
-        raise OptionError(shown, value, str(error)) from None

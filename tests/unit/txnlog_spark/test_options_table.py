@@ -168,6 +168,15 @@ def test_a_local_checkpoint_is_where_spark_has_it_a_uri_is_not_decoded(
     assert str(settings.checkpoint) == path
 
 
+def test_options_of_a_store_that_is_not_used_have_no_effect_and_say_so(told) -> None:
+    options = {**WRITE, "txnlog.fs.s3a.endpoint": "a:1", "txnlog.fs.gs.project.id": "p"}
+    read_sink_settings({**options, "checkpointLocation": "S3A://bucket/cp"}, streaming=True)
+    assert told() == [
+        "option txnlog.fs.gs.project.id has no effect: neither checkpointLocation nor "
+        "stagingLocation is on gs://"
+    ]
+
+
 def test_the_secrets_of_a_store_are_not_shown() -> None:
     given = {
         "txnlog.fs.s3a.access.key": "AKIA-hunter",

@@ -12,7 +12,7 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("client.id=x\n", "--command-config takes security options"),
+        ("client.id=x\n", "--command-config takes security options alone"),
         ("security.protocol=TLS\n", "security.protocol='TLS'"),
         ("security.protocol=SSL\nssl.truststore.location=/no/store\n", "cannot be read"),
     ],

@@ -14,8 +14,8 @@ from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.disk import Disk
-from txnlog_spark.storage.arrow import StoreFailed
 from txnlog_spark.storage.local import LocalFiles
+from txnlog_spark.storage.remote import StoreFailed
 
 BATCHES = 2
 SAID = "the store is said to be down"

@@ -1,0 +1,69 @@
+"""Spark Connect: jobs in a remote session, and the death of the server that runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.connect_server import ConnectServer
+from support.librdkafka import create_topic
+from support.spark_copy import CopyQuery
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+JOB = "copy_job.py"
+"""The job that spark-submit runs in the tests of the driver's kills: nothing in it is changed."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ConnectServer]:
+    """A server that no test has started yet."""
+    made = ConnectServer(tmp_path / "server")
+    yield made
+    made.stop()
+
+
+def check_killed_server(server: ConnectServer, query: CopyQuery, failpoints: str) -> None:
+    """The server dies there; a new one goes on from the checkpoint, exactly once."""
+    query.feed(3 * query.batch_size)
+    server.start(failpoints)
+    client = server.client(JOB, *query.arguments())
+    try:
+        assert server.wait() in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    finally:
+        client.kill()
+        client.communicate()
+    query.feed(query.batch_size)
+    server.start()
+    server.run(JOB, *query.arguments())
+    query.check_exactly_once()
+
+
+def test_a_remote_query_goes_on_exactly_once_after_its_server_died_behind_the_commit(
+    server: ConnectServer, shared_brokers, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    broker = shared_brokers("broker_sim")
+    query = CopyQuery(tmp_path / "query", broker.bootstrap_servers, unique("remote"))
+    check_killed_server(server, query, "S11:after:kill-driver@1")
+    last = max(query.logged("offsets"))
+    assert query.logged("commits") == list(range(last + 1))
+    assert set(query.output("read_uncommitted").values()) == {1}, "a committed batch came again"
+    topics = [create_topic(broker.bootstrap_servers, unique(name), 2) for name in ("words", "sums")]
+    printed = server.run(
+        "connect_job.py", broker.bootstrap_servers, *topics, str(tmp_path / "counts")
+    )
+    values = [value for _, value in json.loads(printed.splitlines()[-1])]
+    assert sorted(values) == ["a", "a", "a=2", "b", "b=1"]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("place", ["S0:after", "S8:after", "S14:before"])
+def test_a_remote_query_survives_its_servers_death_at(
+    server: ConnectServer, broker, tmp_path: Path, unique: Callable[[str], str], place: str
+) -> None:
+    query = CopyQuery(tmp_path / "query", broker.bootstrap_servers, unique("remote"))
+    names_batch = "" if place.startswith("S0") else "@1"
+    check_killed_server(server, query, f"{place}:kill-driver{names_batch}")

@@ -1,0 +1,42 @@
+"""A remote session's batch write and read, and its foreachBatch; run with SPARK_REMOTE.
+
+Arguments: bootstrap servers, input topic, output topic, checkpoint. Prints what the batch read got
+as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+from txnlog_spark import foreach_batch
+
+
+def as_records(counts: DataFrame) -> DataFrame:
+    """The words' counts as records."""
+    return counts.selectExpr("word AS key", "concat(word, '=', count) AS value")
+
+
+def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+    """Write words to the input, count them to the output in update mode, and read both."""
+    spark = SparkSession.builder.getOrCreate()
+    cluster = {"kafka.bootstrap.servers": bootstrap}
+    words = spark.createDataFrame([(each,) for each in ("a", "b", "a")], "value string")
+    words.write.format("txnlog").options(**cluster, topic=source).mode("append").save()
+    rows = spark.readStream.format("txnlog").options(**cluster, subscribe=source)
+    rows = rows.option("startingOffsets", "earliest").load()
+    counts = rows.selectExpr("CAST(value AS STRING) AS word").groupBy("word").count()
+    write = foreach_batch(as_records, topic=target, checkpointLocation=checkpoint, **cluster)
+    query = counts.writeStream.outputMode("update").foreachBatch(write)
+    query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    both = spark.read.format("txnlog").options(**cluster, subscribe=f"{source},{target}").load()
+    values = both.selectExpr("topic", "CAST(value AS STRING) AS value").collect()
+    print(json.dumps(sorted([each.topic, each.value] for each in values)))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,82 @@
+"""`stagingLocation` in an S3-compatible store: whole objects, read in parts, removed in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.object_store import ObjectStore
+from support.staged_messages import stage
+
+from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
+from txnlog_spark.staging.address import StagingSettings
+from txnlog_spark.staging.files import StagedFiles
+from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.writer import StagingWriter
+from txnlog_spark.storage.connect import StorageSettings
+from txnlog_spark.storage.location import read_location
+from txnlog_spark.storage_options import STORAGE_PREFIX
+from txnlog_spark.wire.records import Record, encode_batch
+
+ROWS = [("out", number % 3, encode_batch([Record(None, b"%d" % number)])) for number in range(9)]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with ObjectStore() as made:
+        yield made
+
+
+@pytest.fixture
+def files(store: ObjectStore) -> StagedFiles:
+    given = {name.removeprefix(STORAGE_PREFIX): value for name, value in store.options().items()}
+    settings = StorageSettings({**StorageSettings().values, **given})
+    return StagedFiles(read_location("stagingLocation", store.location("staged")), settings)
+
+
+def staged(files: StagedFiles, batch_id: int, run: str) -> StagedBatches:
+    attempt = Attempt("q", batch_id, run, f"{run}-0-0")
+    return stage(attempt, ROWS, lambda: files.outlet(attempt))
+
+
+def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
+    store: ObjectStore, files: StagedFiles
+) -> None:
+    reader = StagedReader(StagingSettings(), files)
+    messages = {(b, run): staged(files, b, run) for b in (1, 2, 3) for run in ("old", "new")}
+    parts = reader.plan([messages[2, "new"]])
+    for part in parts:
+        for piece in part.pieces:
+            piece.check(reader.read(piece))
+    assert sum(part.record_count for part in parts) == len(ROWS)
+    reader.remove_other_runs("q", 2, "new")
+    assert [name.split("/")[-3:-1] for name in store.names() if "/q/2/" in name] == [["2", "new"]]
+    reader.remove_batches("q", 2)
+    assert sorted(name.split("/")[-3] for name in store.names()) == ["3", "3"]
+    reader.abandon([messages[3, "old"]])
+    with pytest.raises(StagedBatchesInvalid, match="stagingLocation"):
+        reader.plan([messages[3, "old"]])
+    reader.remove_all("q")
+    assert store.names() == []
+
+
+def test_an_attempt_that_ends_before_its_time_leaves_no_object(
+    store: ObjectStore, files: StagedFiles
+) -> None:
+    attempt = Attempt("q", 1, "r", "r-0-0")
+    staging = StagingWriter(lambda: files.outlet(attempt), inline_bytes_max=0)
+    staging.append(*ROWS[0][:2], [ROWS[0][2]])
+    staging.discard()
+    assert store.names() == []
+
+
+def test_a_store_that_refuses_is_named_with_what_to_do(store: ObjectStore) -> None:
+    settings = StorageSettings()
+    given = {name.removeprefix(STORAGE_PREFIX): value for name, value in store.options().items()}
+    settings = StorageSettings({**settings.values, **given})
+    nowhere = read_location("stagingLocation", "s3a://no-such-bucket-here/staged")
+    files = StagedFiles(nowhere, settings)
+    with pytest.raises(StagingFailed, match=r"s3a://no-such-bucket-here/staged"):
+        staged(files, 1, "r")
