@@ -64,7 +64,8 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
-    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so.
+    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so. A line
+    LISTENER follows for each listener but the first.
 
     Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
     relied on; anything else is a crash.
@@ -199,14 +200,14 @@ async def _serve(
     servers = [await door.serve(clients.accept) for door in doors]
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
-    for door in doors[1:]:
-        sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     metrics = None
     if scraped is not None:
         metrics = MetricsServer(scraped, host.metrics_text)
         await metrics.start()
         at, port = scraped.getsockname()[:2]
         sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
+    for door in doors[1:]:
+        sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     sys.stdout.flush()
     host.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()

@@ -7,13 +7,18 @@ import ssl
 from typing import Any
 
 from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.messages import APIS, ApiKey, api_of
 
 
 def asked(sock: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:
     """The answer to one request."""
-    api = APIS[key]
-    sock.sendall(encode_request(api.request(**fields), version, 1, "c"))
+    return answer_to(sock, APIS[key].request(**fields), version)
+
+
+def answer_to(sock: socket.socket, message: Any, version: int) -> Any:
+    """The answer to this request."""
+    api = api_of(message)
+    sock.sendall(encode_request(message, version, 1, "c"))
     head = receive(sock, 4)
     return decode_response(api, version, receive(sock, int.from_bytes(head, "big")))
 
