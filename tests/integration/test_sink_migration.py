@@ -29,11 +29,10 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Switcher:
-    """The process with the Spark session, and the query's options."""
+    """The process with the Spark session."""
 
-    def __init__(self, jars: list[str], common: dict[str, str], topics: tuple[str, str]) -> None:
-        self._common = common
-        self._topics = topics
+    def __init__(self, jars: list[str], bootstrap: str) -> None:
+        self._common = {"kafka.bootstrap.servers": bootstrap}
         path = os.pathsep.join((str(TESTS.parent), str(TESTS)))
         self._process = subprocess.Popen(
             [sys.executable, sink_switcher.__file__, *jars],
@@ -54,9 +53,9 @@ class Switcher:
                 return json.loads(line.removeprefix(ANSWER))
         raise AssertionError("the process with the Spark session has ended")
 
-    def run(self, source: str, sink: str, checkpoint: Path) -> str:
+    def run(self, source: str, sink: str, topics: tuple[str, str], checkpoint: Path) -> str:
         """Copy what is there; the error, "" without one."""
-        first, second = self._topics
+        first, second = topics
         read = {"subscribe": first, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
         write = {"topic": second, "checkpointLocation": str(checkpoint)}
         group = {"kafka.group.id": f"group-{first}"}
@@ -77,39 +76,78 @@ class Switcher:
         self._process.wait()
 
 
-@pytest.fixture
-def world(shared_brokers, unique: Callable[[str], str]) -> Iterator[tuple[str, str, str, Switcher]]:
-    """(bootstrap, input, output, the query)."""
+class Migrating:
+    """A query, its topics and its checkpoint, with one connector or the other at either end."""
+
+    def __init__(self, switcher: Switcher, bootstrap: str, folder: Path, unique: Any) -> None:
+        self._switcher = switcher
+        self.bootstrap = bootstrap
+        self.checkpoint = folder / "checkpoint"
+        self._topics = tuple(create_topic(bootstrap, unique(name), 1) for name in ("in", "out"))
+        self._fed = 0
+
+    def feed_and_run(self, source: str, sink: str) -> str:
+        """Copy 50 records more; the error, "" without one."""
+        values = [f"v{n:03}" for n in range(self._fed, self._fed + 50)]
+        produce_values(self.bootstrap, self._topics[0], values)
+        self._fed += 50
+        return self.run(source, sink)
+
+    def run(self, source: str, sink: str) -> str:
+        """Copy what is there."""
+        return self._switcher.run(source, sink, self._topics, self.checkpoint)
+
+    def lose_the_last_commit(self) -> None:
+        """As if the driver had died between Kafka's commit and Spark's."""
+        commits = self.checkpoint / "commits"
+        last = max(int(path.name) for path in commits.glob("[0-9]*"))
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    def check(self, isolation: str) -> None:
+        """Fail unless each record was copied once."""
+        seen = read_topic(self.bootstrap, self._topics[1], isolation=isolation)
+        assert values_of(seen) == [f"v{n:03}" for n in range(self._fed)]
+
+
+@pytest.fixture(scope="module")
+def switcher(shared_brokers) -> Iterator[Switcher]:
+    """The Spark session with both connectors."""
     jars = [str(jar) for jar in available(spark_kafka_jars)]
+    made = Switcher(jars, shared_brokers("broker_sim").bootstrap_servers)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def query(
+    switcher: Switcher, shared_brokers, tmp_path: Path, unique: Callable[[str], str]
+) -> Migrating:
+    """A query that has not run yet."""
     bootstrap = shared_brokers("broker_sim").bootstrap_servers
-    topics = create_topic(bootstrap, unique("in"), 1), create_topic(bootstrap, unique("out"), 1)
-    switcher = Switcher(jars, {"kafka.bootstrap.servers": bootstrap}, topics)
-    yield bootstrap, *topics, switcher
-    switcher.stop()
+    return Migrating(switcher, bootstrap, tmp_path, unique)
 
 
 def test_a_migration_there_and_back_and_there_again_loses_and_doubles_nothing(
-    world, tmp_path: Path
+    query: Migrating,
 ) -> None:
-    bootstrap, source, target, query = world
-    checkpoint = tmp_path / "checkpoint"
-    fed = 0
-
-    def feed() -> None:
-        nonlocal fed
-        produce_values(bootstrap, source, [f"v{n:03}" for n in range(fed, fed + 50)])
-        fed += 50
-
-    feed()
-    assert query.run("kafka", "kafka", checkpoint) == ""
-    for connector in ("txnlog", "kafka"):
-        feed()
-        assert query.run(connector, connector, checkpoint) == ""
-    feed()
-    line = shown_error(Exception(query.run("txnlog", "txnlog", checkpoint)))
+    for connector in ("kafka", "txnlog", "kafka"):
+        assert query.feed_and_run(connector, connector) == ""
+    line = shown_error(Exception(query.feed_and_run("txnlog", "txnlog")))
     assert "[TXNLOG_PROGRESS.BEHIND]" in line
     (command,) = re.findall(r"python -m txnlog_spark (progress set .*? --execute)", line)
-    places = {"HOST:PORT": bootstrap, "DIR": str(checkpoint)}
+    places = {"HOST:PORT": query.bootstrap, "DIR": str(query.checkpoint)}
     assert tool([places.get(word, word) for word in shlex.split(command)]) == 0
-    assert query.run("txnlog", "txnlog", checkpoint) == ""
-    assert values_of(read_topic(bootstrap, target)) == [f"v{n:03}" for n in range(fed)]
+    assert query.run("txnlog", "txnlog") == ""
+    query.check("read_committed")
+
+
+def test_sparks_own_source_feeds_the_sink_exactly_once_and_hands_over_to_ours(
+    query: Migrating,
+) -> None:
+    """Also where a batch that `kafka` planned is done again, by either source."""
+    assert query.feed_and_run("kafka", "txnlog") == ""
+    for source in ("kafka", "txnlog"):
+        query.lose_the_last_commit()
+        assert query.feed_and_run(source, "txnlog") == ""
+    query.check("read_uncommitted")

@@ -90,6 +90,7 @@ class CopyQuery:
         self.write_options: dict[str, str] = {}
         self.spark_config: dict[str, str] = {}
         self.master = "local[1]"
+        self.program = "copy_job.py"
         self.job_arguments: list[str] = []
         self.environment: dict[str, str] = {}
         self._run_count = 0
@@ -214,7 +215,7 @@ class RunningJob:
         command = [str(SPARK_SUBMIT), "--master", query.master]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        command += [str(Path(__file__).with_name("copy_job.py")), *query.arguments()]
+        command += [str(Path(__file__).with_name(query.program)), *query.arguments()]
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,

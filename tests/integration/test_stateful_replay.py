@@ -1,0 +1,94 @@
+"""Windows, duplicates, a stream-stream join and transformWithState through crashes and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.connector import Pipe, finish
+from support.librdkafka import (
+    create_topic,
+    produce_values,
+    read_topic,
+    values_of,
+)
+from support.spark_copy import KILLED, CopyQuery
+from support.stateful_query import FAR, ROCKS_DB, STATE_STORE, check, stateful
+
+BATCH = 30
+
+
+def feed(bootstrap: str, topics: tuple[str, str], numbers: range) -> None:
+    """All of them to the first topic, the even ones to the second."""
+    first, second = topics
+    produce_values(bootstrap, first, map(str, numbers))
+    produce_values(bootstrap, second, [str(n) for n in numbers if n % 2 == 0])
+
+
+def feed_far(bootstrap: str, topics: tuple[str, str]) -> None:
+    """Let the watermark pass all that came before."""
+    for topic in topics:
+        produce_values(bootstrap, topic, [str(FAR)])
+
+
+@pytest.fixture
+def small_state(connector_spark: SparkSession):
+    """One state store of each kind, as a store takes more time than its rows."""
+    settings = {STATE_STORE: ROCKS_DB, "spark.sql.shuffle.partitions": "1"}
+    before = {name: connector_spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        connector_spark.conf.set(name, value)
+    yield
+    for name, was in before.items():
+        if was is None:
+            connector_spark.conf.unset(name)
+        else:
+            connector_spark.conf.set(name, was)
+
+
+@pytest.mark.slow
+def test_state_that_was_computed_again_gives_the_output_of_a_batch_computation(
+    pipe: Pipe, small_state: None, unique: Callable[[str], str]
+) -> None:
+    """A batch is in Kafka and not in Spark's commit log, and it is the one that moved all state."""
+    second = create_topic(pipe.bootstrap, unique("second"), 1)
+    topics = pipe.input, second
+
+    def run() -> None:
+        none = {"kafka.group.id": None}  # the first topic is read by several sources
+        rows = stateful(pipe.stream(**none), pipe.stream(subscribe=second, **none))
+        finish(pipe.write(rows, **none).trigger(availableNow=True).start())
+
+    feed(pipe.bootstrap, topics, range(40))
+    run()
+    pipe.lose("commits", max(pipe.logged("commits")))
+    feed(pipe.bootstrap, topics, range(40, 60))
+    feed_far(pipe.bootstrap, topics)
+    run()
+    check(pipe.output_values("read_uncommitted"), 60)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_a_stateful_query_survives_the_kills_of_its_driver_around_the_commit(
+    broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("state"))
+    topics = query.source, create_topic(query.bootstrap, unique("second"), 2)
+    query.program = "stateful_job.py"
+    query.job_arguments = [f"second={topics[1]}"]
+    query.read_options["maxOffsetsPerTrigger"] = str(BATCH)
+    places = ("S8:after", "S11:after", "S14:before", "S9:before", "S14:before", "S8:after")
+    for number, place in enumerate(places):
+        feed(query.bootstrap, topics, range(number * 2 * BATCH, (number + 1) * 2 * BATCH))
+        failpoint = f"{place}:kill-driver@{query.next_batch() + 1}"
+        run = query.run(failpoint)
+        assert run.code == KILLED, run.stderr[-3000:]
+        assert run.fired == (failpoint,)
+    feed_far(query.bootstrap, topics)
+    ended = query.run()
+    assert ended.code == 0, ended.stderr[-3000:]
+    values = values_of(read_topic(query.bootstrap, query.target))
+    check(values, len(places) * 2 * BATCH)
