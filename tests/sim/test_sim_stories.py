@@ -16,6 +16,19 @@ from broker_sim.sim.scenario import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY_SEEDS = range(200)
+KNOWN = {
+    "answer-before-storage": 11,
+    "id-changed-without-fencing": 6,
+    "id-recorded-too-late": 17,
+    "only-the-last-id-fenced": 14,
+    "others-fenced-before-the-own": 7,
+    "start-compared-before-fencing": 5,
+    "staged-bytes-not-compared": 5,
+    "judged-by-an-unstable-read": 6,
+    "torn-not-aborted": 69,
+}
+"""The first seed that catches a planted bug: tried first, as all before it take their time. Where it
+no longer does, another of CANARY_SEEDS has to."""
 
 
 def told(verdict):
@@ -71,7 +84,8 @@ def test_past_failures_stay_fixed():
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_caught_by_an_invariant(plant):
     # A crash of the plant itself, or of what it broke, is not what is looked for.
-    failures = (run_seed(seed, "random", plant).failure or "" for seed in CANARY_SEEDS)
+    seeds = [KNOWN.get(plant, 0), *CANARY_SEEDS]
+    failures = (run_seed(seed, "random", plant).failure or "" for seed in seeds)
     caught = (failure for failure in failures if failure.startswith("invariant "))
     assert next(caught, None) is not None, f"no seed of {CANARY_SEEDS} caught {plant}"
 
