@@ -28,6 +28,7 @@ import pyarrow.json as pj
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from jobs import audit_checks as checks
+from jobs.cluster_options import add_cluster_arguments, cluster_client
 from jobs.topic_columns import LogColumns, TopicColumns, end_offsets, read_committed, read_log
 from txnlog_spark.client.admin import committed_offsets
 from txnlog_spark.client.client import Client
@@ -178,7 +179,7 @@ def _say(text: str) -> None:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage line when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
+    add_cluster_arguments(parser)
     parser.add_argument("--input-topic", required=True)
     parser.add_argument("--output-topic", required=True)
     parser.add_argument("--group-id", help="group whose offsets must be at the input's end")
@@ -195,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the audit; see the module for the exit code."""
     args = parse_args(argv)
     try:
-        with Client(args.bootstrap_servers, client_id="txnlog-audit") as client:
+        with cluster_client(args, "txnlog-audit") as client:
             findings = audit(client, args.input_topic, args.output_topic, args.group_id)
     except (TxnLogError, ValueError) as error:
         print(f"audit: could not be carried out: {error}", file=sys.stderr)

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 # spark-submit puts this file's folder on the path, not the one that holds the package `jobs`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from jobs.cluster_options import add_cluster_arguments, connector_options
 from jobs.flights_data import read_airports, read_carriers
 
 FLIGHT_SCHEMA = """
@@ -94,9 +95,10 @@ def enrich(records: DataFrame, carriers: DataFrame, airports: DataFrame) -> Data
 def start_query(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the streaming query that `args` describes."""
     extra = dict(option.split("=", 1) for option in args.option)
+    cluster = connector_options(args)
     reader = (
         spark.readStream.format("txnlog")
-        .option("kafka.bootstrap.servers", args.bootstrap_servers)
+        .options(**cluster)
         .option("subscribe", args.input_topic)
         .option("startingOffsets", args.starting_offsets)
         .option("group.id", args.group_id)
@@ -108,7 +110,7 @@ def start_query(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery
     writer = (
         enrich(reader.load(), carriers, airports)
         .writeStream.format("txnlog")
-        .option("kafka.bootstrap.servers", args.bootstrap_servers)
+        .options(**cluster)
         .option("topic", args.output_topic)
         .option("checkpointLocation", args.checkpoint)
         .option("group.id", args.group_id)
@@ -145,7 +147,7 @@ def _show_progress(query: StreamingQuery, shown: int) -> int:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage line when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
+    add_cluster_arguments(parser)
     parser.add_argument("--input-topic", required=True)
     parser.add_argument("--output-topic", required=True)
     parser.add_argument("--checkpoint", required=True, help="directory of Spark's checkpoint")

@@ -19,10 +19,10 @@ from pyspark.sql import functions as sf
 # spark-submit puts this file's folder on the path, not the one that holds the package `jobs`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from jobs.cluster_options import add_cluster_arguments, cluster_client, connector_options
 from jobs.flights_data import FLIGHT_COUNT, read_flights
 from jobs.topic_columns import read_committed
 from txnlog_spark.client.admin import create_topic
-from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 
 
@@ -45,7 +45,7 @@ def load(spark: SparkSession, args: argparse.Namespace) -> int:
         flight_records(spark, args.limit)
         .write.format("txnlog")
         .mode("append")
-        .option("kafka.bootstrap.servers", args.bootstrap_servers)
+        .options(**connector_options(args))
         .option("topic", args.topic)
         .option("timestampColumn", "timestamp")
     )
@@ -55,7 +55,7 @@ def load(spark: SparkSession, args: argparse.Namespace) -> int:
 
 def has_records(args: argparse.Namespace) -> bool:
     """Create the topic if it is missing; whether an earlier load filled it."""
-    with Client(args.bootstrap_servers, client_id="load-flights") as client:
+    with cluster_client(args, "load-flights") as client:
         # The records' timestamps are of 2013: any retention by time would delete them at once.
         forever = {"retention.ms": "-1"}
         partitions = args.partitions
@@ -69,7 +69,7 @@ def has_records(args: argparse.Namespace) -> bool:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage line when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
+    add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="load only the first N")

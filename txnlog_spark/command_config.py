@@ -22,9 +22,14 @@ class FileOption(Protocol):
 
 
 def read_command_config(path: Path) -> Security:
-    """The security options of the file. Raises OptionError for any other, and OSError."""
+    """The security of the file. Raises OptionError for any other option, and OSError."""
+    return read_security(read_options(path))
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """The security options of the file, by Kafka's names. Raises as `read_command_config`."""
     known = {option.name: option for option in SECURITY_OPTIONS}
-    return read_security(read_properties(path, known, "security options alone"))
+    return read_properties(path, known, "security options alone")
 
 
 def read_properties(path: Path, known: Mapping[str, FileOption], allowed: str) -> dict[str, str]:

@@ -22,8 +22,8 @@ of its own. Each is exactly-once; a reader may see the first without the second 
 the one that is called last may have `kafka.group.id`: the group must not be ahead of any output.
 
 In Spark Connect the function is pickled and runs beside the server, in a process of its own for
-each run of the query. The write is then a command of a client like any other: its tasks do
-not learn the query, the run and the batch, and the name of the run is made up here.
+each run of the query. The write is then a command of a client like any other: its tasks do not
+know the query, the run and the batch, and the name of the run is made up here.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ PLAIN = "none"
 GROUPS = "offsets"
 TRANSACTIONS = "transaction-log"
 METADATA = "cluster-metadata"
+SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key"})
+"""Of a SCRAM user's record."""
 
 _FOLDERS = {
     "__consumer_offsets-": GROUPS,
@@ -94,7 +96,9 @@ def _metadata(record: Record) -> Mapping[str, Any] | None:
     """Ours are JSON objects; Kafka's begin with frame version 1, type and version as varints."""
     value = record.value or b""
     if value[:1] == b"{":
-        return {"payload": json.loads(value)}
+        fields: dict[str, Any] = json.loads(value)
+        shown = {k: "[hidden]" if k in SECRET_FIELDS else v for k, v in fields.items()}
+        return {"payload": shown}
     frame, kind, version = value[:3]
     return {"frame": frame, "type": kind, "version": version, "payload": value[3:]}
 

@@ -157,9 +157,15 @@ class BrokerServer:
         self._storage.close()
 
     def accept(self, listener: Listener | None = None) -> Connection:
-        """The protocol for a new socket (the factory of `loop.create_server`)."""
+        """The protocol for a new socket (the factory of `loop.create_server`).
+
+        Raises ConnectionRefusedError when there are too many for another TLS handshake.
+        """
         connection = Connection(self, self._next_connection_id, listener)
         self._next_connection_id += 1
+        shakes_hands = listener is not None and listener.protocol.uses_tls
+        if shakes_hands and not self._connections.may_shake_hands(connection):
+            raise ConnectionRefusedError("too many connections for a TLS handshake")
         return connection
 
     def metrics_text(self) -> str:

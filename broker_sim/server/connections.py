@@ -33,6 +33,8 @@ class Connections:
         self._descriptors_max = max(1, descriptors_max - OPEN_FILES_MAX - SPARE_DESCRIPTORS)
         self._by_id: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._in_handshake: set[int] = set()
+        """Ids of those that are accepted and not open yet."""
         self._still: dict[int, tuple[int, float]] = {}
         """By connection id: bytes moved when last seen, and since when they are the same."""
 
@@ -46,8 +48,16 @@ class Connections:
         """The open connection of this number."""
         return self._by_id.get(connection_id)
 
+    def may_shake_hands(self, connection: Connection) -> bool:
+        """Whether one more may begin TLS; it is counted from here on."""
+        if self._is_full() is not None:
+            return False
+        self._in_handshake.add(connection.connection_id)
+        return True
+
     def add(self, connection: Connection) -> None:
         """A connection was accepted; it is closed when that makes too many."""
+        self._in_handshake.discard(connection.connection_id)
         refused = self._refused(connection.peer)
         if refused is not None:
             connection.abort(refused, level=logging.WARNING)
@@ -56,7 +66,8 @@ class Connections:
         self._per_address[connection.peer] += 1
 
     def remove(self, connection: Connection) -> bool:
-        """The connection is gone; False for one that was refused."""
+        """The connection is gone; False for one that was refused, or never open."""
+        self._in_handshake.discard(connection.connection_id)
         if self._by_id.pop(connection.connection_id, None) is None:
             return False
         self._still.pop(connection.connection_id, None)
@@ -78,15 +89,20 @@ class Connections:
                 connection.abort("idle for connections.max.idle.ms")
 
     def _refused(self, peer: str) -> str | None:
-        # Both limits may be changed while the broker runs.
-        connections_max = self._config.integer("max.connections")
         per_address_max = self._config.integer("max.connections.per.ip")
-        if len(self._by_id) >= connections_max:
+        reason = self._is_full()
+        if reason is None and self._per_address[peer] >= per_address_max:
+            reason = f"over max.connections.per.ip={per_address_max}"
+        return reason
+
+    def _is_full(self) -> str | None:
+        # The limits may be changed while the broker runs.
+        connections_max = self._config.integer("max.connections")
+        count = len(self._by_id) + len(self._in_handshake)
+        if count >= connections_max:
             return f"over max.connections={connections_max}"
-        if len(self._by_id) >= self._descriptors_max:
-            return f"{len(self._by_id)} connections are all that the limit of open files allows"
-        if self._per_address[peer] >= per_address_max:
-            return f"over max.connections.per.ip={per_address_max}"
+        if count >= self._descriptors_max:
+            return f"{count} connections are all that the limit of open files allows"
         return None
 
 

@@ -31,7 +31,7 @@ from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
-from broker_sim.server.tls import HANDSHAKE_SECONDS, build_tls_context
+from broker_sim.server.tls import TlsServer, build_tls_context
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
@@ -64,7 +64,8 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
-    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so.
+    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so. A line
+    LISTENER follows for each listener but the first.
 
     Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
     relied on; anything else is a crash.
@@ -155,14 +156,13 @@ class _Door:
     listening: socket.socket
     context: ssl.SSLContext | None
 
-    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server:
+    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server | TlsServer:
         """Accept connections."""
-        return await asyncio.get_running_loop().create_server(
-            lambda: accept(self.listener),
-            sock=self.listening,
-            backlog=BACKLOG,
-            ssl=self.context,
-            ssl_handshake_timeout=None if self.context is None else HANDSHAKE_SECONDS,
+        if self.context is not None:
+            return TlsServer(self.listening, self.context, lambda: accept(self.listener))
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            lambda: accept(self.listener), sock=self.listening, backlog=BACKLOG
         )
 
 
@@ -200,14 +200,14 @@ async def _serve(
     servers = [await door.serve(clients.accept) for door in doors]
     watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
-    for door in doors[1:]:
-        sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     metrics = None
     if scraped is not None:
         metrics = MetricsServer(scraped, host.metrics_text)
         await metrics.start()
         at, port = scraped.getsockname()[:2]
         sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
+    for door in doors[1:]:
+        sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     sys.stdout.flush()
     host.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()

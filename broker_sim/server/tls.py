@@ -1,9 +1,17 @@
-"""TLS on the broker's side: contexts of listeners, and who a client's certificate says it is."""
+"""TLS on the broker's side: contexts of listeners, handshakes, principals of certificates.
+
+Handshakes are counted as connections from the first moment, which asyncio's own server would not
+let us: so a TLS listener accepts its sockets here.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
@@ -19,8 +27,16 @@ from txnlog_spark.stores import (
     use_trusted,
 )
 
+if TYPE_CHECKING:
+    from broker_sim.server.connection import Connection
+
 HANDSHAKE_SECONDS = 30.0
 """A client that does not get through the handshake in this time is gone."""
+
+ACCEPT_PAUSE_SECONDS = 1.0
+"""After an error of `accept`, such as that there are no descriptors left; as in asyncio."""
+
+_log = logging.getLogger(__name__)
 
 _OPTIONS = (
     "ssl.enabled.protocols",
@@ -92,3 +108,53 @@ def certified_principal(certificate: dict[str, object] | None) -> str:
     if not isinstance(subject, Sequence):
         return ANONYMOUS
     return principal_of(distinguished_name(subject))
+
+
+class TlsServer:
+    """Accepts the connections of one listener, inside a running event loop."""
+
+    def __init__(
+        self, listening: socket.socket, context: ssl.SSLContext, accept: Callable[[], Connection]
+    ) -> None:
+        """`accept` makes a connection's protocol, or raises ConnectionRefusedError."""
+        self._listening = listening
+        self._context = context
+        self._accept = accept
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.get_running_loop().create_task(self._accept_all())
+
+    def close(self) -> None:
+        """Accept no more; handshakes that are under way end."""
+        for task in (self._accepting, *self._handshakes):
+            task.cancel()
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._listening)
+            except OSError as error:
+                _log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            task = loop.create_task(self._shake_hands(sock))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, sock: socket.socket) -> None:
+        try:
+            connection = self._accept()
+        except ConnectionRefusedError as error:
+            _log.warning("closing a connection: %s", error)
+            sock.close()
+            return
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+        except OSError as error:
+            _log.info("a TLS handshake failed: %s", error)
+            connection.connection_lost(error)

@@ -8,8 +8,8 @@ fault matrix, which also die inside a recovery.
 from __future__ import annotations
 
 import pytest
-from support.audit import check_audit
-from support.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, Story
+from support.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row
+from support.kill_story import play
 from support.spark_copy import CopyQuery
 
 from txnlog_spark.commit.micro_batch import STEPS
@@ -48,16 +48,6 @@ def expected(step: str, when: str, action: str) -> Row:
     if step in ("S5.last", "S7", "S8", "S9") or (step, when) == ("S5", "after"):
         return Row(name, failpoint, 1, 1)
     return Row(name, failpoint, pending=pending)
-
-
-def play(query: CopyQuery, rows: tuple[Row, ...]) -> None:
-    """These rows in one life, then the proof."""
-    story = Story(query)
-    story.play(rows)
-    assert story.failures == {}
-    query.check_exactly_once()
-    story.check_copies()
-    check_audit(query)
 
 
 def test_every_step_killed(broker, tmp_path, unique):

@@ -14,14 +14,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import admin as admin_client
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.access_asks import ASKS, REFUSALS, codes
 from support.availability import started_when_asked
 from support.java_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaHost
 from support.librdkafka import TIMEOUT_S, create_topic, read_topic, values_of
 from support.probe import wait_until
+from support.tls_client import answer_to, asked, port_in
 from support.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
 
 from broker_sim.cli.main import main
+from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation
+from broker_sim.core.handlers._access import ACCESS, CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID
+from txnlog_spark.wire.messages import ApiKey
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 GUARDED = {
@@ -30,6 +36,8 @@ GUARDED = {
 }
 MODULES = "org.apache.kafka.common.security"
 NEW_PASSWORD = "dora-secret"
+NAMES = {TOPIC: "t", GROUP: "g", TRANSACTIONAL_ID: "x", CLUSTER: CLUSTER_NAME}
+"""What the requests of ASKS name."""
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +168,135 @@ def test_who_may_not_administer_is_refused(java, guarded, tmp_path, unique):
     assert done.errors >= {"TopicAuthorization"}, done
     done = java.run(CONFIGS, *server, "--describe", "--entity-type", "users")
     assert done.errors >= {"ClusterAuthorization"}, done
+
+
+# ------------------------------------------------------------------ every API
+
+
+@pytest.fixture(scope="module")
+def with_topic(started: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The broker of a kind, with what the requests name."""
+    ready: set[str] = set()
+
+    def broker_of(name: str) -> Any:
+        guarded = started(name)
+        admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
+        if "t" not in admin.list_topics(timeout=TIMEOUT_S).topics:
+            create_topic(guarded.bootstrap_servers, "t")
+        if name not in ready:
+            Producer(
+                {"bootstrap.servers": guarded.bootstrap_servers, "transactional.id": "x"}
+            ).init_transactions(TIMEOUT_S)
+            ready.add(name)
+        return guarded
+
+    return broker_of
+
+
+def codes_of(guarded: Any, message: Any, version: int) -> set[int]:
+    """Those in the answer that USER gets."""
+    with port_in(guarded.secured.ports["SASL_PLAINTEXT"]) as sock:
+        assert asked(sock, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+        token = f"\0{USER}\0{PASSWORD}".encode()
+        assert asked(sock, ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code == 0
+        return codes(answer_to(sock, message, version).to_dict())
+
+
+@pytest.mark.parametrize("api", [key.name for key in ASKS])
+def test_who_may_nothing_is_answered_the_same_code_by_every_api(broker_name, with_topic, api):
+    guarded = with_topic(broker_name)
+    for message, version, error in ASKS[ApiKey[api]]:
+        assert codes_of(guarded, message, version) - {0} == {error}
+
+
+@pytest.mark.parametrize("api", [key.name for key in ASKS])
+def test_every_api_serves_who_has_what_the_table_says(broker_name, with_topic, api):
+    guarded = with_topic(broker_name)
+    needs = {(kind, operation) for kind, operation in ACCESS[ApiKey[api]].items()}
+    if api == "CREATE_TOPICS":
+        needs.add((TOPIC, AclOperation.DESCRIBE_CONFIGS))
+    bindings = [
+        admin_client.AclBinding(
+            admin_client.ResourceType(int(kind)),
+            NAMES[kind],
+            admin_client.ResourcePatternType.LITERAL
+            if kind is CLUSTER
+            else admin_client.ResourcePatternType.PREFIXED,
+            f"User:{USER}",
+            "*",
+            admin_client.AclOperation(int(operation)),
+            admin_client.AclPermissionType.ALLOW,
+        )
+        for kind, operation in needs
+    ]
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
+    for future in admin.create_acls(bindings).values():
+        future.result(TIMEOUT_S)
+    try:
+        for message, version, _ in ASKS[ApiKey[api]]:
+            wait_until(
+                lambda m=message, v=version: not codes_of(guarded, m, v) & REFUSALS, "an answer"
+            )
+    finally:
+        everything = admin_client.AclBindingFilter(
+            admin_client.ResourceType.ANY, None, admin_client.ResourcePatternType.ANY,
+            f"User:{USER}", None, admin_client.AclOperation.ANY, admin_client.AclPermissionType.ANY,
+        )  # fmt: skip
+        admin.delete_acls([everything])[everything].result(TIMEOUT_S)
+        wait_until(
+            lambda: not admin.describe_acls(everything).result(TIMEOUT_S), "the ACLs to be gone"
+        )
+
+
+# ------------------------------------------------------------------ logins, byte by byte
+
+HANDSHAKE, AUTHENTICATE = ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
+RIGHT = f"\0{USER}\0{PASSWORD}".encode()
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+METADATA = (ApiKey.METADATA, 12, {"topics": []})
+VERSIONS = (ApiKey.API_VERSIONS, 3, SOFTWARE)
+
+
+def mechanism(name: str) -> tuple[ApiKey, int, dict[str, Any]]:
+    return HANDSHAKE, 1, {"mechanism": name}
+
+
+def token(data: bytes) -> tuple[ApiKey, int, dict[str, Any]]:
+    return AUTHENTICATE, 2, {"auth_bytes": data}
+
+
+@pytest.mark.parametrize(
+    ("listener", "asks", "answers"),
+    [
+        ("SASL_PLAINTEXT", [METADATA], [None]),
+        ("SASL_PLAINTEXT", [token(RIGHT)], [None]),
+        ("SASL_PLAINTEXT", [VERSIONS, VERSIONS], [0, None]),
+        ("SASL_PLAINTEXT", [VERSIONS, METADATA], [0, None]),
+        ("SASL_PLAINTEXT", [mechanism("GSSAPI"), VERSIONS], [33, None]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT + b"x"), METADATA], [0, 58, None]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(b"nonsense")], [0, 58]),
+        ("SASL_PLAINTEXT", [mechanism("SCRAM-SHA-256"), token(b"n,,n=nobody,r=a")], [0, 58]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), METADATA, VERSIONS], [0, 0, 0, 0]),
+        ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), token(RIGHT)], [0, 0, 34]),
+        (
+            "SASL_PLAINTEXT",
+            [mechanism("PLAIN"), token(RIGHT), mechanism("PLAIN"), token(RIGHT), METADATA],
+            [0, 0, 34, 34, 0],
+        ),
+        ("PLAINTEXT", [mechanism("PLAIN"), token(RIGHT), METADATA], [34, 34, 0]),
+    ],
+)
+def test_what_a_login_is_answered(guarded, listener, asks, answers):
+    """None: the connection is closed."""
+    port = guarded.port if listener == "PLAINTEXT" else guarded.secured.ports[listener]
+    with port_in(port) as sock:
+        for (key, version, fields), expected in zip(asks, answers, strict=True):
+            try:
+                answer = asked(sock, key, version, **fields)
+            except OSError:
+                assert expected is None
+                return
+            assert getattr(answer, "error_code", 0) == expected
 
 
 # ------------------------------------------------------------------ kafka-configs

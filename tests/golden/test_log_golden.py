@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from support.log_build import NOW_MS, TOPIC_ID, build_batch
 
 from broker_sim.core.controller import image
+from broker_sim.core.controller.acls import (
+    Acl,
+    AclOperation,
+    Acls,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
 from broker_sim.core.controller.metadata_log import MetadataLog
 from broker_sim.core.effects import Effects, WriteFile
 from broker_sim.core.log import AppendOrigin, Folder, KnownAtStart, LogConfig, PartitionLog
@@ -33,6 +43,11 @@ STORED = Path(__file__).with_name("at_rest.json")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 TOPIC = image.Topic("orders", uuid.UUID(int=7), 2, {"segment.bytes": 600}, 0)
 OTHER = image.Topic("late", uuid.UUID(int=8), 1, {}, 1)
+SCRAM_SHA_256 = ScramMechanism.SCRAM_SHA_256
+CREDENTIAL = ScramCredential(4096, b"salt", b"stored key", b"server key")
+ACL = Acl(ResourceType.TOPIC, PatternType.PREFIXED, "ord", "User:alice", "*", AclOperation.READ,
+          Permission.ALLOW)  # fmt: skip
+OTHER_ACL = replace(ACL, permission=Permission.DENY)
 PRODUCER_IDS = (7, 8, 9)
 OFFSETS = (0, 21, 22)
 PRODUCERS = [(7, 3, 0, 4), (8, 2, 0, 4), (9, 2, 0, -1)]
@@ -114,6 +129,12 @@ class _Writer:
             image.topic_record(OTHER),
             image.topic_deleted_record(OTHER),
             image.producer_ids_record(1000),
+            image.scram_record("alice", SCRAM_SHA_256, CREDENTIAL),
+            image.scram_record("bob", SCRAM_SHA_256, CREDENTIAL),
+            image.scram_removed_record("bob", SCRAM_SHA_256),
+            image.acl_record(ACL),
+            image.acl_record(OTHER_ACL),
+            image.acl_removed_record(OTHER_ACL),
         ):
             metadata.commit([record], effects)
         self.carry_out(effects)
@@ -203,9 +224,12 @@ def test_stored_metadata_is_read():
     metadata = MetadataLog(log)
     metadata.load()
     changed = image.Topic(TOPIC.name, TOPIC.topic_id, 3, {"retention.ms": 5}, 0)
+    acls = Acls()
+    acls.add(ACL)
     assert metadata.image == image.ClusterImage(
         "a-cluster", 0, 1000, {"": {"log.cleaner.enable": "true"}},
         {TOPIC.name: changed}, {TOPIC.topic_id: TOPIC.name},
+        {("alice", SCRAM_SHA_256): CREDENTIAL}, acls,
     )  # fmt: skip
 
 

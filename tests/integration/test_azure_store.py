@@ -18,6 +18,9 @@ WRONG_KEY = "aHVudGVyMi1odW50ZXIy"
 _numbers = itertools.count()
 
 
+pytestmark = pytest.mark.chaos
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Iterator[Azurite]:
     available(azurite)

@@ -45,6 +45,7 @@ def finish(query: CopyQuery) -> None:
     check_audit(query)
 
 
+@pytest.mark.chaos
 def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query):
     # D13, D17 and the same for what comes before EndTxn: in each batch something else is lost.
     query.feed(61)
@@ -147,7 +148,8 @@ def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one
 
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
-@pytest.mark.parametrize("step", [in_chaos("S5.middle:after"), in_chaos("S8:after"), "S9:after"])
+@pytest.mark.chaos
+@pytest.mark.parametrize("step", ["S5.middle:after", "S8:after", "S9:after"])
 def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
     # After EndTxn was answered: D16, the markers of a prepared transaction (on broker_sim).
     hook = query.folder / "hook"

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from support.availability import check_available
 from support.librdkafka import produce_values
+from support.tls_kafka import PASSWORD, USER, TlsKafka, TlsSim
 
 from broker_sim import LocalCluster
 from jobs import audit, load_flights
@@ -17,6 +19,7 @@ from jobs.consume_transform_produce import enrich
 from jobs.demo_processes import Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT, read_airports, read_carriers, read_flights
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3000
 
 
@@ -121,3 +124,37 @@ def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
         assert load_flights.has_records(args)
         assert audit.main([*proof[:-2], "--expect-aborted"]) == 1
         assert audit.main([*proof[:6], "--group-id", "nobody"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.kafka
+@pytest.mark.usefixtures("quick_java")
+@pytest.mark.parametrize("kind", [TlsSim, TlsKafka])
+def test_load_run_and_audit_over_tls_and_scram_with_the_files_of_conf(tmp_path: Path, kind) -> None:
+    check_available("apache_kafka")
+    template = (ROOT / "conf" / "client-secured.properties").read_text()
+    with kind(tmp_path / "cluster") as cluster:
+        file = tmp_path / "client.properties"
+        ca = str(cluster.secured.ca_file)
+        given = {"USER": USER, "PASSWORD": PASSWORD, "/etc/ssl/certs/ca-certificates.crt": ca}
+        for name, value in given.items():
+            assert template.count(name) == 1
+            template = template.replace(name, value)
+        file.write_text(template)
+        servers, secured = cluster.secured.address("SASL_SSL"), ("--command-config", str(file))
+        topics = ("--input-topic", "flights", "--output-topic", "flights-enriched")
+        load = ("--topic", "flights", "--limit", str(LIMIT), "--partitions", "3")
+        assert submit(servers, tmp_path, "load_flights", *load, *secured) == 0
+        run = (*topics, "--checkpoint", str(tmp_path / "checkpoint"), "--group-id", "g")
+        assert (
+            submit(
+                servers, tmp_path, "consume_transform_produce", *run, "--available-now", *secured
+            )
+            == 0
+        )
+        proof = ["--bootstrap-servers", servers, *topics, "--group-id", "g", *secured]
+        assert audit.main(proof) == 0
+    logs = [path for path in tmp_path.rglob("*.log") if path.is_file()]
+    assert logs
+    assert not [path for path in logs if PASSWORD.encode() in path.read_bytes()]

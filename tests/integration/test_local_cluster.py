@@ -85,8 +85,15 @@ def wait_for_batches(query: CopyQuery, job: RunningJob, count: int) -> None:
     wait_until(done, f"{count} batches are committed", timeout_s=200)
 
 
-def test_executors_without_a_shared_directory_lose_and_double_nothing(query: CopyQuery) -> None:
+@pytest.mark.parametrize(
+    "master",
+    ["local-cluster[2,1,600]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos)],
+)
+def test_executors_without_a_shared_directory_lose_and_double_nothing(
+    query: CopyQuery, master: str
+) -> None:
     """An executor is killed after the first batch, Spark starts another one and goes on."""
+    query.master = master
     job = query.start()
     wait_for_batches(query, job, 1)
     (first, *_) = processes_of(job, EXECUTOR)
@@ -97,6 +104,7 @@ def test_executors_without_a_shared_directory_lose_and_double_nothing(query: Cop
     assert not list(query.checkpoint.rglob("*.staged"))
 
 
+@pytest.mark.chaos
 def test_a_full_driver_names_its_bounds_and_a_killed_server_costs_one_batch(
     query: CopyQuery,
 ) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.audit import check_audit
 from support.availability import available
-from support.driver_rows import DRIVER_ROWS, Row, Story
+from support.driver_rows import DRIVER_ROWS
+from support.kill_story import play
 from support.object_store import SECRET_KEY, ObjectStore
 from support.s3a import ObjectStoreQuery, s3a_jars
 from support.spark_copy import KILLED
@@ -33,17 +33,6 @@ def query_of(shared_brokers, tmp_path: Path, unique) -> Iterator[Callable[[str],
             return ObjectStoreQuery(store, jars, tmp_path, bootstrap, unique("s3a"))
 
         yield made
-
-
-def play(query: ObjectStoreQuery, rows: tuple[Row, ...]) -> None:
-    """These kills in one life, then the proof."""
-    story = Story(query)
-    story.play(rows)
-    assert story.failures == {}
-    assert query.logged("offsets") == query.logged("commits")
-    query.check_exactly_once()
-    story.check_copies()
-    check_audit(query)
 
 
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):

@@ -28,7 +28,7 @@ from txnlog_spark.staging.channel import ServerGone, connect_remote
 from txnlog_spark.staging.frames import Attempt, Kind
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
-from txnlog_spark.staging.writer import StagingWriter, open_server_outlet
+from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
 from txnlog_spark.wire.records import Record, encode_batch
 
 MIB = 2**20
@@ -202,6 +202,13 @@ def test_a_client_without_the_token_is_not_let_in(settings: StagingSettings) -> 
         other.send(Kind.PROOF, wrong)
         with pytest.raises(ServerGone):
             other.receive()
+    with (
+        socket.create_connection(("127.0.0.1", address.port)) as plain,
+        task_context().wrap_socket(plain) as secured,
+    ):
+        secured.settimeout(30)
+        secured.sendall(frames.frame(Kind.NONCE, bytes(1_000))[:9])
+        assert secured.recv(100) == b"", "no more than a nonce is taken from a stranger"
     with socket.create_connection(("127.0.0.1", address.port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         plain.settimeout(30)
@@ -318,6 +325,17 @@ def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -
         assert text in str(caught.value)
 
 
+def test_a_server_that_cannot_run_is_one_error_with_its_reason(
+    settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = home / "broken"
+    broken.mkdir()
+    (broken / "cryptography.py").write_text("raise ImportError('no such compiled part')\n")
+    monkeypatch.setattr(sys, "path", [str(broken), *sys.path])
+    with pytest.raises(StagingFailed, match=r"ended at its start: ImportError: no such compiled"):
+        ensure_server(settings)
+
+
 def test_a_directory_of_somebody_else_is_not_used(settings: StagingSettings, home: Path) -> None:
     shared = home / f"txnlog-staging-{os.getuid()}"
     shared.mkdir()
@@ -344,3 +362,15 @@ def test_a_server_that_stands_still_is_named_and_not_replaced_in_silence(
     finally:
         server.resume()
     assert len(servers_under(home)) == 1
+
+
+def test_an_ipv6_address_is_listened_on_and_reached_as_spark_writes_it(
+    settings: StagingSettings,
+) -> None:
+    settings = replace(settings, bind_address="::1")
+    attempt = Attempt("q", 3, "r", "r-0")
+
+    def outlet() -> Outlet:
+        return open_server_outlet(ensure_server(settings), attempt, host="[::1]", is_local=False)
+
+    assert read_back(settings, stage(attempt, rows(3), outlet)) == expected(rows(3))

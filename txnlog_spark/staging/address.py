@@ -40,6 +40,8 @@ SOCKET_FILE = "socket"
 SOCKET_PATH_BYTES_MAX = 100
 """Of a Unix socket's path; the system's bound is 108 on Linux and 104 on macOS."""
 LOG_FILE = "server.log"
+TRIES_MAX = 10
+"""Each is for another start that removed the directory between two steps of this one."""
 END_WAIT_S = 5.0
 END_POLL_S = 0.02
 LOCAL_IP_VARIABLE = "SPARK_LOCAL_IP"
@@ -87,24 +89,52 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
     when there is no directory for it.
     """
     directory = _directory(settings)
-    while True:
-        found = _ask(directory)
-        if found is not None:
-            return found
+    found = _ask(directory)
+    tries = 0
+    while found is None:
+        tries += 1
         try:
-            for each in (directory.parent, directory):
-                each.mkdir(mode=0o700, exist_ok=True)
-            with locked(directory / "start.lock") as lock:
-                is_removed = os.fstat(lock.fileno()).st_nlink == 0
-                if not is_removed and _ask(directory) is None:
-                    _start(settings, directory)
-        except FileNotFoundError:
-            continue  # removed just now, as of a server that was killed
+            found = _ask_or_start(settings, directory)
+        except FileNotFoundError as error:
+            if tries == TRIES_MAX:
+                raise _no_directory(directory, error) from error
         except OSError as error:
+            raise _no_directory(directory, error) from error
+    return found
+
+
+def _ask_or_start(settings: StagingSettings, directory: Path) -> ServerAddress | None:
+    """None, or FileNotFoundError, where another start has just removed the directory of a server
+    that was killed."""
+    for each in (directory.parent, directory):
+        each.mkdir(mode=0o700, exist_ok=True)
+    with locked(directory / "start.lock") as lock:
+        if os.fstat(lock.fileno()).st_nlink == 0:
+            return None
+        found = _ask(directory)
+        if found is None:
+            _start(settings, directory)
+            found = _ask(directory)
+        if found is None:
             raise StagingFailed(
-                f"the staging server cannot be started in {directory} ({error}): grant access, or "
-                "set TMPDIR to a directory of this user"
-            ) from error
+                f"the staging server has ended at its start: {_last_line(directory / LOG_FILE)}"
+            )
+        return found
+
+
+def _no_directory(directory: Path, error: OSError) -> StagingFailed:
+    return StagingFailed(
+        f"the staging server cannot be started in {directory} ({error}): grant access, or set "
+        "TMPDIR to a directory of this user"
+    )
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError as error:
+        return str(error)
+    return f"{lines[-1] if lines else 'no output'} (see {log})"
 
 
 def running_server(settings: StagingSettings) -> Channel | None:

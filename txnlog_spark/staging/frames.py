@@ -28,6 +28,7 @@ DATA_BYTES_WANTED = 256 * 1024
 DATA_BYTES_MAX = 1024 * 1024
 """More of one record batch, or of one chunk that is read, takes several frames."""
 NONCE_BYTES = 32
+PROOF_BYTES = 32
 _HEADER = struct.Struct(">BI")
 HEADER_BYTES = _HEADER.size
 
@@ -102,14 +103,14 @@ def json_frame(kind: Kind, value: Any) -> bytes:
     return frame(kind, json.dumps(value).encode())
 
 
-def parse_header(data: bytes) -> tuple[Kind, int]:
+def parse_header(data: bytes, body_bytes_max: int = BODY_BYTES_MAX) -> tuple[Kind, int]:
     """The type and the size of the body. Raises NotAFrame."""
     number, size_bytes = _HEADER.unpack(data)
     try:
         kind = Kind(number)
     except ValueError:
         raise NotAFrame(f"no frame begins with the byte {number}") from None
-    if size_bytes > BODY_BYTES_MAX:
+    if size_bytes > body_bytes_max:
         raise NotAFrame(f"a frame of {size_bytes} bytes")
     return kind, size_bytes
 

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S = 30.0
 """A connection that has proved nothing by then is closed."""
-STREAM_BYTES_MAX = 1024 * 1024
-"""Read ahead of one connection."""
+STREAM_BYTES_MAX = 64 * 1024
+"""Read ahead of one connection, twice at most: there may be a thousand."""
 APPLICATION_POLL_S = 1.0
 FREE_SHARE = 0.9
 """Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
@@ -144,7 +144,7 @@ class _Peer:
         self._reader = reader
         self._writer = writer
 
-    async def receive(self) -> tuple[Kind, bytes]:
+    async def receive(self, body_bytes_max: int = frames.BODY_BYTES_MAX) -> tuple[Kind, bytes]:
         """The next frame. Raises _Closed, NotAFrame, and IncompleteReadError for a torn one."""
         try:
             header = await self._reader.readexactly(frames.HEADER_BYTES)
@@ -152,7 +152,7 @@ class _Peer:
             if error.partial:
                 raise
             raise _Closed from None
-        kind, size_bytes = frames.parse_header(header)
+        kind, size_bytes = frames.parse_header(header, body_bytes_max)
         return kind, await self._reader.readexactly(size_bytes)
 
     async def send(self, data: bytes) -> None:
@@ -199,12 +199,12 @@ class StagingServer:
 
     async def _serve_proved(self, peer: _Peer) -> None:
         async with asyncio.timeout(PROOF_TIMEOUT_S):
-            kind, nonce = await peer.receive()
+            kind, nonce = await peer.receive(frames.NONCE_BYTES)
             if kind is not Kind.NONCE or len(nonce) != frames.NONCE_BYTES:
                 raise NotAFrame("a task begins with a nonce")
             own = frames.proof(self._token, "server", self._certificate, nonce)
             await peer.send(frames.frame(Kind.PROOF, own))
-            kind, given = await peer.receive()
+            kind, given = await peer.receive(frames.PROOF_BYTES)
             wanted = frames.proof(self._token, "task", self._certificate, nonce)
             if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
                 raise NotAFrame("a client without this server's token")
@@ -351,11 +351,9 @@ def main() -> int:
     """The process; ends with 0 when its application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        asyncio.run(serve(start))
-    finally:
-        for directory in {start.spool_directory, start.directory}:
-            shutil.rmtree(directory, ignore_errors=True)
+    asyncio.run(serve(start))  # what it fails with is in the log, which stays then
+    for directory in {start.spool_directory, start.directory}:
+        shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 

@@ -157,7 +157,7 @@ def open_server_outlet(
     `host` is where the driver is to be reached, else the name that it gives itself; `is_local` says
     that the task runs on the driver's machine.
     """
-    host = host or address.host
+    host = (host or address.host).strip("[]")  # Spark writes IPv6 addresses in brackets
     where = address.local_path if is_local else f"{host}:{address.port}"
     try:
         if is_local:

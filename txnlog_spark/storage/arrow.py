@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _UNFINISHED = ".new"
+LOOKS = 3
+"""At a file that is absent or changes: a driver replaces one once a batch, not more often."""
 
 
 class ObjectFiles(RemoteFiles):
@@ -54,11 +58,17 @@ class ObjectFiles(RemoteFiles):
         return self._file_system.open_input_file(inner)
 
     def _content(self, inner: str) -> bytes | None:
-        try:
-            with self._open(inner) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
+        """Pyarrow asks for the size and then for so many bytes: of a longer object that was put in
+        between it would get a part."""
+        for _ in range(LOOKS):
+            try:
+                with self._open(inner) as file:
+                    data = bytes(file.read())
+            except FileNotFoundError:
+                return None
+            if self._file_system.get_file_info(inner).size == len(data):
+                return data
+        raise StoreFailed("it was replaced again and again while it was read")
 
     def _names(self, inner: str, *, folders: bool = False) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
@@ -82,29 +92,30 @@ class ObjectFiles(RemoteFiles):
 class RenamedFiles(ObjectFiles):
     """`Files` in a file system where a file is seen while it is being written.
 
-    A file is written beside, under a hidden name with the digest of its bytes, and then renamed,
-    for which the old one is deleted first. A crash between these two leaves a whole file beside,
-    and no other: it counts as the file, so that none is ever taken for absent.
+    A file is written beside, under a hidden name of its own with the digest of its bytes, and then
+    renamed, for which the old one is deleted first. A crash between these two leaves whole files
+    beside, and none under the name: then the newest of them counts as the file, so that none is
+    ever taken for absent. Nobody deletes what is beside: another driver may be about to rename it.
     """
 
     def open_output(self, path: str) -> ArrowOutput:
         """Begin a file beside."""
         inner = self._place.inner(path)
-        beside = _hidden(inner, "part")
+        beside = _beside(inner, "part")
         with self._place.errors("it cannot be written"):
             self._make_folder(inner)
         move = self._file_system.move
         return ArrowOutput(self._file_system, self._place, beside, lambda: move(beside, inner))
 
     def _content(self, inner: str) -> bytes | None:
-        plain = super()._content(inner)
-        if plain is not None:
-            return plain
-        found = [data for data in map(super()._content, self._beside(inner)) if data is not None]
-        whole = [data for data in found if _hidden(inner, _digest(data)) in self._beside(inner)]
-        if len(whole) > 1:
-            raise StoreFailed("two drivers write it at this moment")
-        return whole[0] if whole else None
+        """Looked for more than once: it may have been renamed between two looks."""
+        for _ in range(LOOKS):
+            found = super()._content(inner)
+            if found is None:
+                found = self._newest_beside(inner)
+            if found is not None:
+                return found
+        return None
 
     def _holds(self, inner: str, data: bytes) -> bool:
         """Under its own name: one that is still beside is not listed."""
@@ -112,25 +123,35 @@ class RenamedFiles(ObjectFiles):
             return super()._content(inner) == data
 
     def _replace(self, inner: str, data: bytes) -> None:
-        if super()._content(inner) == data:
-            return  # a file that may be listed must not vanish for a moment
+        """A file that may be listed must not vanish: it is not replaced by the same bytes, and a
+        new one's rename deletes none that another driver was first to write."""
+        old = super()._content(inner)
+        if old == data:
+            return
         self._make_folder(inner)
-        beside = _hidden(inner, _digest(data))
+        beside = _beside(inner, _digest(data))
         self._put(beside, data)
-        for other in self._beside(inner):
-            if other != beside:
-                self._delete(other)
-        self._delete(inner)
+        if old is not None:
+            super()._delete(inner)
         self._file_system.move(beside, inner)
 
-    def _beside(self, inner: str) -> list[str]:
+    def _delete(self, inner: str) -> None:
+        for beside in self._all_beside(inner):
+            super()._delete(beside)
+        super()._delete(inner)
+
+    def _newest_beside(self, inner: str) -> bytes | None:
+        for beside in self._all_beside(inner):
+            found = super()._content(beside)
+            if found is not None and _digest(found) in beside:
+                return found
+        return None
+
+    def _all_beside(self, inner: str) -> list[str]:
+        """The names of whole and unfinished ones, the newest first: the time is in the name."""
         folder, name = PurePosixPath(inner).parent, PurePosixPath(inner).name
-        begun = (
-            n
-            for n in self._names(str(folder))
-            if n.startswith(f".{name}.") and n.endswith(_UNFINISHED)
-        )
-        return [str(folder / each) for each in begun]
+        begun = (n for n in self._names(str(folder)) if n.startswith(f".{name}."))
+        return [str(folder / n) for n in sorted(begun, reverse=True) if n.endswith(_UNFINISHED)]
 
     def _make_folder(self, inner: str) -> None:
         self._file_system.create_dir(str(PurePosixPath(inner).parent), recursive=True)
@@ -172,9 +193,10 @@ class ArrowOutput:
             self._file_system.delete_file(self._inner)
 
 
-def _hidden(inner: str, mark: str) -> str:
-    path = PurePosixPath(inner)
-    return str(path.with_name(f".{path.name}.{mark}{_UNFINISHED}"))
+def _beside(inner: str, mark: str) -> str:
+    path, now_ns = PurePosixPath(inner), time.time_ns()
+    name = f".{path.name}.{now_ns:020}-{uuid.uuid4().hex[:8]}-{mark}{_UNFINISHED}"
+    return str(path.with_name(name))
 
 
 def _digest(data: bytes) -> str:

@@ -15,7 +15,7 @@ from broker_sim.core.controller.acls import (
     ResourceType,
 )
 from broker_sim.core.controller.image import acl_record, acl_removed_record
-from broker_sim.core.controller.scram import Refusal
+from broker_sim.core.controller.scram import CHANGES_MAX, TOO_MANY, Refusal
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from txnlog_spark.wire.errors import ErrorCode
@@ -34,6 +34,8 @@ class AclAdmin:
         accepted = [acl for acl, refusal in zip(acls, results, strict=True) if refusal is None]
         present = self._metadata.image.acls
         missing = [acl for acl in dict.fromkeys(accepted) if acl not in present]
+        if len(missing) > CHANGES_MAX:
+            return [TOO_MANY for _ in acls]
         if missing:
             self._metadata.commit([acl_record(acl) for acl in missing], effects)
         return results

@@ -194,6 +194,11 @@ class Acls:
         for members in self._by_pattern.values():
             yield from members
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Acls) and set(self) == set(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __contains__(self, acl: object) -> bool:
         return isinstance(acl, Acl) and acl in self._by_pattern.get(_pattern(acl), ())
 

@@ -13,6 +13,8 @@ from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from txnlog_spark.wire.errors import ErrorCode
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+CHANGES_MAX = 10_000
+"""Of users or ACLs in one request (Kafka's `MAX_RECORDS_PER_USER_OP`)."""
 _MECHANISMS = frozenset(map(int, ScramMechanism))
 
 
@@ -21,6 +23,9 @@ class Refusal(NamedTuple):
 
     error: ErrorCode
     message: str
+
+
+TOO_MANY = Refusal(ErrorCode.POLICY_VIOLATION, f"over {CHANGES_MAX} changes in one request")
 
 
 class ScramAdmin:
@@ -48,6 +53,8 @@ class ScramAdmin:
             results[name] = self._refused(change, adds=adds)
             if results[name] is None:
                 planned[name] = _record(change, adds=adds)
+        if len(planned) > CHANGES_MAX:
+            return dict.fromkeys(results, TOO_MANY)
         if planned:
             self._metadata.commit(list(planned.values()), effects)
         return results

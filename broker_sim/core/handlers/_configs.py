@@ -67,8 +67,11 @@ def alter_each(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise TopicRefused(ErrorCode.INVALID_REQUEST, "the request names this twice")
-            check_access(parts, request, resource.resource_type, resource.resource_name)
+            # Of brokers' options Kafka's broker looks at the change before the controller is asked.
+            if resource.resource_type != Resource.BROKER:
+                check_access(parts, request, resource.resource_type, resource.resource_name)
             commit = plan(resource)
+            check_access(parts, request, resource.resource_type, resource.resource_name)
             if not request.message.validate_only:
                 commit(effects)
         except TopicRefused as refused:

@@ -19,7 +19,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         session_lifetime_ms=result.lifetime_ms,
     )
     if result.refused:
-        parts.logins.refuse(request, answer, effects)
+        parts.logins.refuse(request, None if result.message is None else answer, effects)
         return
     effects.responses.append(
         Respond(

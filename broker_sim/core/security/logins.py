@@ -53,7 +53,8 @@ class LoginState(enum.Enum):
     AUTHENTICATE = "authenticate"
     """Takes SaslAuthenticate; -> COMPLETE, FAILED."""
     COMPLETE = "complete"
-    """Takes every request while the login lasts; SaslHandshake renews it; -> AUTHENTICATE."""
+    """Takes every request while the login lasts; SaslHandshake renews one that ends;
+    -> AUTHENTICATE, FAILED."""
     FAILED = "failed"
     """Takes nothing: the connection closes soon."""
 
@@ -145,7 +146,7 @@ class Logins:
             for mechanism in mechanisms
         }
         self._logins: dict[ConnectionId, Login] = {}
-        self._refused: dict[ConnectionId, Respond | None] = {}
+        self._refused: dict[ConnectionId, tuple[Respond | Close, ...]] = {}
 
     def admit(self, request: Request, effects: Effects) -> str | None:
         """The principal that asks; None when it may not ask this now, and the connection closes."""
@@ -180,9 +181,10 @@ class Logins:
             return Handshake(ErrorCode.ILLEGAL_SASL_STATE)  # a listener without SASL
         renews = login.state is LoginState.COMPLETE
         if renews:
-            if login.renewed_ms is not None and (
+            early = login.renewed_ms is not None and (
                 now_ms - login.renewed_ms < REAUTHENTICATION_PAUSE_MS
-            ):
+            )
+            if login.ends_ms is None or early:
                 return Handshake(ErrorCode.ILLEGAL_SASL_STATE)
             login.renewed_ms = now_ms
         mechanism = request.message.mechanism
@@ -203,9 +205,10 @@ class Logins:
         if login is None or login.state is not LoginState.AUTHENTICATE:
             text = "there is no login to go on with"
             return Authenticated(ErrorCode.ILLEGAL_SASL_STATE, text)
+        if login.exchange is None:  # a renewal by another mechanism, which Kafka does not answer
+            login.move(LoginState.FAILED)
+            return Authenticated(ErrorCode.SASL_AUTHENTICATION_FAILED, None, refused=True)
         try:
-            if login.exchange is None:
-                raise LoginRefused("a login is renewed by the mechanism that it was made by")
             data = login.exchange.respond(bytes(request.message.auth_bytes))
             user = login.exchange.user
             if user is None:
@@ -225,15 +228,19 @@ class Logins:
         login.ends_ms = effects.monotonic_ms + lifetime_ms if lifetime_ms else None
         return Authenticated(ErrorCode.NONE, data=data, lifetime_ms=lifetime_ms, complete=True)
 
-    def refuse(self, request: Request, message: Message, effects: Effects) -> None:
-        """Answer later, then close the connection."""
-        self._refused[request.connection_id] = Respond(
-            request.connection_id,
-            request.correlation_id,
-            request.api_key,
-            request.api_version,
-            message,
-        )
+    def refuse(self, request: Request, message: Message | None, effects: Effects) -> None:
+        """Answer later, unless there is no message, then close the connection."""
+        close = Close(request.connection_id, "its login was refused")
+        self._refused[request.connection_id] = (close,)
+        if message is not None:
+            answer = Respond(
+                request.connection_id,
+                request.correlation_id,
+                request.api_key,
+                request.api_version,
+                message,
+            )
+            self._refused[request.connection_id] = (answer, close)
         effects.set_timer(
             LOGIN_TIMER,
             str(request.connection_id),
@@ -242,10 +249,7 @@ class Logins:
 
     def on_timer(self, key: tuple[str, ...], effects: Effects) -> None:
         """A client has waited long enough for its refusal."""
-        connection_id = int(key[1])
-        answer = self._refused.pop(connection_id, None)
-        if answer is not None:
-            effects.responses += [answer, Close(connection_id, "its login was refused")]
+        effects.responses += self._refused.pop(int(key[1]), ())
 
     def forget(self, connection_id: ConnectionId, effects: Effects) -> None:
         """The connection is gone."""

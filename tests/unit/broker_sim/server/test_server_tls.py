@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from pathlib import Path
 
 import pytest
 from support.certificates import LOCAL, Authority
-from support.probe import free_ports
+from support.probe import free_ports, wait_until
+from support.tls_client import asked, port_in
 
 from broker_sim import LocalCluster
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.security.principals import distinguished_name
 from broker_sim.server.tls import build_tls_context, certified_principal
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.messages import ApiKey
 
 PASSWORD = "store-secret"
 
@@ -26,34 +25,11 @@ def ca() -> Authority:
     return Authority()
 
 
-def asked(sock: socket.socket, key: ApiKey, version: int, **fields):
-    """The answer to one request."""
-    api = APIS[key]
-    sock.sendall(encode_request(api.request(**fields), version, 1, "c"))
-    head = receive(sock, 4)
-    return decode_response(api, version, receive(sock, int.from_bytes(head, "big")))
-
-
-def receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise ConnectionError("closed")
-        data += part
-    return data
-
-
 def trusting(ca: Authority, signed=None, folder: Path | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca.pem)
     if signed is not None:
         context.load_cert_chain(signed.write_pem(folder / "client.pem"))
     return context
-
-
-def port_in(port: int, context: ssl.SSLContext | None = None) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=20)
-    return sock if context is None else context.wrap_socket(sock, server_hostname="127.0.0.1")
 
 
 def test_each_listener_answers_with_its_own_address(tmp_path, ca):
@@ -192,3 +168,54 @@ def test_subjects_are_written_as_java_writes_them():
     )
     wanted = "1.2.840.113549.1.9.1=#1603614062,OU=\\ x\\ +CN=\\#1,O=A\\, B,C=DE"
     assert distinguished_name(subject) == wanted
+
+
+def test_handshakes_count_as_connections_and_those_that_fail_are_forgotten(tmp_path, ca):
+    plain, tls = free_ports(2)
+    config = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{tls}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(ca.sign(*LOCAL).write_pem(tmp_path / "broker.pem")),
+        "max.connections": 3,
+    }
+    with LocalCluster(tmp_path / "data", config=config):
+        silent = [port_in(tls) for _ in range(3)]
+        with port_in(tls) as late:
+            assert late.recv(1) == b""
+        with port_in(plain) as late:
+            assert late.recv(1) == b""
+        for each in silent:
+            each.sendall(b"no TLS")
+            each.close()
+        wait_until(lambda: answers(plain), "the failed handshakes to be forgotten")
+
+
+def answers(port: int) -> bool:
+    with port_in(port) as sock:
+        try:
+            return bool(asked(sock, ApiKey.METADATA, 12, topics=[]).brokers)
+        except ConnectionError:
+            return False
+
+
+def test_a_request_before_the_login_is_small_and_one_after_it_may_be_large(tmp_path):
+    (port,) = free_ports(1)
+    jaas = 'x.PlainLoginModule required user_alice="alice-secret";'
+    config = {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "sasl.server.max.receive.size": 2000,
+    }
+    with LocalCluster(tmp_path, config=config):
+        with port_in(port) as sock:
+            sock.sendall((2001).to_bytes(4, "big"))
+            assert sock.recv(1) == b""
+        with port_in(port) as sock:
+            assert asked(sock, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+            token = b"\0alice\0alice-secret"
+            answer = asked(sock, ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token)
+            assert answer.error_code == 0
+            names = [f"group-{number}" for number in range(1000)]
+            found = asked(sock, ApiKey.DESCRIBE_GROUPS, 4, groups=names)
+            assert len(found.groups) == len(names)

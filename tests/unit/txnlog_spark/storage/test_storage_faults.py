@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import fsspec
@@ -55,7 +56,7 @@ def test_a_small_file_is_one_put_and_a_durable_one_is_read_back(store: ObjectSto
     files.write(store.location(PATH), b"new", durable=False)
     assert [method for method, _ in store.requests] == ["PUT"]
     files.write(store.location(PATH), b"newer", durable=True)
-    assert [method for method, _ in store.requests[1:]] == ["PUT", "HEAD", "GET"]
+    assert [method for method, _ in store.requests[1:]] == ["PUT", "HEAD", "GET", "HEAD"]
 
 
 def test_a_put_that_failed_is_an_error_with_what_to_look_at(store: ObjectStore) -> None:
@@ -103,6 +104,15 @@ def test_a_put_without_an_answer_may_take_place_later(store: ObjectStore) -> Non
     assert refused_count > 1  # the client tries again by itself
     store.put(PATH, b"new")  # what the store does in the end
     assert files.read(store.location(PATH)) == b"new"
+
+
+def test_an_object_that_grows_while_it_is_read_is_not_cut_short(store: ObjectStore) -> None:
+    def grown(env: dict[str, Any], _: Callable[..., Answer]) -> None:
+        store.faults.clear()
+        store.put(PATH, b"new and longer")
+
+    store.faults.append(on("GET", grown))
+    assert files_of(store).read(store.location(PATH)) == b"new and longer"
 
 
 def test_bytes_of_another_driver_that_are_read_back_are_an_error(store: ObjectStore) -> None:
@@ -252,23 +262,45 @@ def test_a_file_that_is_written_again_as_it_is_never_leaves_its_folder() -> None
     assert renamed_files().list_folder("memory://x/txnlog/ids") == ("a.json",)
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
-def test_two_half_done_writes_are_an_error_and_not_a_guess() -> None:
-    path, memory = "memory://x/txnlog/attempt.json", fsspec.filesystem("memory")
-    for data in (b"one", b"two"):
-        beside = f"/x/txnlog/.attempt.json.{hashlib.sha256(data).hexdigest()[:32]}.new"
-        memory.pipe_file(beside, data)
-        if data == b"one":
-            assert renamed_files().read(path) == data
-    with pytest.raises(OSError, match="two drivers write it at this moment"):
-        renamed_files().read(path)
+def put_beside(data: bytes, written: bytes, second: int) -> None:
+    """What a writer of `data` leaves who dies when `written` is there."""
+    digest = hashlib.sha256(data).hexdigest()[:32]
+    path = f"/x/txnlog/.attempt.json.{second:020}-abc-{digest}.new"
+    fsspec.filesystem("memory").pipe_file(path, written)
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
-def test_what_was_not_written_to_its_end_beside_is_nothing() -> None:
-    beside = f"/x/txnlog/.attempt.json.{hashlib.sha256(b'one').hexdigest()[:32]}.new"
-    fsspec.filesystem("memory").pipe_file(beside, b"on")
-    assert renamed_files().read("memory://x/txnlog/attempt.json") is None
+def test_of_what_was_not_renamed_the_newest_whole_file_counts_until_there_is_another() -> None:
+    path, files = "memory://x/txnlog/attempt.json", renamed_files()
+    put_beside(b"torn", b"to", 9)
+    assert files.read(path) is None
+    put_beside(b"newer", b"newer", 5)
+    put_beside(b"old", b"old", 3)
+    assert files.read(path) == b"newer"
+    assert files.list_folder("memory://x/txnlog") == ()
+    files.write(path, b"newest", durable=True)
+    assert files.read(path) == b"newest"
+    files.delete(path)
+    assert files.read(path) is None
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_new_file_replaces_none_that_another_driver_was_first_to_write() -> None:
+    path, first = "memory://x/ids/a.json", renamed_files()
+
+    class Overtaken(DyingFileSystem):
+        def move(self, source: str, target: str) -> None:
+            first.write(path, self.bytes_of_the_first, durable=True)
+            super().move(source, target)
+
+    for of_the_first, fails in ((b"1", False), (b"2", True)):
+        first.delete(path)
+        handler = Overtaken(float("inf"), after=False)
+        handler.bytes_of_the_first = of_the_first
+        second = RenamedFiles(PyFileSystem(handler), Place("memory://x", "/x", "Look"))
+        with pytest.raises(OSError, match=r"a\.json") if fails else nullcontext():
+            second.write(path, b"1", durable=True)
+        assert first.read(path) == of_the_first
 
 
 @pytest.mark.usefixtures("nothing_in_memory")

@@ -115,3 +115,41 @@ def test_a_path_with_sparks_files_is_the_one_that_spark_means(tmp_path: Path) ->
     check_reading("", read_location("checkpointLocation", f"file:{tmp_path}"))
     (tmp_path / "metadata").write_text("{}")
     check_reading("", bare)
+
+
+KEY = "aHVudGVyMg=="
+
+
+@pytest.mark.parametrize(
+    ("host", "endpoint", "url"),
+    [
+        ("name.dfs.core.windows.net", None, "https://name.blob.core.windows.net/box"),
+        ("name.dfs.core.chinacloudapi.cn", None, "https://name.blob.core.chinacloudapi.cn/box"),
+        ("name.dfs.core.windows.net", "127.0.0.1:9", "http://127.0.0.1:9/name/box"),
+    ],
+)
+def test_an_azure_account_is_reached_by_its_blob_service(
+    host: str, endpoint: str | None, url: str
+) -> None:
+    given = {"azure.account.key": KEY, "azure.abfs.endpoint": endpoint}
+    settings = StorageSettings({**StorageSettings().values, **given})
+    files = open_files("", read_location("", f"abfss://box@{host}/a"), settings)
+    assert files._container.url == url
+
+
+def test_one_store_with_the_same_settings_is_opened_once() -> None:
+    first, second = (read_location("", f"s3a://bucket/{name}") for name in "ab")
+    given = {"s3a.endpoint": "http://127.0.0.1:9", "s3a.access.key": "a", "s3a.secret.key": "b"}
+    settings = [StorageSettings({**StorageSettings().values, **given, **more}) for more in
+                ({}, {}, {"s3a.secret.key": "c"})]  # fmt: skip
+    opened = [open_files("", first, settings[0]), open_files("", second, settings[1])]
+    assert opened[0] is opened[1]
+    assert open_files("", first, settings[2]) is not opened[0]
+
+
+def test_an_access_key_without_its_secret_names_the_options() -> None:
+    given = {"s3a.endpoint": "http://127.0.0.1:9", "s3a.access.key": "hunter"}
+    settings = StorageSettings({**StorageSettings().values, **given})
+    with pytest.raises(OptionError, match=r"txnlog\.fs\.\* options") as caught:
+        open_files("checkpointLocation", read_location("", "s3a://bucket/a"), settings)
+    assert "hunter" not in str(caught.value)

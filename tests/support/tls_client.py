@@ -1,0 +1,38 @@
+"""One request after another on a socket of one's own, in TLS or not."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+from txnlog_spark.wire.framing import decode_response, encode_request
+from txnlog_spark.wire.messages import APIS, ApiKey, api_of
+
+
+def asked(sock: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:
+    """The answer to one request."""
+    return answer_to(sock, APIS[key].request(**fields), version)
+
+
+def answer_to(sock: socket.socket, message: Any, version: int) -> Any:
+    """The answer to this request."""
+    api = api_of(message)
+    sock.sendall(encode_request(message, version, 1, "c"))
+    head = receive(sock, 4)
+    return decode_response(api, version, receive(sock, int.from_bytes(head, "big")))
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        if not part:
+            raise ConnectionError("closed")
+        data += part
+    return data
+
+
+def port_in(port: int, context: ssl.SSLContext | None = None) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+    return sock if context is None else context.wrap_socket(sock, server_hostname="127.0.0.1")
