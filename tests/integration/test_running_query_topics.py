@@ -10,6 +10,8 @@ from support.connector import Pipe, shown_error
 from support.librdkafka import create_topic
 from support.probe import wait_until
 
+pytestmark = pytest.mark.chaos
+
 WAIT_S = 120
 
 
@@ -63,7 +65,6 @@ def test_a_running_query_reads_new_topics_and_goes_on_without_vanished_ones(
         query.stop()
 
 
-@pytest.mark.chaos
 def test_a_vanished_topic_stops_the_query_that_may_lose_nothing(both_pipe: Pipe) -> None:
     pipe = both_pipe
     second = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)
