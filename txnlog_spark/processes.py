@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import select
+import shutil
 import stat
 import subprocess
 import time
@@ -36,13 +37,39 @@ def start_time(pid: int) -> str | None:
     return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
 
 
-def _started_by_ps(pid: int) -> str | None:
-    """The same where there is no /proc, as on macOS."""
-    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+def has_ended(pid: int, started: str | None) -> bool:
+    """Whether a process with this id and start is gone; False as well where nobody can tell."""
     try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        if not Path("/proc/self/stat").exists():
+            found = _started_by_ps(pid)
+            return found is not None and found != started
+    except OSError:
+        return False
+    return start_time(pid) != started
+
+
+def _ps(fields: str, pid: int) -> str | None:
+    """What ps says of a process, in one form for all processes; None when it says nothing."""
+    asked = ["ps", "-o", fields, "-p", str(pid)]
+    environment = os.environ | {"LC_ALL": "C", "TZ": "UTC"}
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=True, env=environment)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return done.stdout
+
+
+def _started_by_ps(pid: int) -> str | None:
+    """The same where there is no /proc, as on macOS."""
+    found = (_ps("stat=,lstart=", pid) or "").split()
     return None if not found or found[0].startswith("Z") else " ".join(found[1:])
 
 
@@ -54,15 +81,20 @@ def wait_for_end(pid: int, timeout_s: float) -> None:
         time.sleep(min(timeout_s, _POLL_S))
         return
     try:
-        select.select([descriptor], [], [], timeout_s)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(timeout_s * 1000)
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[TextIO]:
-    """Hold an exclusive lock on this file, which is given open; wait for it."""
-    with path.open("w") as file:
+    """Hold an exclusive lock on this file, which is given open; wait for it.
+
+    A link is refused: where others may write, it may lead to a file of this user's.
+    """
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
@@ -77,10 +109,18 @@ def is_private(directory: Path) -> bool:
     )
 
 
+def remove_directory(directory: Path) -> None:
+    """Remove it with all that is in it; under another name first, as somebody may make it new."""
+    ended = directory.with_name(f"{directory.name}.{os.getpid()}.ended")
+    with contextlib.suppress(OSError):
+        directory.rename(ended)
+        shutil.rmtree(ended, ignore_errors=True)
+
+
 def application_pid() -> int:
     """The process whose end is the application's: the nearest ancestor JVM, else this one."""
     pid = os.getpid()
-    while pid > 1:
+    while pid >= 1:  # in a container the JVM may be the first process
         found = _name_and_parent(pid)
         if found is None:
             break
@@ -102,9 +142,8 @@ def _name_and_parent(pid: int) -> tuple[str, int] | None:
 
 def _name_and_parent_by_ps(pid: int) -> tuple[str, int] | None:
     """The same where there is no /proc, as on macOS."""
-    asked = ["ps", "-o", "ppid=,comm=", "-p", str(pid)]
     try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-        return Path(found[1]).name, int(found[0])
-    except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+        parent, command = (_ps("ppid=,comm=", pid) or "").split(maxsplit=1)
+        return Path(command.strip()).name, int(parent)
+    except ValueError:
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.probe import wait_until
+from support.probe import pause, wait_until
 from support.staged_messages import is_there, message_of, on_server, stage
 
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
@@ -107,7 +109,7 @@ def test_what_a_task_stages_is_what_the_committer_reads(
         assert read_back(settings, message) == expected(staged[message.attempt])
     kept = list(Path(settings.directory or "").rglob("*.staged"))
     assert bool(kept) == (memory < 64 * MIB)
-    StagedReader(settings, None).remove_batches("q", 3)
+    StagedReader(settings, None).remove_batches("q", 3, "")
     assert not any(is_there(settings, message) for message in messages)
     assert not list(Path(settings.directory or "").rglob("*.staged"))
 
@@ -336,32 +338,108 @@ def test_a_server_that_cannot_run_is_one_error_with_its_reason(
         ensure_server(settings)
 
 
-def test_a_directory_of_somebody_else_is_not_used(settings: StagingSettings, home: Path) -> None:
+def test_a_directory_of_somebody_else_is_not_used(
+    settings: StagingSettings, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shared = home / f"txnlog-staging-{os.getuid()}"
     shared.mkdir()
     shared.chmod(0o777)
     with pytest.raises(StagingFailed, match="not a directory of this user alone"):
         ensure_server(settings)
-    with pytest.raises(StagingFailed, match="not a directory of this user alone"):
-        StagedReader(settings, None).remove_batches("q", 1)
+    with caplog.at_level(logging.WARNING):
+        StagedReader(settings, None).remove_batches("q", 1, "")
+    assert "is not removed" in caplog.text, "a batch may be committed: that is no error of it"
     shared.chmod(0o700)
     ensure_server(settings)
 
 
-def test_a_server_that_stands_still_is_named_and_not_replaced_in_silence(
+def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
     settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensure_server(settings)
+    address = ensure_server(settings)
     (server,) = servers_under(home)
-    monkeypatch.setattr(channel, "TIMEOUT_S", 0.3)
-    monkeypatch.setattr(address_module, "END_WAIT_S", 0.1)
     server.suspend()
     try:
-        with pytest.raises(StagingFailed, match="neither answers nor ends"):
-            ensure_server(settings)
+        with monkeypatch.context() as patched:
+            patched.setattr(channel, "TIMEOUT_S", 0.3)
+            patched.setattr(address_module, "END_WAIT_S", 0.1)
+            with pytest.raises(StagingFailed, match=rf"process {server.pid}\) neither answers"):
+                ensure_server(settings)
     finally:
         server.resume()
+    assert ensure_server(settings) == address
     assert len(servers_under(home)) == 1
+
+
+def test_a_server_without_descriptors_does_not_take_its_application_for_ended(
+    settings: StagingSettings, home: Path
+) -> None:
+    attempt = Attempt("q", 3, "r", "r-0")
+    message = stage(attempt, rows(3), remote(settings, attempt))
+    (server,) = servers_under(home)
+    limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (24, limits[1]))
+    port = ensure_server(settings).port
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+    wait_until(lambda: server.num_fds() >= 24, "no descriptor is left")
+    # Longer than it takes to look twice at the application.
+    pause(2.5)
+    assert server.is_running()
+    for each in strangers:
+        each.close()
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+    wait_until(lambda: is_there(settings, message), "the server serves again")
+
+
+def test_what_a_full_disk_refused_leaves_no_file_and_its_reason_reaches_the_task(
+    settings: StagingSettings, home: Path
+) -> None:
+    settings = replace(settings, memory_bytes_max=0)
+    ensure_server(settings)
+    (server,) = servers_under(home)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (700_000, 700_000))
+    attempt = Attempt("q", 3, "r", "r-0")
+    with pytest.raises(StagingFailed, match=r"cannot be written.*File too large"):
+        stage(attempt, rows(40), remote(settings, attempt))
+    assert not list(home.rglob("*.staged"))
+
+
+def test_a_task_that_comes_when_its_batch_is_over_is_refused(settings: StagingSettings) -> None:
+    reader = StagedReader(settings, None)
+    stage(Attempt("q", 3, "r", "r-0"), rows(3), remote(settings, Attempt("q", 3, "r", "r-0")))
+    reader.remove_batches("q", 3, "r")
+    late = Attempt("q", 3, "r", "r-1")
+    with pytest.raises(StagingFailed, match="its batch is committed, or has failed"):
+        stage(late, rows(3), remote(settings, late))
+    replay = Attempt("q", 3, "another-run", "another-run-0")
+    assert read_back(settings, stage(replay, rows(3), remote(settings, replay)))
+
+
+def test_a_cleaner_of_old_files_does_not_cost_a_server_its_directory(
+    settings: StagingSettings, home: Path
+) -> None:
+    attempt = Attempt("q", 3, "r", "r-0")
+    message = stage(attempt, rows(3), remote(settings, attempt))
+    directory = Path(ensure_server(settings).local_path).parent
+    for name in ("alive.lock", "start.lock"):
+        (directory / name).unlink()
+    ensure_server(replace(settings, memory_bytes_max=1))
+    assert read_back(settings, message)
+
+
+def test_where_the_server_is_does_not_depend_on_free_space(
+    settings: StagingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_server(settings)
+
+    def full(*_: object) -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile._get_default_tempdir", full)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = address_module.running_server(settings)
+    assert found is not None
+    found.close()
 
 
 def test_an_ipv6_address_is_listened_on_and_reached_as_spark_writes_it(

@@ -27,8 +27,8 @@ KNOWN = {
     "judged-by-an-unstable-read": 6,
     "torn-not-aborted": 69,
 }
-"""The first seed that catches a planted bug: tried first, as all before it take their time. Where it
-no longer does, another of CANARY_SEEDS has to."""
+"""The first seed that catches a planted bug: tried first, as all before it take their time. Where
+it no longer does, another of CANARY_SEEDS has to."""
 
 
 def told(verdict):

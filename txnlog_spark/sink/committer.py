@@ -67,7 +67,7 @@ def commit_streaming(
         commit = disk.serve(commit_query_batch(client.session, worker, batch))
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
-            reader.remove_batches(write, batch_id)
+            reader.remove_batches(write, batch_id, run_id)
     reached("S14", "before", batch_id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,11 +73,14 @@ class SinkSettings:
         return None if location is None else StagedFiles(location, self.storage)
 
     def write_name(self, query_id: str) -> str:
-        """What this sink's staged batches are kept under; without a query, its checkpoint."""
-        owner = query_id
-        if not owner and self.checkpoint is not None:
-            owner = self.checkpoint.text
-        return f"{owner}.{self.sink_name}" if self.sink_name else owner
+        """What this sink's staged batches are kept under, a file's name.
+
+        Without a query, by its checkpoint, whose text is no name: one may lie in another.
+        """
+        if query_id:
+            return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
+        where = "" if self.checkpoint is None else self.checkpoint.text
+        return hashlib.sha256(f"{where}\n{self.sink_name}".encode()).hexdigest()[:32]
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:

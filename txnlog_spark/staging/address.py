@@ -16,30 +16,35 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from txnlog_spark.errors import OptionError, StagingFailed
-from txnlog_spark.processes import application_pid, is_private, locked, start_time
+from txnlog_spark.processes import (
+    application_pid,
+    is_private,
+    locked,
+    remove_directory,
+    start_time,
+)
 from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
 from txnlog_spark.staging.frames import Kind
+from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG, LOG_FILE, SOCKET_FILE, START_FILE
 from txnlog_spark.wire.invariants import present
 
-BACKLOG = 1024
+logger = logging.getLogger(__name__)
+
 TOKEN_BYTES = 32
-SOCKET_FILE = "socket"
 SOCKET_PATH_BYTES_MAX = 100
 """Of a Unix socket's path; the system's bound is 108 on Linux and 104 on macOS."""
-LOG_FILE = "server.log"
 TRIES_MAX = 10
 """Each is for another start that removed the directory between two steps of this one."""
 END_WAIT_S = 5.0
@@ -106,9 +111,8 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
 def _ask_or_start(settings: StagingSettings, directory: Path) -> ServerAddress | None:
     """None, or FileNotFoundError, where another start has just removed the directory of a server
     that was killed."""
-    for each in (directory.parent, directory):
-        each.mkdir(mode=0o700, exist_ok=True)
-    with locked(directory / "start.lock") as lock:
+    _make_private(directory.parent, directory)
+    with locked(directory / START_FILE) as lock:
         if os.fstat(lock.fileno()).st_nlink == 0:
             return None
         found = _ask(directory)
@@ -159,7 +163,10 @@ def _directory(settings: StagingSettings) -> Path:
     pid = application_pid()
     which = json.dumps([pid, start_time(pid), *_as_values(settings)])
     name = hashlib.sha256(which.encode()).hexdigest()[:16]
-    for parent in (tempfile.gettempdir(), "/tmp"):
+    # Not `tempfile`, which looks for a directory with free space, and spooling may fill this one.
+    for parent in (os.environ.get("TMPDIR"), "/tmp"):
+        if not parent:
+            continue
         directory = Path(parent) / f"txnlog-staging-{os.getuid()}" / name
         if len(os.fsencode(directory / SOCKET_FILE)) <= SOCKET_PATH_BYTES_MAX:
             return directory
@@ -190,12 +197,12 @@ def _start(settings: StagingSettings, directory: Path) -> None:
     _sweep(directory.parent, but=directory)
     token = secrets.token_hex(TOKEN_BYTES)
     spool = _spool_directory(settings, directory)
-    with (
-        (directory / "alive.lock").open("w") as alive,
-        _listen_local(directory / SOCKET_FILE) as local,
-        _listen(settings) as remote,
-    ):
-        _lock_alive(alive, directory)
+    with contextlib.ExitStack() as stack:
+        alive = stack.enter_context((directory / ALIVE_FILE).open("a+"))
+        _lock_alive(alive)
+        # Only now: a server that stands still for a while is found again by its socket.
+        local = stack.enter_context(_listen_local(directory / SOCKET_FILE))
+        remote = stack.enter_context(_listen(settings))
         port = remote.getsockname()[1]
         address = {
             "local_path": str(directory / SOCKET_FILE),
@@ -218,20 +225,23 @@ def _start(settings: StagingSettings, directory: Path) -> None:
         }
         with (directory / LOG_FILE).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "txnlog_spark.staging.server"],
+                [sys.executable, "-P", "-m", "txnlog_spark.staging.server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(local.fileno(), remote.fileno(), alive.fileno()),
                 # The package may have come with --py-files, which only sys.path knows.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             )
+        alive.truncate(0)
+        alive.write(str(process.pid))
+        alive.flush()
         with present(process.stdin, "the server's standard input is a pipe") as pipe:
             pipe.write(json.dumps(start).encode() + b"\n")
 
 
-def _lock_alive(alive: TextIO, directory: Path) -> None:
+def _lock_alive(alive: TextIO) -> None:
     """Hold what says that the server lives; one that has just ended may hold it a little longer."""
     deadline = time.monotonic() + END_WAIT_S
     while True:
@@ -239,9 +249,11 @@ def _lock_alive(alive: TextIO, directory: Path) -> None:
             fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
+                alive.seek(0)
                 raise StagingFailed(
-                    f"the staging server of {directory} neither answers nor ends: end the process "
-                    "that has this directory in its open files, and start the query again"
+                    f"the staging server of this application (process {alive.read() or '?'}) "
+                    "neither answers nor ends: if it hangs, end it with kill -9, and start the "
+                    "query again"
                 ) from error
             time.sleep(END_POLL_S)
         else:
@@ -269,25 +281,45 @@ def _listen(settings: StagingSettings) -> socket.socket:
         name = "stagingPort" if settings.port else "stagingBindAddress"
         value = settings.port or address
         raise OptionError(
-            name, value, f"an address that the driver can listen on ({error.strerror})"
+            name,
+            value,
+            f"an address that the driver can listen on ({error.strerror}). Queries of one "
+            "application share a server, and its port, if all their staging options are equal",
         ) from error
 
 
 def _spool_directory(settings: StagingSettings, directory: Path) -> Path:
-    """A directory for staged files: where it was asked for, else where Spark spills."""
-    parent = settings.directory
+    """A directory for staged files: where it was asked for, else where Spark spills, if it can."""
+    if settings.directory is not None:
+        try:
+            return _spool_in(settings.directory, directory)
+        except OSError as error:
+            raise OptionError(
+                "stagingDirectory", settings.directory, f"a directory to write to ({error})"
+            ) from error
     for variable in LOCAL_DIRS_VARIABLES:
-        parent = parent or os.environ.get(variable, "").split(",")[0].strip()
-    if not parent:
-        return directory
+        for parent in filter(None, map(str.strip, os.environ.get(variable, "").split(","))):
+            try:
+                return _spool_in(parent, directory)
+            except OSError as error:
+                logger.warning("rows are not staged in %s of %s: %s", parent, variable, error)
+    return directory
+
+
+def _spool_in(parent: str, directory: Path) -> Path:
     spool = Path(parent) / directory.parent.name / directory.name
     Path(parent).mkdir(parents=True, exist_ok=True)
-    for each in (spool.parent, spool):
-        each.mkdir(mode=0o700, exist_ok=True)
-    _check_private(spool.parent, spool)
+    _make_private(spool.parent, spool)
     (directory / "spool").unlink(missing_ok=True)
     (directory / "spool").symlink_to(spool)
     return spool
+
+
+def _make_private(*directories: Path) -> None:
+    """Make them, each in the one before. Raises StagingFailed where somebody else has."""
+    for each in directories:
+        each.mkdir(mode=0o700, exist_ok=True)
+        _check_private(each)
 
 
 def _check_private(*directories: Path) -> None:
@@ -300,18 +332,27 @@ def _check_private(*directories: Path) -> None:
 
 
 def _sweep(parent: Path, *, but: Path) -> None:
-    """Remove the directories of servers that were killed, with what they held."""
+    """Remove the directories of servers that were killed, with what they held.
+
+    Without its locks, which a cleaner of old files may have taken, a server is asked for by its
+    socket.
+    """
     for directory in parent.iterdir():
         if directory == but:
             continue
         with contextlib.ExitStack() as stack:
             try:
-                for name in ("start.lock", "alive.lock"):
-                    file = stack.enter_context((directory / name).open("a"))
+                for name in (START_FILE, ALIVE_FILE):
+                    file = stack.enter_context((directory / name).open("r+"))
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                channel = _connect(directory)
+                if channel is not None:
+                    channel.close()
+                    continue
             except OSError:
-                continue  # in use, or gone
+                continue  # in use, or no directory
             spool = directory / "spool"
             if spool.is_symlink():
-                shutil.rmtree(spool.resolve(), ignore_errors=True)
-            shutil.rmtree(directory, ignore_errors=True)
+                remove_directory(spool.resolve())
+            remove_directory(directory)

@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import ssl
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,9 @@ from txnlog_spark.staging.frames import Kind, NotAFrame
 
 TIMEOUT_S = 120.0
 """How long the server may take nothing and give nothing: it may be writing for many tasks."""
+
+
+BUSY_PAUSE_S = 0.05
 
 
 class ServerGone(Exception):
@@ -76,7 +80,9 @@ class Channel:
 
     def refusal(self) -> str | None:
         """Why the server takes no more of an attempt, when it has said so. Raises ServerGone."""
-        if not select.select([self._socket], [], [], 0)[0]:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if not poll.poll(0):
             return None
         kind, body = self.receive()
         return body.decode(errors="replace") if kind is Kind.REFUSED else f"it sent {kind.name}"
@@ -94,14 +100,30 @@ class Channel:
 
 def connect_local(path: str) -> Channel:
     """Over the Unix socket of a server on this machine. Raises ServerGone."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(TIMEOUT_S)
-    try:
-        connection.connect(path)
-    except OSError as error:
-        connection.close()
-        raise ServerGone(_reason(error)) from error
-    return Channel(connection)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(TIMEOUT_S)
+        try:
+            connection.connect(path)
+        except BlockingIOError as error:  # its backlog is full
+            connection.close()
+            if time.monotonic() > deadline:
+                raise ServerGone(_reason(error)) from error
+            time.sleep(BUSY_PAUSE_S)
+        except OSError as error:
+            connection.close()
+            raise ServerGone(_reason(error)) from error
+        else:
+            return Channel(connection)
+
+
+def notice_dead_peers(connection: socket.socket) -> None:
+    """Within two minutes, where the system's own default is hours."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def connect_remote(host: str, port: int, token: str) -> Channel:
@@ -111,7 +133,7 @@ def connect_remote(host: str, port: int, token: str) -> Channel:
     except OSError as error:
         raise ServerGone(_reason(error)) from error
     try:
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        notice_dead_peers(plain)
         secured = task_context().wrap_socket(plain)
     except OSError as error:
         plain.close()

@@ -80,7 +80,12 @@ class Forgotten(NamedTuple):
     up_to_batch: int | None = None
     batch_id: int | None = None
     but_run: str | None = None
-    name: str | None = None
+    run_id: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing that it covers may come later: a run never comes back to a batch."""
+        return self.run_id is not None or self == Forgotten(self.write)
 
     def covers(self, attempt: Attempt) -> bool:
         """Whether this attempt is meant."""
@@ -89,7 +94,7 @@ class Forgotten(NamedTuple):
             and (self.up_to_batch is None or attempt.batch_id <= self.up_to_batch)
             and (self.batch_id is None or attempt.batch_id == self.batch_id)
             and (self.but_run is None or attempt.run_id != self.but_run)
-            and (self.name is None or attempt.name == self.name)
+            and (self.run_id is None or attempt.run_id == self.run_id)
         )
 
 

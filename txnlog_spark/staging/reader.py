@@ -7,10 +7,11 @@ with something else, or another attempt's bytes are an error and never data.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
-from txnlog_spark.errors import StagedBatchesInvalid
+from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
@@ -20,6 +21,10 @@ from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches, check_versions
 from txnlog_spark.wire.invariants import present
 
+logger = logging.getLogger(__name__)
+
+_not_forgotten: set[str] = set()
+"""What a warning was logged for: it would come again with every batch."""
 REPLAY = "nothing was committed, restart the query to replay the batch"
 
 
@@ -138,9 +143,14 @@ class StagedReader:
 
     # ------------------------------------------------------------------ removing
 
-    def remove_batches(self, write: str, batch_id: int) -> None:
-        """All of `batch_id` and of the batches before it, leftovers of lost attempts too."""
+    def remove_batches(self, write: str, batch_id: int, run_id: str) -> None:
+        """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
+
+        An attempt of this run that comes later is refused: the run does not come back to a batch.
+        """
         self._forget(Forgotten(write, up_to_batch=batch_id))
+        if run_id:
+            self._forget(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
         if self._files is not None:
             self._files.remove_batches(write, batch_id)
 
@@ -163,17 +173,24 @@ class StagedReader:
             self._files.remove_all(write)
 
     def abandon(self, messages: Iterable[StagedBatches | None]) -> None:
-        """What the messages of a failed batch point to."""
+        """What the messages of a failed batch point to, and its attempts that gave no message."""
+        batches = set()
         for message in messages:
             if message is None:
                 continue
             if message.path is not None and self._files is not None:
                 self._files.remove_file(message.path)
-            elif message.in_server:
-                self._forget(Forgotten(message.attempt.write, name=message.attempt.name))
+            attempt = message.attempt
+            batches.add((attempt.write, attempt.batch_id, attempt.run_id))
+        for write, batch_id, run_id in batches:
+            self._forget(Forgotten(write, batch_id=batch_id, run_id=run_id))
 
     def _forget(self, forgotten: Forgotten) -> None:
-        """A server that is gone has nothing to forget."""
+        """A server that is gone has nothing to forget.
+
+        Raises nothing, whatever is in the way: the batch may be committed, and an error would say
+        that it is not.
+        """
         if self._files is not None:
             return
         try:
@@ -183,3 +200,8 @@ class StagedReader:
                 self._channel.ask(Kind.FORGET, forgotten, Kind.DONE)
         except (ServerGone, ServerAnswered):
             self.close()
+        except (TxnLogError, OSError) as error:
+            self.close()
+            if str(error) not in _not_forgotten:
+                _not_forgotten.add(str(error))
+                logger.warning("what was staged for %s is not removed: %s", forgotten.write, error)

@@ -19,8 +19,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import itertools
 import json
 import logging
+import os
+import resource
 import shutil
 import signal
 import socket
@@ -28,18 +31,22 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
-from txnlog_spark.processes import start_time
+from txnlog_spark.processes import has_ended, remove_directory
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
+from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Attempt, Forgotten, Kind, NotAFrame
+from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG
 from txnlog_spark.staging.store import Room, Store, StoreFull
 
 logger = logging.getLogger(__name__)
 
-PROOF_TIMEOUT_S = 30.0
+PROOF_TIMEOUT_S = 15.0
 """A connection that has proved nothing by then is closed."""
+UNPROVED_MAX = 512
+"""So many connections may be about to prove the token."""
+TOUCH_POLLS = 3600
 STREAM_BYTES_MAX = 64 * 1024
 """Read ahead of one connection, twice at most: there may be a thousand."""
 APPLICATION_POLL_S = 1.0
@@ -57,12 +64,6 @@ class _Bytes:
 
     memory: bytearray = field(default_factory=bytearray)
     path: Path | None = None
-    file: BinaryIO | None = None
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
 
 
 class Spool:
@@ -85,18 +86,16 @@ class Spool:
         if self.store.add(attempt, len(data)) is Room.MEMORY:
             held.memory += data
             return
-        if held.file is None:
+        if held.path is None:
             self._file_count += 1
             held.path = self._directory / f"{self._file_count}.staged"
-            held.file = held.path.open("wb")
-            held.file.write(held.memory)
+            _append(held.path, held.memory)
             held.memory = bytearray()
-        held.file.write(data)
+        _append(held.path, data)
 
     def finish(self, attempt: Attempt, index: bytes) -> None:
         """All bytes are there; the index is kept behind them. Raises as `add` does."""
         self.add(attempt, index)
-        self._held[attempt].close()
         self.store.finish(attempt)
 
     def read(self, attempt: Attempt, position: int, size_bytes: int) -> bytes | None:
@@ -131,10 +130,17 @@ class Spool:
         held = self._held.pop(attempt, None)
         if held is None:
             return
-        held.close()
         if held.path is not None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # it goes with the directory
                 held.path.unlink()
+
+
+def _append(path: Path, data: bytes | bytearray) -> None:
+    """No file stays open between two frames: there may be more tasks than descriptors."""
+    left = memoryview(data)
+    with path.open("ab", buffering=0) as file:
+        while left:
+            left = left[file.write(left) :]
 
 
 class _Peer:
@@ -168,6 +174,7 @@ class StagingServer:
         self._token = token
         self._address = address
         self._certificate = b""
+        self._unproved = 0
 
     def certified(self, certificate: bytes) -> None:
         """The certificate (DER) that the TCP listener shows."""
@@ -184,7 +191,10 @@ class StagingServer:
 
         One whose machine is gone is noticed by the system, and its attempt dropped.
         """
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        notice_dead_peers(writer.get_extra_info("socket"))
+        if self._unproved >= UNPROVED_MAX:
+            writer.close()
+            return
         await self._guarded(writer, self._serve_proved(_Peer(reader, writer)))
 
     async def _guarded(self, writer: asyncio.StreamWriter, served: Awaitable[None]) -> None:
@@ -193,11 +203,19 @@ class StagingServer:
         except _Closed:
             pass
         except (NotAFrame, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-            logger.info("a connection was closed: %s", error)
+            logger.debug("a connection was closed: %s", error)
         finally:
             writer.close()
 
     async def _serve_proved(self, peer: _Peer) -> None:
+        self._unproved += 1
+        try:
+            await self._prove(peer)
+        finally:
+            self._unproved -= 1
+        await self._serve(peer, is_driver=False)
+
+    async def _prove(self, peer: _Peer) -> None:
         async with asyncio.timeout(PROOF_TIMEOUT_S):
             kind, nonce = await peer.receive(frames.NONCE_BYTES)
             if kind is not Kind.NONCE or len(nonce) != frames.NONCE_BYTES:
@@ -208,7 +226,6 @@ class StagingServer:
             wanted = frames.proof(self._token, "task", self._certificate, nonce)
             if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
                 raise NotAFrame("a client without this server's token")
-        await self._serve(peer, is_driver=False)
 
     async def _serve(self, peer: _Peer, *, is_driver: bool) -> None:
         while True:
@@ -229,8 +246,12 @@ class StagingServer:
         """
         if self._spool.store.is_kept(attempt):
             raise NotAFrame(f"the attempt {attempt.name} is staged twice")
-        self._spool.open(attempt)
         kind, refusal, stored = Kind.OPEN, None, False
+        try:
+            self._spool.open(attempt)
+        except StoreFull as error:
+            refusal = str(error)
+            await peer.send(frames.frame(Kind.REFUSED, refusal.encode()))
         try:
             while kind is not Kind.CLOSE:
                 kind, body = await peer.receive()
@@ -325,13 +346,18 @@ async def serve(start: Start) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     local = await asyncio.start_unix_server(
-        server.serve_local, sock=socket.socket(fileno=start.unix_descriptor), limit=STREAM_BYTES_MAX
+        server.serve_local,
+        sock=socket.socket(fileno=start.unix_descriptor),
+        limit=STREAM_BYTES_MAX,
+        backlog=BACKLOG,
     )
     remote = await asyncio.start_server(
         server.serve_remote,
         sock=socket.socket(fileno=start.tcp_descriptor),
         ssl=context,
+        ssl_handshake_timeout=PROOF_TIMEOUT_S,
         limit=STREAM_BYTES_MAX,
+        backlog=BACKLOG,
     )
     watch = asyncio.create_task(_watch(start, ended))
     await ended.wait()
@@ -341,8 +367,15 @@ async def serve(start: Start) -> None:
 
 
 async def _watch(start: Start, ended: asyncio.Event) -> None:
-    """Set `ended` when the application has ended."""
-    while start_time(start.application_pid) == start.application_start:
+    """Set `ended` when the application has ended; keep what cleaners of old files look at young."""
+    files = [Path(start.directory) / name for name in ("start.lock", ALIVE_FILE)]
+    for count in itertools.count():
+        if has_ended(start.application_pid, start.application_start):
+            break
+        if count % TOUCH_POLLS == 0:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    os.utime(file)
         await asyncio.sleep(APPLICATION_POLL_S)
     ended.set()
 
@@ -350,10 +383,12 @@ async def _watch(start: Start, ended: asyncio.Event) -> None:
 def main() -> int:
     """The process; ends with 0 when its application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(serve(start))  # what it fails with is in the log, which stays then
     for directory in {start.spool_directory, start.directory}:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_directory(Path(directory))
     return 0
 
 

@@ -10,14 +10,18 @@ fails then and Spark replays the batch.
 from __future__ import annotations
 
 import enum
+from collections import deque
 from dataclasses import dataclass
 
 from txnlog_spark.staging.frames import Attempt, Forgotten
 from txnlog_spark.wire.invariants import check
 
+FINAL_MAX = 1000
+"""So many batches are remembered as over. A task that is later than that is a task of days ago."""
+
 
 class StoreFull(Exception):
-    """No more may be staged here; the text says what to do."""
+    """This may not be staged here; the text says why, and what to do."""
 
 
 class Room(enum.Enum):
@@ -46,6 +50,7 @@ class Store:
         self._memory_bytes_max = memory_bytes_max
         self._file_bytes_max = file_bytes_max
         self._kept: dict[Attempt, Kept] = {}
+        self._final: deque[Forgotten] = deque(maxlen=FINAL_MAX)
         self.memory_bytes = 0
         self.file_bytes = 0
 
@@ -53,8 +58,13 @@ class Store:
         return len(self._kept)
 
     def open(self, attempt: Attempt) -> None:
-        """A task begins to stage; its name is new."""
+        """A task begins to stage; its name is new.
+
+        Raises StoreFull for a late one, whose batch is over: nobody would forget it.
+        """
         check(attempt not in self._kept, "attempts have names of their own", attempt=attempt)
+        if any(final.covers(attempt) for final in self._final):
+            raise StoreFull("its batch is committed, or has failed")
         self._kept[attempt] = Kept()
 
     def add(self, attempt: Attempt, size_bytes: int) -> Room:
@@ -70,7 +80,8 @@ class Store:
         moved = kept.size_bytes if kept.room is Room.MEMORY else 0
         if self.file_bytes + moved + size_bytes > self._file_bytes_max:
             raise StoreFull(
-                f"{self.memory_bytes + self.file_bytes} bytes are staged on the driver: at most "
+                f"{self.memory_bytes + self.file_bytes} bytes are staged on the driver, "
+                f"{self._of(attempt.write)} of them by this query: at most "
                 f"stagingMemory={self._memory_bytes_max} are kept in memory and "
                 f"stagingDiskSpace={self._file_bytes_max} in files; raise these, make batches "
                 "smaller (maxOffsetsPerTrigger), or set stagingLocation"
@@ -80,6 +91,9 @@ class Store:
         kept.room = Room.FILE
         kept.size_bytes += size_bytes
         return Room.FILE
+
+    def _of(self, write: str) -> int:
+        return sum(kept.size_bytes for each, kept in self._kept.items() if each.write == write)
 
     def finish(self, attempt: Attempt) -> None:
         """All of the attempt is there: it may be read from now on."""
@@ -106,6 +120,8 @@ class Store:
 
     def forget(self, forgotten: Forgotten) -> list[Attempt]:
         """Drop what is meant, finished or not; returns it, for the host to remove its bytes."""
+        if forgotten.is_final:
+            self._final.append(forgotten)
         found = [attempt for attempt in self._kept if forgotten.covers(attempt)]
         for attempt in found:
             self.drop(attempt)

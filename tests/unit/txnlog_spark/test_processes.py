@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from support.probe import wait_until
 
 from txnlog_spark import processes
@@ -26,6 +27,37 @@ def test_a_process_is_known_by_its_start_and_gone_when_it_is_a_zombie() -> None:
         process.kill()
         process.communicate()
     assert processes.start_time(process.pid) is None
+
+
+def test_the_first_process_of_a_container_may_be_the_jvm(monkeypatch) -> None:
+    own = os.getpid()
+    tree = {own: ("python3", 7), 7: ("python3", 1), 1: ("java", 0)}
+    monkeypatch.setattr(processes, "_name_and_parent", tree.get)
+    assert processes.application_pid() == 1
+    tree[1] = ("init", 0)
+    assert processes.application_pid() == own
+
+
+def test_a_process_that_nobody_can_look_at_has_not_ended(monkeypatch) -> None:
+    started = processes.start_time(os.getpid())
+    assert not processes.has_ended(os.getpid(), started)
+    assert processes.has_ended(os.getpid(), "another start")
+
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    assert not processes.has_ended(os.getpid(), started)
+
+
+def test_a_lock_is_no_link_to_another_file(tmp_path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "lock").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"), processes.locked(tmp_path / "lock"):
+        pass
+    with processes.locked(precious):
+        assert precious.read_text() == "kept"
 
 
 def test_ps_names_a_process_and_its_parent_as_proc_does() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,16 @@ from support.staged_messages import stage
 
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
-from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, ProgressError
+from txnlog_spark.errors import (
+    CommitStateUnknown,
+    ProducerFenced,
+    ProgressError,
+    StagingFailed,
+)
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.staging import reader
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -48,9 +55,11 @@ def worker() -> Iterator[None]:
     committer.workers.clear()
 
 
-def write(folder: Path) -> CommitOutcome | None:
-    """Two rows as one batch write."""
-    options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "stagingLocation": str(folder)}
+def write(folder: Path | None) -> CommitOutcome | None:
+    """Two rows as one batch write, with `stagingLocation` or without."""
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "out"}
+    if folder is not None:
+        options["stagingLocation"] = str(folder)
     rows = [("out", 0, record_batch("a", "b"))]
     message = stage(Attempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
     return commit_batch_write(read_sink_settings(options, streaming=False), [message], "w")
@@ -94,6 +103,21 @@ def test_the_batch_before_is_looked_up_after_a_takeover_only(
     query.offsets(2).write_text("torn")
     with pytest.raises(ProgressError, match="offsets/2"):
         query.commit(3, "run-2")
+
+
+def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_removed(
+    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StagingFailed("not a directory of this user alone")
+
+    monkeypatch.setattr(reader, "running_server", refuse)
+    monkeypatch.setattr(reader, "_not_forgotten", set())
+    with caplog.at_level(logging.WARNING):
+        outcome = write(None)
+    assert outcome is not None
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+    assert "is not removed" in caplog.text
 
 
 @pytest.mark.parametrize(("fault", "skipped"), [(MALFORMED, True), (NOT_APPLIED, False)])

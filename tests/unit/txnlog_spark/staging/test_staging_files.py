@@ -133,7 +133,7 @@ def test_a_damaged_staged_file_is_an_error_and_never_wrong_data(
 def test_a_committed_batch_takes_older_leftovers_with_it(tmp_path: Path) -> None:
     for batch_id in (2, 3, 4):
         staged(tmp_path, batch_id=batch_id)
-    reader_of(tmp_path).remove_batches("q", 3)
+    reader_of(tmp_path).remove_batches("q", 3, "")
     assert [d.name for d in (tmp_path / "q").iterdir()] == ["4"]
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_removed_is_logged_once_with_its_path(
 
     monkeypatch.setattr(os, "unlink", refuse)
     for _ in range(3):
-        reader_of(tmp_path).remove_batches("q", 3)
+        reader_of(tmp_path).remove_batches("q", 3, "")
     (record,) = caplog.records
     assert str(tmp_path / "q" / "2") in record.getMessage()
     assert "Permission denied" in record.getMessage()
@@ -179,7 +179,7 @@ def test_what_is_gone_already_is_no_warning(
     reader = reader_of(tmp_path)
     for _ in range(2):
         reader.abandon([message])
-    reader.remove_batches("nobody", 3)
+    reader.remove_batches("nobody", 3, "")
     reader.remove_all("nobody")
     assert not caplog.records
 

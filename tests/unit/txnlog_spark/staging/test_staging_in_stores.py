@@ -53,7 +53,7 @@ def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
     assert sum(part.record_count for part in parts) == len(ROWS)
     reader.remove_other_runs("q", 2, "new")
     assert [name.split("/")[-3:-1] for name in store.names() if "/q/2/" in name] == [["2", "new"]]
-    reader.remove_batches("q", 2)
+    reader.remove_batches("q", 2, "")
     assert sorted(name.split("/")[-3] for name in store.names()) == ["3", "3"]
     reader.abandon([messages[3, "old"]])
     with pytest.raises(StagedBatchesInvalid, match="stagingLocation"):

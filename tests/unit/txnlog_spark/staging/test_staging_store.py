@@ -58,7 +58,7 @@ def test_what_is_not_finished_cannot_be_read() -> None:
         (Forgotten("q", up_to_batch=1), ["next-batch", "other-query"]),
         (Forgotten("q", batch_id=2), ["old-run", "this-run", "other-query"]),
         (Forgotten("q", but_run="new"), ["this-run", "next-batch", "other-query"]),
-        (Forgotten("q", name="this-run"), ["old-run", "next-batch", "other-query"]),
+        (Forgotten("q", up_to_batch=1, run_id="new"), ["old-run", "next-batch", "other-query"]),
         (Forgotten("nobody"), ["old-run", "this-run", "next-batch", "other-query"]),
     ],
 )
@@ -79,6 +79,22 @@ def test_what_is_forgotten_is_what_is_named_and_nothing_else(
     assert [each.name for each in attempts if store.is_kept(each)] == left
     assert sorted(each.name for each in gone) == sorted({a.name for a in attempts} - set(left))
     assert store.memory_bytes == 10 * len(left)
+
+
+def test_an_attempt_that_comes_when_its_batch_is_over_is_refused_and_a_replay_is_not() -> None:
+    store = Store(100, 100)
+    store.forget(Forgotten("q", up_to_batch=3, run_id="r"))
+    for late in (attempt("late", 3), attempt("later", 1)):
+        with pytest.raises(StoreFull, match="its batch is committed, or has failed"):
+            store.open(late)
+    for wanted in (attempt("next", 4), attempt("replay", 3, "another-run")):
+        store.open(wanted)
+    store.forget(Forgotten("q", up_to_batch=3))
+    store.forget(Forgotten("q", but_run="r"))
+    store.open(attempt("third-run", 3, "third"))
+    store.forget(Forgotten("write-1"))
+    with pytest.raises(StoreFull):
+        store.open(attempt("of-a-write", 0, "write-1", "write-1"))
 
 
 @given(
