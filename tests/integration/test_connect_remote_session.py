@@ -51,6 +51,13 @@ def test_a_remote_query_goes_on_exactly_once_after_its_server_died_behind_the_co
     last = max(query.logged("offsets"))
     assert query.logged("commits") == list(range(last + 1))
     assert set(query.output("read_uncommitted").values()) == {1}, "a committed batch came again"
+
+
+@pytest.mark.chaos
+def test_batch_writes_reads_and_foreach_batch_of_a_remote_session_give_each_row_once(
+    server: ConnectServer, broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    server.start()
     topics = [create_topic(broker.bootstrap_servers, unique(name), 2) for name in ("words", "sums")]
     printed = server.run(
         "connect_job.py", broker.bootstrap_servers, *topics, str(tmp_path / "counts")

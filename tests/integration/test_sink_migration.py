@@ -142,6 +142,7 @@ def test_a_migration_there_and_back_and_there_again_loses_and_doubles_nothing(
     query.check("read_committed")
 
 
+@pytest.mark.chaos
 def test_sparks_own_source_feeds_the_sink_exactly_once_and_hands_over_to_ours(
     query: Migrating,
 ) -> None:

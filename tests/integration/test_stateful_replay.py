@@ -48,7 +48,7 @@ def small_state(connector_spark: SparkSession):
             connector_spark.conf.set(name, was)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_state_that_was_computed_again_gives_the_output_of_a_batch_computation(
     pipe: Pipe, small_state: None, unique: Callable[[str], str]
 ) -> None:
