@@ -12,7 +12,8 @@ TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 # The long ones early, and beside what computes most of the time what mostly waits.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
-	connector_secured_kafka.py avro_registry.py many_queries.py sink_migration.py)
+	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
+	connect_remote_session.py avro_registry.py many_queries.py sink_migration.py)
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.

@@ -75,7 +75,7 @@ class SinkSettings:
     def write_name(self, query_id: str) -> str:
         """What this sink's staged batches are kept under, a file's name.
 
-        Without a query, by its checkpoint, whose text is no name: one may lie in another.
+        Without a query, by its checkpoint: by a hash, as one may lie in the folder of another.
         """
         if query_id:
             return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
