@@ -302,10 +302,9 @@ def test_the_client_compatibility_test_passes(console, broker, unique):
         for word in (f"--{name}-supported", "true")
     ]
     pair = console()
-    acls = "true" if broker.name == "apache_kafka" else "false"
     done = pair.java.run(
         COMPATIBILITY, "--bootstrap-server", broker.bootstrap_servers, *supported,
         "--idempotent-producer-supported", "true", "--expect-record-too-large-exception", "false",
-        "--num-cluster-nodes", 1, "--describe-acls-supported", acls, "--topic", unique("compat"),
+        "--num-cluster-nodes", 1, "--describe-acls-supported", "true", "--topic", unique("compat"),
     )  # fmt: skip
     assert (done.code, done.lines[-1]) == (0, "SUCCESS.")

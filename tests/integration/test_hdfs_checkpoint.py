@@ -19,6 +19,9 @@ from txnlog_spark.storage.location import read_location
 _numbers = itertools.count()
 
 
+pytestmark = pytest.mark.chaos
+
+
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory) -> Iterator[Hdfs]:
     available(minicluster_jar)
