@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-CHUNK_BYTES_MAX = 64 * 1024
-"""Neighbouring record batches of one partition become one chunk up to this size. The committer
-holds a chunk of each partition that it is sending, so chunks are small where batches are."""
+CHUNK_BYTES_MAX = 256 * 1024
+"""Neighbouring record batches of one partition become one chunk up to this size: a read of its
+own. The committer has at most `in_flight_bytes_max` of chunks in memory, however many partitions
+there are."""
 
 
 class IndexDamaged(ValueError):

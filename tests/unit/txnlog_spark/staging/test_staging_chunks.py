@@ -16,14 +16,14 @@ from txnlog_spark.staging.chunks import (
 from txnlog_spark.wire.records import Record, encode_batch
 
 
-def test_small_batches_share_a_chunk_of_64_kib() -> None:
+def test_small_batches_share_a_chunk_of_256_kib() -> None:
     chunks = ChunkList()
-    for size in [20_000] * 12 + [300_000] * 2:
+    for size in [80_000] * 12 + [300_000] * 2:
         chunks.add("out", 0, bytes(size), 1)
     index, summary = chunks.index()
     found = decode_index(index, summary)
-    assert [chunk.size_bytes // 10_000 for chunk in found] == [6, 6, 6, 6, 30, 30]
-    assert (summary.chunk_count, summary.record_count, summary.size_bytes) == (6, 14, 840_000)
+    assert [chunk.size_bytes // 10_000 for chunk in found] == [24, 24, 24, 24, 30, 30]
+    assert (summary.chunk_count, summary.record_count, summary.size_bytes) == (6, 14, 1_560_000)
 
 
 def test_the_index_says_where_the_chunks_of_each_partition_are() -> None:
