@@ -174,12 +174,18 @@ def folder() -> Path:
 
 
 def send(report: CommitReport) -> None:
-    """To every listener that is there, without waiting. A socket that nobody holds is removed."""
+    """To every listener that is there, without waiting. A socket that nobody holds is removed.
+
+    Raises nothing: the batch may be committed, and an error would say that it is not.
+    """
     try:
-        names = sorted(folder().glob(f"*{SOCKET_SUFFIX}"))
+        _send(report)
     except OSError as error:
-        logger.debug("no listeners: %s", error)
-        return
+        logger.debug("nobody got the report of a commit: %s", error)
+
+
+def _send(report: CommitReport) -> None:
+    names = sorted(folder().glob(f"*{SOCKET_SUFFIX}"))
     if not names or not is_private(folder()):
         return
     data = json.dumps(asdict(report)).encode()

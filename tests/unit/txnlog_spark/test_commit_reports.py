@@ -66,8 +66,8 @@ class Host:
             return stop.value
 
 
-def report_of(host: Host, steps, ends_with) -> None:
-    run_reported("q", 7, (), commit(steps, ends_with), host.run)
+def report_of(host: Host, steps, ends_with) -> CommitOutcome:
+    return run_reported("q", 7, (), commit(steps, ends_with), host.run)
 
 
 def test_a_commit_is_one_line_and_one_report_with_the_time_of_each_phase(
@@ -130,4 +130,17 @@ def test_a_folder_that_others_may_write_to_is_not_used(heard) -> None:
     send(CommitReport("q", 1))
     with pytest.raises(TxnLogError, match="must belong to this user alone"):
         Receiver("other")
+    assert heard() == []
+
+
+@pytest.mark.parametrize("place", ["socket.socket", "txnlog_spark.commit_reports.is_private"])
+def test_a_commit_that_cannot_be_reported_is_a_commit_all_the_same(
+    heard, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, refuse)
+        assert report_of(Host(patched), STEPS, COMMITTED) is COMMITTED
     assert heard() == []
