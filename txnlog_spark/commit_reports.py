@@ -27,7 +27,7 @@ from typing import TypeVar
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
 from txnlog_spark.processes import is_private
-from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached, relayed
 from txnlog_spark.protocol.produce import staged_totals
 from txnlog_spark.protocol.values import StagedPartition
 
@@ -92,22 +92,12 @@ class Stopwatch:
 
     def measured(self, operation: Operation[T]) -> Operation[T]:
         """`operation`, with each failpoint that it reaches noted; all asks go on to the host."""
-        try:
-            ask = next(operation)
-            while True:
-                if isinstance(ask, Reached):
-                    self._reached(ask)
-                try:
-                    outcome = yield ask
-                except TxnLogError as error:
-                    ask = operation.throw(error)
-                else:
-                    ask = operation.send(outcome)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            operation.close()
+        return relayed(operation, self._noted)
+
+    def _noted(self, ask: Ask) -> Operation[Outcome]:
+        if isinstance(ask, Reached):
+            self._reached(ask)
+        return (yield ask)
 
     def finish(self, outcome: CommitOutcome | BaseException) -> None:
         """The commit has ended, one way or the other."""

@@ -22,38 +22,35 @@ _POLL_S = 0.05
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started, as the system writes it; None when it is gone.
+    """When a process started, as the system writes it; None when it is gone, or nobody can tell.
 
     A process id is used again, the pair of both is not. A process that has ended and whose parent
     has not waited for it is gone, too.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+        return _look(pid)
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
 
 
 def has_ended(pid: int, started: str | None) -> bool:
     """Whether a process with this id and start is gone; False as well where nobody can tell."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
+        return _look(pid) != started
     except OSError:
         return False
+
+
+def _look(pid: int) -> str | None:
+    """The start of a process, None when it is gone. Raises OSError where nobody can tell."""
     try:
-        Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        if not Path("/proc/self/stat").exists():
-            found = _started_by_ps(pid)
-            return found is not None and found != started
-    except OSError:
-        return False
-    return start_time(pid) != started
+        return None if Path("/proc/self/stat").exists() else _look_by_ps(pid)
+    except ProcessLookupError:  # it ended while it was read
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
 
 
 def _ps(fields: str, pid: int) -> str | None:
@@ -67,10 +64,16 @@ def _ps(fields: str, pid: int) -> str | None:
     return done.stdout
 
 
-def _started_by_ps(pid: int) -> str | None:
+def _look_by_ps(pid: int) -> str | None:
     """The same where there is no /proc, as on macOS."""
     found = (_ps("stat=,lstart=", pid) or "").split()
-    return None if not found or found[0].startswith("Z") else " ".join(found[1:])
+    if found:
+        return None if found[0].startswith("Z") else " ".join(found[1:])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    raise OSError(f"ps says nothing of process {pid}, which is there")
 
 
 def wait_for_end(pid: int, timeout_s: float) -> None:

@@ -9,10 +9,11 @@ is simulated. `together.py` carries several operations on side by side.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.wire.messages import Message
 
@@ -187,3 +188,24 @@ Operation = Generator[Ask, Outcome, T]
 """`result = yield from some_operation(...)` composes; the host runs the outermost one."""
 Stream = Generator[Ask | Give[T], Outcome, None]
 """An operation that gives items while it goes on."""
+
+
+def relayed(operation: Operation[T], answer: Callable[[Ask], Operation[Outcome]]) -> Operation[T]:
+    """`operation` with each of its asks answered by the operation that `answer` makes of it.
+
+    That one yields what it leaves to the host, and its TxnLogErrors are raised in `operation`.
+    """
+    try:
+        ask = next(operation)
+        while True:
+            try:
+                outcome = yield from answer(ask)
+            except TxnLogError as error:
+                ask = operation.throw(error)
+            else:
+                ask = operation.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        operation.close()

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
+    Ask,
     FileAsk,
     FileFailed,
     FileOutcome,
     ListFolder,
     Operation,
+    Outcome,
     ReadFile,
     ReadStaged,
     RunBegan,
     WriteFile,
+    relayed,
 )
 from txnlog_spark.protocol.values import StagedPiece
 from txnlog_spark.sink.settings import SinkSettings
@@ -78,20 +80,10 @@ class Disk:
 
     def serve(self, operation: Operation[T]) -> Operation[T]:
         """`operation` with its files served here; all other asks go on to the client."""
-        try:
-            ask = next(operation)
-            while True:
-                try:
-                    outcome = self.perform(ask) if isinstance(ask, FileAsk) else (yield ask)
-                except TxnLogError as error:
-                    ask = operation.throw(error)
-                else:
-                    ask = operation.send(outcome)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            operation.close()
+        return relayed(operation, self._answer)
+
+    def _answer(self, ask: Ask) -> Operation[Outcome]:
+        return self.perform(ask) if isinstance(ask, FileAsk) else (yield ask)
 
     def run(self, operation: Operation[T]) -> T:
         """Carry an operation to its end that asks for nothing but files."""

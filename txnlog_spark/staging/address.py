@@ -23,9 +23,9 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from txnlog_spark.errors import OptionError, StagingFailed
 from txnlog_spark.processes import (
@@ -161,7 +161,7 @@ def _connect(directory: Path) -> Channel | None:
 def _directory(settings: StagingSettings) -> Path:
     """Where the server of this application and these settings is found."""
     pid = application_pid()
-    which = json.dumps([pid, start_time(pid), *_as_values(settings)])
+    which = json.dumps([pid, start_time(pid), *astuple(settings)])
     name = hashlib.sha256(which.encode()).hexdigest()[:16]
     # Not `tempfile`, which looks for a directory with free space, and spooling may fill this one.
     for parent in (os.environ.get("TMPDIR"), "/tmp"):
@@ -171,10 +171,6 @@ def _directory(settings: StagingSettings) -> Path:
         if len(os.fsencode(directory / SOCKET_FILE)) <= SOCKET_PATH_BYTES_MAX:
             return directory
     raise StagingFailed("the path of the temporary directory is too long for a Unix socket")
-
-
-def _as_values(settings: StagingSettings) -> list[Any]:
-    return [getattr(settings, name) for name in StagingSettings.__slots__]
 
 
 def _ask(directory: Path) -> ServerAddress | None:

@@ -148,9 +148,10 @@ class StagedReader:
 
         An attempt of this run that comes later is refused: the run does not come back to a batch.
         """
-        self._forget(Forgotten(write, up_to_batch=batch_id))
+        forgotten = [Forgotten(write, up_to_batch=batch_id)]
         if run_id:
-            self._forget(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
+            forgotten.append(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
+        self._forget(forgotten)
         if self._files is not None:
             self._files.remove_batches(write, batch_id)
 
@@ -162,13 +163,13 @@ class StagedReader:
         """
         if not run_id:
             return
-        self._forget(Forgotten(write, but_run=run_id))
+        self._forget([Forgotten(write, but_run=run_id)])
         if self._files is not None:
             self._files.remove_other_runs(write, batch_id, run_id)
 
     def remove_all(self, write: str) -> None:
         """Everything that a query or a batch write has staged."""
-        self._forget(Forgotten(write))
+        self._forget([Forgotten(write)])
         if self._files is not None:
             self._files.remove_all(write)
 
@@ -182,16 +183,15 @@ class StagedReader:
                 self._files.remove_file(message.path)
             attempt = message.attempt
             batches.add((attempt.write, attempt.batch_id, attempt.run_id))
-        for write, batch_id, run_id in batches:
-            self._forget(Forgotten(write, batch_id=batch_id, run_id=run_id))
+        self._forget([Forgotten(w, batch_id=b, run_id=run) for w, b, run in batches])
 
-    def _forget(self, forgotten: Forgotten) -> None:
+    def _forget(self, forgotten: Sequence[Forgotten]) -> None:
         """A server that is gone has nothing to forget.
 
         Raises nothing, whatever is in the way: the batch may be committed, and an error would say
         that it is not.
         """
-        if self._files is not None:
+        if self._files is not None or not forgotten:
             return
         try:
             if self._channel is None:
@@ -204,4 +204,6 @@ class StagedReader:
             self.close()
             if str(error) not in _not_forgotten:
                 _not_forgotten.add(str(error))
-                logger.warning("what was staged for %s is not removed: %s", forgotten.write, error)
+                logger.warning(
+                    "what was staged for %s is not removed: %s", forgotten[0].write, error
+                )

@@ -292,7 +292,8 @@ class StagingServer:
             return frames.json_frame(Kind.ADDRESS, self._address)
         value = frames.parse_json(body)
         if kind is Kind.FORGET:
-            self._spool.forget(Forgotten(*value))
+            for each in value:
+                self._spool.forget(Forgotten(*each))
             return frames.frame(Kind.DONE)
         if kind is Kind.GET_INDEX:
             attempt, data_bytes = frames.attempt_of(value[0]), int(value[1])
