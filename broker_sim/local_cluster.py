@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +16,8 @@ import javaproperties
 
 from txnlog_spark.wire.invariants import present
 
-READY_PREFIX = "READY bootstrap.servers="
+READY = "READY bootstrap.servers="
+REGISTRY_READY = "READY registry="
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
@@ -29,8 +30,9 @@ class LocalCluster:
     """Broker processes on one data directory; use it as a context manager.
 
     `with LocalCluster(directory) as cluster:` starts them, `cluster.bootstrap_servers` is what
-    clients need, and leaving the block stops them. The data stays. Each broker's stderr goes to
-    `<data_dir>/broker-<id>.log`. Brokers end by themselves when this process dies.
+    clients need, and leaving the block stops them. The data stays. Several brokers have a registry,
+    a process of its own that is started first and stopped last. Each process's stderr goes to
+    `<data_dir>/broker-<id>.log` or `registry.log`. All end by themselves when this process dies.
     """
 
     def __init__(
@@ -38,15 +40,23 @@ class LocalCluster:
         data_dir: str | os.PathLike[str],
         brokers: int = 1,
         config: Mapping[str, str | int | bool] | None = None,
+        ports: Sequence[int] = (),
     ) -> None:
         """`config` has broker configurations by Kafka's names; with `listeners`, the first of them
-        is the one that `bootstrap_servers` names. Nothing is started yet."""
-        if brokers != 1:
-            raise ValueError(f"brokers={brokers} is not supported yet, only 1 is")
+        is the one that `bootstrap_servers` names. Each broker takes a free port where `ports` has
+        none for it. Nothing is started yet."""
+        if brokers < 1 or len(ports) > brokers:
+            raise ValueError(f"brokers={brokers} with {len(ports)} ports: there is one broker at "
+                             "least, and a port is of one broker")  # fmt: skip
+        for name in ("node.id", "registry.connect") if brokers > 1 else ():
+            if name in (config or {}):
+                raise ValueError(f"{name} is set for each of {brokers} brokers, not for all")
         self.data_dir = Path(data_dir)
         self._config = dict(config or {})
-        self._ports: dict[int, int] = dict.fromkeys(range(brokers), 0)
+        self._ports = {each: ports[each] if each < len(ports) else 0 for each in range(brokers)}
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._registry: subprocess.Popen[str] | None = None
+        self._registry_port = 0
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -65,40 +75,49 @@ class LocalCluster:
         """`host:port` of each broker, separated by commas; ports survive restarts."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
-    def start(self) -> None:
-        """Start every broker that does not run; returns when all are ready."""
-        for broker_id in self._ports:
-            if not self.is_running(broker_id):
-                self._launch(broker_id)
+    def start(self, broker_id: int | None = None) -> None:
+        """Start this broker, or every one, that does not run; returns when all are ready."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        wanted = self._ports if broker_id is None else [broker_id]
+        started = [each for each in wanted if not self.is_running(each)]
+        try:
+            self._start_registry()
+            for each in started:
+                self._launch(each)
+            for each in started:
+                self._ports[each] = self._await_ready(
+                    self._processes[each], READY, f"broker-{each}"
+                )
+        except BaseException:
+            for each in started:
+                self.kill(each)
+            raise
 
     def stop(self) -> None:
-        """Stop every running broker cleanly (SIGTERM)."""
+        """Stop every running broker cleanly (SIGTERM), one after the other, then the registry."""
         for broker_id in list(self._processes):
-            process = self._processes.pop(broker_id)
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            _close(process)
+            _terminate(self._processes.pop(broker_id))
+        if self._registry is not None:
+            _terminate(self._registry)
+            self._registry = None
 
     def kill(self, broker_id: int = 0) -> None:
         """SIGKILL a broker, and wait until it is gone."""
-        process = self._processes.pop(broker_id)
-        process.kill()
-        process.wait()
-        _close(process)
+        _kill(self._processes.pop(broker_id))
+
+    def pause(self, broker_id: int = 0) -> None:
+        """SIGSTOP a broker: it keeps its connections and does nothing."""
+        self._processes[broker_id].send_signal(signal.SIGSTOP)
+
+    def resume(self, broker_id: int = 0) -> None:
+        """Let a paused broker go on."""
+        self._processes[broker_id].send_signal(signal.SIGCONT)
 
     def restart(self, broker_id: int = 0) -> None:
         """Start a killed broker, or stop a running one cleanly before: same port, same data."""
         if self.is_running(broker_id):
-            process = self._processes.pop(broker_id)
-            process.terminate()
-            process.wait(STOP_SECONDS_MAX)
-            _close(process)
-        self._launch(broker_id)
+            _terminate(self._processes.pop(broker_id))
+        self.start(broker_id)
 
     def is_running(self, broker_id: int = 0) -> bool:
         """Whether the process lives."""
@@ -113,34 +132,50 @@ class LocalCluster:
         """The folder with the broker's partitions."""
         return self.data_dir / f"broker-{broker_id}"
 
+    # ------------------------------------------------------------------ processes
+
+    def _start_registry(self) -> None:
+        """Of several brokers, unless it runs; it keeps its port."""
+        if len(self._ports) == 1 or (self._registry is not None and self._registry.poll() is None):
+            return
+        self._registry = self._spawn("registry", ["registry", "--port", str(self._registry_port)])
+        self._registry_port = self._await_ready(self._registry, REGISTRY_READY, "registry")
+
     def _launch(self, broker_id: int) -> None:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        arguments = ["start", "--config", str(self._write_config(broker_id))]
+        if "listeners" not in self._config:
+            arguments += ["--port", str(self._ports[broker_id])]
+        left = self._processes.pop(broker_id, None)
+        if left is not None:
+            _kill(left)
+        self._processes[broker_id] = self._spawn(f"broker-{broker_id}", arguments)
+
+    def _spawn(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
         command = [
-            sys.executable, "-m", "broker_sim", "start",
+            sys.executable, "-m", "broker_sim", *arguments,
             "--data-dir", str(self.data_dir),
-            "--config", str(self._write_config(broker_id)),
             "--exit-with-pid", str(os.getpid()),
         ]  # fmt: skip
-        if "listeners" not in self._config:
-            command += ["--port", str(self._ports[broker_id])]
         package_parent = str(Path(__file__).resolve().parent.parent)
         path = os.pathsep.join(p for p in (package_parent, os.environ.get("PYTHONPATH")) if p)
-        with self._log_path(broker_id).open("a") as log:
-            process = subprocess.Popen(
+        with self._log_path(name).open("a") as log:
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONPATH": path},
+                # Ctrl-C is for whoever stops them in their order.
+                process_group=None if len(self._ports) == 1 else 0,
             )
-        self._processes[broker_id] = process
-        self._ports[broker_id] = self._await_ready(broker_id, process)
 
     def _write_config(self, broker_id: int) -> Path:
         """A file for this user alone: it may have passwords, which no command line may show."""
         path = self.data_dir / f"broker-{broker_id}.properties"
         values = {"node.id": str(broker_id)}
+        if self._registry is not None:
+            values["registry.connect"] = f"127.0.0.1:{self._registry_port}"
         for name, value in self._config.items():
             values[name] = str(value).lower() if isinstance(value, bool) else str(value)
         path.unlink(missing_ok=True)
@@ -148,29 +183,46 @@ class LocalCluster:
         path.write_text(javaproperties.dumps(values, timestamp=False), encoding="utf-8")
         return path
 
-    def _await_ready(self, broker_id: int, process: subprocess.Popen[str]) -> int:
-        """The port the broker says it is ready on."""
+    def _await_ready(self, process: subprocess.Popen[str], ready: str, name: str) -> int:
+        """The port that the process says it is ready on."""
         deadline = time.monotonic() + START_SECONDS_MAX
         output = present(process.stdout, "the process was started with a pipe")
         while time.monotonic() < deadline:
             readable, _, _ = select.select([output], [], [], 0.2)
             line = output.readline() if readable else ""
-            if line.startswith(READY_PREFIX):
+            if line.startswith(ready):
                 return int(line.strip().rpartition(":")[2])
             if readable and not line:
                 break
         process.kill()
         process.wait()
-        del self._processes[broker_id]
-        _close(process)
-        raise ClusterError(f"broker {broker_id} did not start: {self._log_tail(broker_id)}")
+        what = name.replace("-", " ")
+        raise ClusterError(f"{what} did not start: {self._log_tail(name)}")
 
-    def _log_path(self, broker_id: int) -> Path:
-        return self.data_dir / f"broker-{broker_id}.log"
+    def _log_path(self, name: str) -> Path:
+        return self.data_dir / f"{name}.log"
 
-    def _log_tail(self, broker_id: int) -> str:
-        text = self._log_path(broker_id).read_text(errors="replace")
+    def _log_tail(self, name: str) -> str:
+        text = self._log_path(name).read_text(errors="replace")
         return text[-2000:].strip() or "it printed nothing"
+
+
+def _terminate(process: subprocess.Popen[str]) -> None:
+    """SIGTERM, also to one that is paused; SIGKILL when it does not end."""
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _close(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    _close(process)
 
 
 def _close(process: subprocess.Popen[str]) -> None:

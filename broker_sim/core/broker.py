@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from broker_sim.core import startup
 from broker_sim.core.config import INT64_MAX, BrokerConfig
 from broker_sim.core.effects import (
     Close,
+    ControlledShutdown,
     Disconnected,
     Effects,
     Input,
@@ -29,15 +31,21 @@ from broker_sim.core.effects import (
     TimerFired,
     TimerKey,
 )
-from broker_sim.core.handlers import HANDLERS
+from broker_sim.core.endpoint import Endpoint, inter_broker_listener, read_registry
+from broker_sim.core.handlers import ALL_HANDLERS, HANDLERS, REFUSED_BY_OTHERS
+from broker_sim.core.handlers._forwarding import FORWARDED, forward
+from broker_sim.core.handlers._lookup import Handler
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.membership import Alone, Membership
 from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from broker_sim.core.security.logins import LOGIN_TIMER
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation, check, present
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.messages import ApiKey, Message
 
 if TYPE_CHECKING:
     from random import Random
@@ -93,6 +101,13 @@ _PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = 
 """What is done again and again: the option that says how often, and what."""
 
 
+def _answer_broker(
+    request: Request, refused: Callable[[ErrorCode], Message], answer: Any, effects: Effects
+) -> None:
+    message = refused(answer) if isinstance(answer, ErrorCode) else answer
+    respond(request, message, effects)
+
+
 class Broker:
     """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
 
@@ -111,12 +126,33 @@ class Broker:
         self._storage = storage
         self._rng = rng
         self._codecs = codecs
+        self._registry: Endpoint | None = None
+        """None: this broker is alone."""
         self._parts: BrokerParts | None = None
 
     @property
     def parts(self) -> BrokerParts:
         """The parts, once started; for tests and invariants to look at."""
         return present(self._parts, "the broker has not been started")
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients may be let in."""
+        return self._parts is not None and self._parts.membership.is_serving
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether others lead what they can lead of this broker's (`ControlledShutdown`)."""
+        return self._parts is None or self._parts.membership.has_handed_over
+
+    def peer_endpoint(self, peer: int) -> Endpoint | None:
+        """Where requests to the peer go; None for one that is not known now."""
+        if peer in (REGISTRY_PEER, REGISTRY_WAIT_PEER):
+            return self._registry
+        registered = self.parts.image.brokers.get(peer)
+        if registered is None:
+            return None
+        return registered.endpoints.get(inter_broker_listener(self._config))
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes.
@@ -143,6 +179,8 @@ class Broker:
             case StorageSpace(is_low):
                 self.parts.space.is_low = is_low
                 effects.trace("storage-space", is_low=is_low)
+            case ControlledShutdown():
+                self.parts.membership.begin_shutdown(effects)
             case Stop():
                 self._stop(effects)
         self._wake_fetches(effects)
@@ -152,7 +190,19 @@ class Broker:
 
     def _start(self, machine_boot_id: str, effects: Effects) -> None:
         check(self._parts is None, "the broker was started twice")
-        self._parts = startup.start(
+        self._registry = read_registry(self._config)
+        if self._registry is not None:
+            self._parts = startup.join(
+                self._config,
+                self._storage,
+                self._rng,
+                effects,
+                codecs=self._codecs,
+                decide=self._decide,
+                opened=self._opened,
+            )
+            return
+        parts = startup.start(
             self._config,
             self._storage,
             self._rng,
@@ -160,7 +210,12 @@ class Broker:
             machine_boot_id=machine_boot_id,
             codecs=self._codecs,
         )
-        self._parts.cleaner.start(effects)
+        self._opened(parts, effects)
+
+    def _opened(self, parts: BrokerParts, effects: Effects) -> None:
+        """From here on requests are answered, in a cluster once the broker is registered."""
+        self._parts = parts
+        parts.cleaner.start(effects)
         for key in _PERIODIC:
             self._schedule(key, effects)
 
@@ -170,7 +225,13 @@ class Broker:
     # ------------------------------------------------------------------ inputs
 
     def _on_request(self, request: Request, effects: Effects) -> None:
-        handler = HANDLERS.get(request.api_key)
+        if not self.parts.membership.is_open:
+            reason = "the broker has not read the cluster's metadata yet"
+            effects.responses.append(Close(request.connection_id, reason))
+            return
+        membership = self.parts.membership
+        is_alone = isinstance(membership, Alone)
+        handler = (HANDLERS if is_alone else ALL_HANDLERS).get(request.api_key)
         if handler is None:
             reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
@@ -180,8 +241,21 @@ class Broker:
             return
         if principal != request.principal:
             request = replace(request, principal=principal)
+        if isinstance(membership, Membership) and request.api_key in FORWARDED:
+            forward(membership, request, effects)
+            return
+        if isinstance(membership, Membership) and request.api_key in REFUSED_BY_OTHERS:
+            refused = REFUSED_BY_OTHERS[request.api_key]
+            membership.carry_out(request, partial(_answer_broker, request, refused), effects)
+            return
+        message = self._handle(handler, request, effects)
+        if message is not None:
+            respond(request, message, effects)
+
+    def _handle(self, handler: Handler, request: Request, effects: Effects) -> Message | None:
+        """The answer, when there is one already."""
         try:
-            message = handler(self.parts, request, effects)
+            return handler(self.parts, request, effects)
         except InvariantViolation:
             raise
         except Exception as error:
@@ -193,9 +267,20 @@ class Broker:
             effects.trace("request-failed", api=request.api_key.name, error=repr(error))
             reason = f"{request.api_key.name} v{request.api_version} failed: {error!r}"
             effects.responses.append(Close(request.connection_id, reason))
-            return
-        if message is not None:
-            respond(request, message, effects)
+            return None
+
+    def _decide(self, request: Request, effects: Effects) -> Message | None:
+        """The answer to a request at the controller, None for one that makes no sense."""
+        changed = len(effects.storage)
+        try:
+            return ALL_HANDLERS[request.api_key](self.parts, request, effects)
+        except InvariantViolation:
+            raise
+        except Exception as error:
+            if len(effects.storage) > changed:
+                raise
+            effects.trace("request-failed", api=request.api_key.name, error=repr(error))
+            return None
 
     def _on_timer(self, key: TimerKey, effects: Effects) -> None:
         parts = self.parts
@@ -210,9 +295,15 @@ class Broker:
             self._schedule(key, effects)
         elif key == CLEANER_TIMER:
             parts.cleaner.on_timer(effects)
-        else:
+        elif not (
+            parts.replicas.on_timer(key, effects)
+            or parts.replication.on_timer(key, effects)
+            or parts.membership.on_timer(key, effects)
+        ):
             parts.transactions.on_timer(key, effects)
             parts.groups.on_timer(key, effects)
+            parts.markers.on_timer(key, effects)
+            parts.verifier.on_timer(key, effects)
 
     def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from txnlog_spark.wire.messages import ApiKey, Message
+from broker_sim.apis import AnyApiKey
+from txnlog_spark.wire.messages import Message
 
 ConnectionId = int
 TimerKey = tuple[str, ...]
@@ -39,6 +40,11 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlledShutdown:
+    """The host is about to stop: others of the cluster are to lead what this broker leads."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A clean stop: flush, write snapshots and the clean-shutdown marker."""
 
@@ -53,7 +59,7 @@ class Request:
 
     connection_id: ConnectionId
     correlation_id: int
-    api_key: ApiKey
+    api_key: AnyApiKey
     api_version: int
     client_id: str | None
     client_host: str
@@ -104,7 +110,17 @@ class PeerLost:
     peer: int
 
 
-Input = Start | Stop | Request | Disconnected | TimerFired | StorageSpace | PeerAnswer | PeerLost
+Input = (
+    Start
+    | ControlledShutdown
+    | Stop
+    | Request
+    | Disconnected
+    | TimerFired
+    | StorageSpace
+    | PeerAnswer
+    | PeerLost
+)
 
 
 # --------------------------------------------------------------------------- storage effects
@@ -201,7 +217,11 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another broker, `peer` its id; requests to one peer keep their order."""
+    """A request to another broker, `peer` its id.
+
+    Requests to one peer keep their order, fetches and the others each by themselves: a fetch may
+    wait at the leader, and nothing else should wait behind it.
+    """
 
     peer: int
     correlation_id: int
@@ -223,7 +243,7 @@ class Respond:
 
     connection_id: ConnectionId
     correlation_id: int
-    api_key: ApiKey
+    api_key: AnyApiKey
     api_version: int
     message: Message
     records: tuple[RecordsField, ...] = ()

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from broker_sim.core.config import MECHANISMS, BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_of
 
+PORT_MAX = 65_535
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)://"
     r"(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(?P<port>\d+)"
 )
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\],\s]+):(?P<port>\d{1,5})")
 
 _ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
 
@@ -93,6 +96,47 @@ def read_listeners(config: BrokerConfig) -> tuple[Listener, ...]:
     return tuple(found)
 
 
+def inter_broker_listener(config: BrokerConfig) -> str:
+    """The name of the listener by which the brokers of a cluster find each other."""
+    name = config.text("inter.broker.listener.name").upper()
+    return name or config.text("security.inter.broker.protocol")
+
+
+def read_registry(config: BrokerConfig) -> Endpoint | None:
+    """Where the cluster's registry listens; None when this broker is alone. Raises ConfigError
+    also for what does not go together with a cluster."""
+    text = config.text("registry.connect")
+    if not text:
+        return None
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) <= PORT_MAX:
+        raise ConfigError(f"registry.connect must be host:port, not {text[:100]!r}")
+    name = inter_broker_listener(config)
+    protocols = {each.name: each.protocol for each in read_listeners(config)}
+    if name not in protocols:
+        raise ConfigError(
+            f"registry.connect needs the listener {name}, by which brokers find each other; "
+            f"there is {', '.join(protocols)}: set inter.broker.listener.name"
+        )
+    if protocols[name] is not SecurityProtocol.PLAINTEXT:
+        raise ConfigError(
+            f"registry.connect needs an inter-broker listener with PLAINTEXT, and {name} has "
+            f"{protocols[name].value}: set inter.broker.listener.name to one that has"
+        )
+    _check_heartbeat(config)
+    return Endpoint(match["host"].strip("[]"), int(match["port"]))
+
+
+def _check_heartbeat(config: BrokerConfig) -> None:
+    interval_ms = config.integer("registry.heartbeat.interval.ms")
+    timeout_ms = config.integer("registry.session.timeout.ms")
+    if interval_ms >= timeout_ms:
+        raise ConfigError(
+            f"registry.heartbeat.interval.ms ({interval_ms}) must be less than "
+            f"registry.session.timeout.ms ({timeout_ms})"
+        )
+
+
 def format_listeners(endpoints: Mapping[str, Endpoint]) -> str:
     """The value of `listeners` or `advertised.listeners`."""
     return ",".join(f"{name}://{endpoint}" for name, endpoint in endpoints.items())
@@ -113,8 +157,8 @@ def _endpoints(config: BrokerConfig, option: str) -> dict[str, Endpoint]:
         if match is None:
             raise ConfigError(f"{option} must be NAME://host:port, not {part!r}")
         port = int(match["port"])
-        if port > 65535:
-            raise ConfigError(f"{option}: port {port} is over 65535")
+        if port > PORT_MAX:
+            raise ConfigError(f"{option}: port {port} is over {PORT_MAX}")
         name = match["name"].upper()
         if name in found:
             raise ConfigError(f"{option}: each listener has a name of its own, and {name} is twice")

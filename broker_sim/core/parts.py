@@ -6,25 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller import ClusterImage, Metadata
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
-from broker_sim.core.coordinator.partition_writer import MarkerSender
+from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
+from broker_sim.core.membership import Alone, Membership
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
+from broker_sim.core.transaction.verifier import TransactionVerifier
 from txnlog_spark.wire.messages import Message
 
 
@@ -35,10 +38,12 @@ class BrokerParts:
     config: BrokerConfig
     listeners: Mapping[str, Listener]
     """By name."""
-    metadata: MetadataLog
+    metadata: Metadata
+    membership: Alone | Membership
     space: FreeSpace
     logs: LogManager
     replicas: ReplicaManager
+    replication: Replication
     topics: TopicAdmin
     configs: ConfigAdmin
     scram: ScramAdmin
@@ -47,6 +52,7 @@ class BrokerParts:
     logins: Logins
     markers: MarkerSender
     transactions: TransactionCoordinator
+    verifier: TransactionVerifier
     groups: GroupCoordinator
     fetches: DelayedFetches
     cleaner: LogCleaner

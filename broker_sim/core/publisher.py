@@ -6,18 +6,30 @@ the replicas and coordinators that the change is about. Source: Kafka's `BrokerM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Topic
 from broker_sim.core.controller.configs import ALL_BROKERS
-from broker_sim.core.controller.image import BrokerConfigsDelta, ImageDelta
+from broker_sim.core.controller.image import (
+    BrokerConfigsDelta,
+    ImageDelta,
+    PartitionDelta,
+    TopicDelta,
+)
+from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.replica.replication import Replication
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_spark.wire.topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 
 @dataclass(slots=True)
@@ -30,42 +42,102 @@ class Publisher:
     replicas: ReplicaManager
     transactions: TransactionCoordinator
     groups: GroupCoordinator
+    replication: Replication
+    markers: MarkerSender
+    _coordinated: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partitions of internal topics that this broker leads in a cluster, each with the epoch."""
+
+    def __post_init__(self) -> None:
+        self.replication.role_changed = self._coordinate
 
     def publish(self, delta: ImageDelta, effects: Effects) -> None:
         """The image has this change; a crash before or within is repaired at the next start."""
-        if delta is None:
-            return
         if isinstance(delta, BrokerConfigsDelta):
             apply_dynamic(self.config, self.image)
             for topic in self.image.topics.values():
                 self.logs.reconfigure(topic)
-            return
-        before, after = delta
-        if after is not None:
-            self._change(before, after, effects)
-        elif before is not None:
-            self.replicas.delete_topic(before, effects)
-            deleted = [TopicPartition(before.name, p) for p in range(before.partition_count)]
-            self.groups.on_partitions_deleted(deleted, effects)
+        elif isinstance(delta, PartitionDelta):
+            self._change_partition(delta, effects)
+        elif isinstance(delta, TopicDelta):
+            before, after = delta
+            if after is not None:
+                self._change(before, after, effects)
+            elif before is not None:
+                for number in range(len(before.partitions)):
+                    self.replication.forget(TopicPartition(before.name, number))
+                self.replicas.delete_topic(before, effects)
+                deleted = [TopicPartition(before.name, p) for p in range(before.partition_count)]
+                self.groups.on_partitions_deleted(deleted, effects)
+
+    def fence(self, effects: Effects) -> None:
+        """The controller takes this broker for one that is down: it leads nothing, until the
+        metadata says so in other epochs."""
+        self.replication.start(effects)
 
     def load(self, topic: str, effects: Effects) -> None:
-        """Load the coordinator of an internal topic from all its partitions."""
-        for partition in range(self.image.partition_count(topic)):
+        """Load the coordinator of an internal topic from all partitions, where a broker is alone;
+        in a cluster each is loaded when this broker is elected."""
+        known = self.image.topics.get(topic)
+        if known is None or known.partitions:
+            return
+        for partition in range(known.partition_count):
             log = self.logs.get(topic, partition)
-            if log is None:
-                continue
-            if topic == TRANSACTION_STATE_TOPIC:
-                self.transactions.load(partition, log, effects)
-            else:
-                self.groups.load(partition, log, effects)
+            if log is not None:
+                self._coordinator(topic).load(partition, log, effects)
+
+    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
+        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
+
+    def _coordinate(self, name: TopicPartition, effects: Effects) -> None:
+        """Who leads a partition of an internal topic coordinates what is in it; a new leader
+        epoch is a new coordinator, also on the same broker."""
+        if name.topic not in INTERNAL_TOPICS:
+            return
+        log = self.logs.get(*name)
+        epoch = None if log is None else self.replicas.partition(log).led_epoch
+        if epoch == self._coordinated.get(name):
+            return
+        coordinator = self._coordinator(name.topic)
+        if log is None or epoch is None:
+            del self._coordinated[name]
+            coordinator.unload(name.partition, effects)
+        else:
+            self._coordinated[name] = epoch
+            coordinator.announce(name.partition, log, effects)
 
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
+        if after.is_internal and after.partitions:
+            self._resize(after)
         present = 0 if before is None else before.partition_count
-        self.logs.create(after, range(present, after.partition_count), self.image, effects)
+        hosted = [number for number in self.image.hosted(after) if number >= present]
+        self.logs.create(after, hosted, self.image, effects)
+        for number in hosted if after.partitions else ():
+            name = TopicPartition(after.name, number)
+            self.replication.apply(name, after.partitions[number], effects)
         if before is None and after.is_internal:
             self.load(after.name, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
+
+    def _resize(self, topic: Topic) -> None:
+        """Which count holds is seen when the topic is, which may be long after the start."""
+        self.transactions.resize(topic.name, topic.partition_count)
+        if topic.name == GROUP_METADATA_TOPIC:
+            self.groups.resize(topic.partition_count)
+
+    def _change_partition(self, delta: PartitionDelta, effects: Effects) -> None:
+        """Another leader, ISR or set of replicas; one that is removed here goes with its log."""
+        name = TopicPartition(delta.topic.name, delta.partition)
+        if delta.before.leader != delta.after.leader:
+            self.markers.on_leader_change(name, effects)
+        is_here = self.logs.get(*name) is not None
+        if self.image.node_id not in delta.after.replicas:
+            if is_here:
+                self.replication.delete(name, effects)
+            return
+        if not is_here:
+            self.logs.create(delta.topic, [delta.partition], self.image, effects)
+        self.replication.apply(name, delta.after, effects)
 
 
 def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:

@@ -5,6 +5,9 @@ the coordinators are loaded, groups first, because finishing a prepared transact
 that the group coordinator must hear of. Last, when the machine itself went down, transactions that
 were open are aborted: Produce is acknowledged before it is flushed (as in Kafka), so records of an
 open transaction may be gone, and no later EndTxn may commit what is left of it.
+
+In a cluster the metadata is the registry's. So a start has two parts: `join` makes a broker that
+reads it and does nothing else, then its logs are opened and it registers.
 """
 
 from __future__ import annotations
@@ -12,22 +15,28 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigError, DataDirectoryError, parse_properties
-from broker_sim.core.controller import ClusterImage, MetadataLog
+from broker_sim.core.controller import ClusterImage, Metadata, MetadataLog
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.image import broker_start_record, cluster_record
-from broker_sim.core.controller.producer_ids import ProducerIdAllocator
+from broker_sim.core.controller.producer_ids import ProducerIdAllocator, ProducerIdBlocks
+from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
-from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
-from broker_sim.core.effects import Delete, Effects, Storage, WriteFile
+from broker_sim.core.coordinator.marker_sender import MarkerSender
+from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionWriter
+from broker_sim.core.effects import Delete, Effects, Request, Storage, WriteFile
 from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.membership import Alone, Membership
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher, apply_dynamic
@@ -35,9 +44,12 @@ from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
+from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
+from broker_sim.core.transaction.verifier import TransactionVerifier
+from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import CorruptBatch
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -67,7 +79,8 @@ def start(
     if clean:
         effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
     logs = LogManager(config, storage, codecs)
-    metadata = MetadataLog(logs.open_metadata_log(clean_shutdown=clean, effects=effects))
+    metadata_log = logs.open_metadata_log(clean_shutdown=clean, effects=effects)
+    metadata = MetadataLog(metadata_log, config.integer("node.id"))
     try:
         metadata.load()
     except CorruptBatch as error:
@@ -88,41 +101,142 @@ def start(
         # another append, so it must be durable before they do.
         internal = (TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)
         logs.flush([log for (topic, _), log in logs.items() if topic in internal], effects)
-    parts = _wired(config, rng, metadata, logs, codecs)
-    publisher = Publisher(config, image, logs, parts.replicas, parts.transactions, parts.groups)
-    metadata.publish = publisher.publish
-    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
-        publisher.load(topic, effects)
-    parts.groups.start(effects)
+    alone = Alone(config.integer("node.id"))
+    parts = _wired(_Given(config, rng, codecs, Peers(), alone), metadata, logs)
+    _own_registration(config, image)
     lost = not clean and _may_have_lost_unflushed(storage, machine_boot_id)
-    parts.transactions.start(effects, abort_open=lost and config.boolean("flush.on.commit"))
+    _start_parts(parts, metadata, effects, abort_open=lost and config.boolean("flush.on.commit"))
     # Only now: a crash before this must find the old boot, and abort again.
     effects.storage.append(WriteFile(MACHINE_BOOT_FILE, machine_boot_id.encode()))
     effects.trace("started", broker_epoch=image.broker_epoch, clean=clean, topics=len(image.topics))
     return parts
 
 
-def _wired(
-    config: BrokerConfig, rng: Random, metadata: MetadataLog, logs: LogManager, codecs: Codecs
+def _start_parts(
+    parts: BrokerParts,
+    metadata: MetadataLog | ClusterMetadata,
+    effects: Effects,
+    *,
+    abort_open: bool,
+) -> Publisher:
+    """The coordinators, and the replicas of a cluster; from here on changes are carried out."""
+    publisher = Publisher(
+        parts.config,
+        parts.image,
+        parts.logs,
+        parts.replicas,
+        parts.transactions,
+        parts.groups,
+        parts.replication,
+        parts.markers,
+    )
+    metadata.publish = publisher.publish
+    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+        publisher.load(topic, effects)
+    parts.groups.start(effects)
+    parts.replication.start(effects)
+    parts.transactions.start(effects, abort_open=abort_open)
+    return publisher
+
+
+def join(
+    config: BrokerConfig,
+    storage: Storage,
+    rng: Random,
+    effects: Effects,
+    *,
+    codecs: Codecs = NO_CODECS,
+    decide: Callable[[Request, Effects], Message | None],
+    opened: Callable[[BrokerParts, Effects], None],
 ) -> BrokerParts:
-    space = FreeSpace()
-    replicas = ReplicaManager(logs, space)
-    writer = PartitionWriter(logs, replicas)
+    """A broker that reads the cluster's metadata. When it has, `opened` gets one with everything
+    recovered, in place of this one. `decide` handles a request at the controller.
+
+    Raises DataDirectoryError, then or in a later step, when the directory is not its own.
+    """
+    properties = _read_properties(config, storage)
+    node_id = config.integer("node.id")
+    metadata, peers = ClusterMetadata(node_id), Peers()
+    listeners = {each.name: each.advertised for each in read_listeners(config)}
+    rack = config.text("broker.rack") or None
+    broker = BrokerRegistration(node_id, -1, listeners, rack)
+    membership = Membership(config, peers, metadata, broker, lambda: _random_id(rng))
+
+    given = _Given(config, rng, codecs, peers, membership)
+
+    def stamp(effects: Effects) -> None:
+        _check_cluster(properties, metadata.image)
+        if not properties:
+            data = _properties(config, metadata.image)
+            effects.storage.append(WriteFile(META_PROPERTIES_FILE, data))
+
+    def open_logs(effects: Effects) -> None:
+        if metadata.image.cluster_id:
+            stamp(effects)
+        metadata.on_cluster_id = stamp
+        clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
+        if clean:
+            effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
+        unusable = apply_dynamic(config, metadata.image)
+        if unusable:
+            effects.trace("unusable-configs", names=unusable)
+        logs = LogManager(config, storage, codecs)
+        logs.load_recovery_points(effects)
+        logs.open_all(metadata.image, clean_shutdown=clean, effects=effects)
+        parts = _wired(given, metadata, logs)
+        parts.replication.alter_partition = membership.isr_proposals.propose
+        parts.topics.create_later = membership.creations.create
+        membership.fence = _start_parts(parts, metadata, effects, abort_open=False).fence
+        effects.trace("started", clean=clean, topics=len(metadata.image.topics))
+        opened(parts, effects)
+
+    membership.open = open_logs
+    membership.handle = decide
+    membership.start(effects)
+    return _wired(given, metadata, LogManager(config, storage, codecs))
+
+
+def _own_registration(config: BrokerConfig, image: ClusterImage) -> None:
+    """Nobody registers a broker that is alone, and its answers name it all the same."""
+    listeners = {each.name: each.advertised for each in read_listeners(config)}
+    image.brokers[image.node_id] = BrokerRegistration(image.node_id, image.broker_epoch, listeners)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the parts are made from, and what they share with those of before the logs are open."""
+
+    config: BrokerConfig
+    rng: Random
+    codecs: Codecs
+    peers: Peers
+    membership: Alone | Membership
+    space: FreeSpace = field(default_factory=FreeSpace)
+
+
+def _wired(given: _Given, metadata: MetadataLog | ClusterMetadata, logs: LogManager) -> BrokerParts:
+    config, rng, space, peers = given.config, given.rng, given.space, given.peers
     image = metadata.image
+    replicas = ReplicaManager(config, image, logs, space)
+    writer = PartitionWriter(logs, replicas)
+    cleaner = LogCleaner(config, logs, space)
     groups = GroupCoordinator(
         group_config(config, image),
         writer,
         lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
     )
     listeners = {listener.name: listener for listener in read_listeners(config)}
-    markers = MarkerSender(logs, replicas, groups.on_marker)
+    marker_writer = MarkerWriter(replicas, groups.on_marker, groups.is_loading)
+    markers = MarkerSender(image, marker_writer, peers)
     return BrokerParts(
         config=config,
         listeners=listeners,
         metadata=metadata,
+        membership=given.membership,
         space=space,
         logs=logs,
         replicas=replicas,
+        replication=Replication(config, image, logs, replicas, peers, cleaner),
         topics=TopicAdmin(config, metadata, space, rng),
         configs=ConfigAdmin(config, metadata),
         scram=ScramAdmin(metadata, space),
@@ -131,14 +245,21 @@ def _wired(
         logins=Logins(config, listeners, image, rng),
         markers=markers,
         transactions=TransactionCoordinator(
-            transaction_config(config, image), writer, markers, ProducerIdAllocator(metadata, space)
+            transaction_config(config, image), writer, markers, _producer_ids(given, metadata)
         ),
+        verifier=TransactionVerifier(image, peers),
         groups=groups,
         fetches=DelayedFetches(),
-        cleaner=LogCleaner(config, logs, space),
-        peers=Peers(),
-        decompress=codecs.decompress,
+        cleaner=cleaner,
+        peers=peers,
+        decompress=given.codecs.decompress,
     )
+
+
+def _producer_ids(given: _Given, metadata: Metadata) -> ProducerIdBlocks:
+    if isinstance(given.membership, Membership):
+        return given.membership.producer_ids
+    return ProducerIdAllocator(metadata, given.space)
 
 
 def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
@@ -148,6 +269,10 @@ def _may_have_lost_unflushed(storage: Storage, machine_boot_id: str) -> bool:
 
 def stop(parts: BrokerParts, effects: Effects) -> None:
     """Flush and close every log; the marker that this was done comes last."""
+    if isinstance(parts.membership, Membership):
+        parts.membership.stop(effects)
+        if not parts.membership.is_open:
+            return  # what the last stop has left is untouched
     parts.logs.close(effects)
     text = json.dumps({"version": 0, "brokerEpoch": parts.image.broker_epoch})
     effects.storage.append(WriteFile(CLEAN_SHUTDOWN_FILE, text.encode()))

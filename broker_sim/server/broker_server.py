@@ -1,4 +1,4 @@
-"""The real host: drives one `Broker` with sockets, files, the clock and timers.
+"""The real host: drives one `Broker`, or the registry, with sockets, files, the clock and timers.
 
 Theory of operation: inputs that are ready together are one *round*: at most one request of each
 connection, so that a flood on one delays the others by one request. For each input the core makes a
@@ -6,6 +6,7 @@ connection, so that a flood on one delays the others by one request. For each in
 flushes are shared within the round as far as their order allows; when all are done, answers go
 out. Requests that arrive during an fsync form the next round: this is group commit without a timer.
 Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
+Requests to peers leave with the answers, in their order among them (`server/peers.py`).
 
 One thread runs everything. An exception of the core or of the disk leaves memory ahead of the disk,
 and recovery is the tested way back. When a write found no free space, the host does that by itself:
@@ -23,19 +24,24 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
     CancelTimer,
     Close,
+    ControlledShutdown,
     Delete,
     Disconnected,
     Input,
     NoResponse,
+    PeerAnswer,
+    PeerLost,
     Rename,
     Request,
     Respond,
+    Send,
     SetTimer,
     Start,
     Step,
@@ -45,16 +51,16 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
-from broker_sim.core.endpoint import Listener
+from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.metrics import BrokerMetrics
 from broker_sim.server.outgoing import Outgoing
+from broker_sim.server.peers import Peers
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
-from txnlog_spark.wire.invariants import check
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,7 +71,8 @@ send at once is decoded round by round, and nobody waits for all of it."""
 CHECK_SECONDS_MAX = 5.0
 """How often connections are looked at for having stood still."""
 
-_Answer = Outgoing | Respond | NoResponse | Close
+_Answer = Outgoing | Respond | NoResponse | Close | Send
+"""What leaves when the storage operations before it are done."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +86,7 @@ _WARNINGS = frozenset(
         "segment-states-dropped",
         "transaction-load-failed",
         "group-load-failed",
+        "registry-truncated",
     }
 )
 """Traces of what an operator should know without asking: damage found on disk."""
@@ -102,26 +110,37 @@ def machine_boot_id() -> str:
         return ""
 
 
+class Core(Protocol):
+    """What the host drives: a `Broker`, or the registry."""
+
+    def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
+        """Everything `item` causes, as in `Broker.step`."""
+
+
 class BrokerServer:
-    """Owns the inputs, timers and connections of one broker, inside a running event loop."""
+    """Owns the inputs, timers and connections of one core, inside a running event loop."""
 
     def __init__(
         self,
-        make_broker: Callable[[], Broker],
+        make_core: Callable[[], Core],
         storage: FileStorage,
         config: BrokerConfig,
         space: SpaceGuard,
         metrics: BrokerMetrics | None = None,
     ) -> None:
-        """`make_broker` gives a core that was not started, on `storage`."""
+        """`make_core` gives a core that was not started, on `storage`."""
         self._metrics = metrics
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
         self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets an exception when the broker cannot go on."""
+        self.serving = asyncio.Event()
+        """Set from when clients may be let in."""
+        self._handed_over: asyncio.Event | None = None
+        """Set when others lead what this broker has led; None before that is asked for."""
         self._loop = asyncio.get_running_loop()
-        self._make_broker = make_broker
-        self._broker: Broker | None = None
+        self._make_core = make_core
+        self._core: Core | None = None
         """None while there is no free space to start one."""
         self._storage = storage
         self._space = space
@@ -136,6 +155,7 @@ class BrokerServer:
         self.request_memory = RequestMemory(config.integer("queued.max.request.bytes"))
         self._connections = Connections(config)
         self._next_connection_id = 1
+        self._peers = Peers(self, config)
 
     def start(self) -> None:
         """Recover and load. Raises whatever makes starting impossible."""
@@ -146,14 +166,28 @@ class BrokerServer:
             self._begin()
         self._check_connections()
 
+    async def hand_over(self, seconds_max: float) -> None:
+        """Let others lead what this broker leads, as far as they can in that time."""
+        core = self._core
+        if not isinstance(core, Broker) or core.may_stop or self.failed.done():
+            return
+        self._handed_over = handed_over = asyncio.Event()
+        self.failed.add_done_callback(lambda _: handed_over.set())
+        self.submit(ControlledShutdown())
+        try:
+            await asyncio.wait_for(handed_over.wait(), seconds_max)
+        except TimeoutError:
+            _log.warning("stopping without a controlled shutdown: it took over %g s", seconds_max)
+
     def stop(self) -> None:
         """A clean stop: answers that wait are dropped, files flushed and closed."""
         self._drop_inputs()
         self._cancel_timers()
-        if self._broker is not None:
-            self._carry_out(self._step(self._broker, Stop()))
+        if self._core is not None:
+            self._carry_out(self._step(self._core, Stop()))
         for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
+        self._peers.close()
         self._storage.close()
 
     def accept(self, listener: Listener | None = None) -> Connection:
@@ -170,7 +204,7 @@ class BrokerServer:
 
     def metrics_text(self) -> str:
         """The figures of now; "" for a host that counts nothing."""
-        parts = None if self._broker is None else self._broker.parts
+        parts = self._core.parts if isinstance(self._core, Broker) else None
         flushes = self._storage.flush_count
         return "" if self._metrics is None else self._metrics.text(parts, flushes)
 
@@ -190,10 +224,14 @@ class BrokerServer:
         """The next round has enough requests."""
         return self._round_bytes > ROUND_BYTES_MAX
 
-    def submit(self, request: Request | Disconnected | TimerFired, size_bytes: int = 0) -> None:
-        """Take part in the next round; a request was so many bytes long."""
+    def submit(
+        self,
+        item: Request | Disconnected | TimerFired | PeerAnswer | PeerLost | ControlledShutdown,
+        size_bytes: int = 0,
+    ) -> None:
+        """Take part in the next round; a request or a peer's answer was so many bytes long."""
         self._round_bytes += size_bytes
-        self._inputs.append(request)
+        self._inputs.append(item)
         self._schedule_round()
 
     def outgoing(self, response: Respond) -> Outgoing:
@@ -203,6 +241,12 @@ class BrokerServer:
     def call_soon(self, connection: Connection) -> None:
         """Call `connection.go_on` in the loop's next turn."""
         self._loop.call_soon(connection.go_on)
+
+    # ------------------------------------------------------------------ peers.Owner
+
+    def peer_endpoint(self, peer: int) -> Endpoint | None:
+        """Where the core says that the peer listens."""
+        return self._core.peer_endpoint(peer) if isinstance(self._core, Broker) else None
 
     # ------------------------------------------------------------------ rounds
 
@@ -232,26 +276,24 @@ class BrokerServer:
         self._round_bytes = 0
         answers: list[_Answer] = []
         try:
-            if self._broker is None:
+            if self._core is None:
                 self._refuse(inputs)
                 return
-            self._look_at_space(self._broker)
+            self._look_at_space(self._core)
             for item in inputs:
                 if isinstance(item, TimerFired) and not self._take_fired(item.key):
                     continue
-                answers += self._step(self._broker, item, answers)
+                answers += self._step(self._core, item, answers)
             self._carry_out(answers)
         except StorageFull as full:
             self._start_anew(full)
         except BaseException as error:  # noqa: BLE001 the process ends with it
             self._fail(error)
 
-    def _step(
-        self, broker: Broker, item: Input, before: list[_Answer] | None = None
-    ) -> list[_Answer]:
+    def _step(self, core: Core, item: Input, before: list[_Answer] | None = None) -> list[_Answer]:
         """Carry out a step; its answers. Those `before` it go out first if it changes files."""
-        step = broker.step(item, wall_ms(), monotonic_ms())
-        check(not step.sends, "this host has no connections to other brokers")
+        step = core.step(item, wall_ms(), monotonic_ms())
+        self._tell_of_life(core)
         if self._metrics is not None:
             self._metrics.count(item, step)
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
@@ -264,12 +306,20 @@ class BrokerServer:
             if _log.isEnabledFor(level):
                 _log.log(level, "%s %s", trace.kind, dict(trace.fields))
         # From here on somebody watches the files of an answer with records.
-        return [
+        responses = (
             Outgoing(response, self._storage)
             if isinstance(response, Respond) and response.records
             else response
             for response in step.responses
-        ]
+        )
+        return [*step.sends, *responses]
+
+    def _tell_of_life(self, core: Core) -> None:
+        """A broker of a cluster lets nobody in before it is registered."""
+        if not self.serving.is_set() and (not isinstance(core, Broker) or core.is_serving):
+            self.serving.set()
+        if self._handed_over is not None and isinstance(core, Broker) and core.may_stop:
+            self._handed_over.set()
 
     def _carry_out(self, answers: list[_Answer]) -> None:
         self._storage.barrier()
@@ -277,6 +327,9 @@ class BrokerServer:
             self._deliver(answer)
 
     def _deliver(self, answer: _Answer) -> None:
+        if isinstance(answer, Send):
+            self._peers.send(answer)
+            return
         connection = self._connections.get(answer.connection_id)
         if connection is not None:
             connection.deliver(answer)
@@ -288,12 +341,12 @@ class BrokerServer:
     def _begin(self) -> None:
         """A new core from what is on disk."""
         self._storage.reset()
-        broker = self._make_broker()
-        self._carry_out(self._step(broker, Start(machine_boot_id())))
-        self._broker = broker
+        core = self._make_core()
+        self._carry_out(self._step(core, Start(machine_boot_id())))
+        self._core = core
         self._told_low = False
 
-    def _look_at_space(self, broker: Broker) -> None:
+    def _look_at_space(self, core: Core) -> None:
         is_low = self._space.is_low(self._loop.time())
         if is_low == self._told_low:
             return
@@ -302,14 +355,16 @@ class BrokerServer:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:
             _log.warning("there is free space again: writes are accepted")
-        self._step(broker, StorageSpace(is_low))
+        self._carry_out(self._step(core, StorageSpace(is_low)))
 
     def _start_anew(self, full: StorageFull) -> None:
         """A write found no free space: nothing of this round was answered, and memory is ahead."""
         _log.error("no free space: %s; restarting from disk, with writes refused", full)
-        self._broker = None
+        self._core = None
         self._drop_inputs()
         self._cancel_timers()
+        # The next core counts its requests from 0 again: no answer to this one may reach it.
+        self._peers.close(abort=True)
         for connection in self._connections:
             if connection.awaits_answer:
                 connection.close("there was no free space for its request")
@@ -323,7 +378,7 @@ class BrokerServer:
             self._begin()
         except StorageFull as full:
             _log.error("no free space to start: %s", full)
-            self._broker = None
+            self._core = None
             self._cancel_timers()
             self._loop.call_later(RETRY_SECONDS, self._try_again)
         except BaseException as error:  # noqa: BLE001 the process ends with it

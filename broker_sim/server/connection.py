@@ -15,6 +15,7 @@ import logging
 import socket
 from typing import Protocol, cast
 
+from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
 from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
@@ -26,8 +27,6 @@ from txnlog_spark.wire.framing import (
     FrameDecoder,
     MalformedFrame,
     UnsupportedVersion,
-    decode_request,
-    encode_response,
 )
 from txnlog_spark.wire.messages import ApiKey
 

@@ -5,8 +5,9 @@ Names are those that Kafka's metrics get from the JMX exporter with its example 
 `kafka_server_brokertopicmetrics_messagesin_total{topic="t"}`, and the broker's total has no topic.
 
 Counted here, outside the core, from what goes into it and comes out: what was appended to a log
-file counts as in, markers and the coordinators' records too, as in Kafka. Gauges are looked up when
-they are asked for. Counters begin at 0 with each start of the process.
+file counts as in, markers and the coordinators' records too, as in Kafka, whose
+`ReplicaManager.appendToLocalLog` counts whatever a leader appends. Gauges are looked up when they
+are asked for. Counters begin at 0 with each start of the process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from broker_sim.apis import AnyApiKey
 from broker_sim.core.effects import Append, Input, Request, Respond, Step
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.messages import ApiKey
@@ -29,7 +31,7 @@ class BrokerMetrics:
     """Counts steps; one a broker process."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[ApiKey, int]] = Counter()
+        self._requests: Counter[tuple[AnyApiKey, int]] = Counter()
         self._by_topic: dict[str, Counter[str]] = {
             name: Counter() for name in ("messagesin", "bytesin", "bytesout")
         }
@@ -145,7 +147,7 @@ def _gauges(parts: BrokerParts) -> Iterator[tuple[str, str, list[_Sample]]]:
         yield f"kafka_log_log_{name}", "gauge", list(zip(names, values, strict=True))
 
 
-def _api_name(api: ApiKey) -> str:
+def _api_name(api: AnyApiKey) -> str:
     """Kafka's name of it, such as InitProducerId."""
     return "".join(word.capitalize() for word in api.name.split("_"))
 

@@ -13,10 +13,10 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from broker_sim.apis.frames import encode_response
 from broker_sim.core.effects import FileSlice, RecordsField, Respond
 from broker_sim.server.storage import FileStorage, SlicesInUse
-from txnlog_spark.wire.framing import encode_response
-from txnlog_spark.wire.messages import APIS
+from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.varint import encode_unsigned
 
 WHOLE_BYTES_MAX = 64 * 1024
@@ -103,7 +103,7 @@ def _pieces(response: Respond) -> Iterator[bytes | FileSlice]:
         mark = _MARK + _INT32.pack(index)
         fields[mark] = field
         field.target.records = mark
-    api = APIS[response.api_key]
+    api = APIS[ApiKey(response.api_key)]
     compact = bool(api.response.flexible_version_q(response.api_version))
     parts = list(_split(_encode(response)[_INT32.size :], fields, compact))
     yield _INT32.pack(sum(map(_length, parts)))

@@ -21,7 +21,13 @@ from pathlib import Path
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
-from broker_sim.core.endpoint import Endpoint, Listener, format_listeners, read_listeners
+from broker_sim.core.endpoint import (
+    Endpoint,
+    Listener,
+    format_listeners,
+    read_listeners,
+    read_registry,
+)
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
@@ -36,6 +42,9 @@ from broker_sim.server.tls import TlsServer, build_tls_context
 LOCK_FILE = ".lock"
 BACKLOG = 1024
 PARENT_POLL_SECONDS = 0.5
+HAND_OVER_SECONDS_MAX = 10.0
+"""For a controlled shutdown; a broker that a cluster's registry or controller does not answer stops
+without it, and its session is over when it does."""
 LINGER_SECONDS = 5.0
 """How long a broker whose application ended waits for a client to come back: another application
 has asked for its address, and is about to connect."""
@@ -64,6 +73,7 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
+    A broker of a cluster is ready, and lets clients in, when the registry knows it.
     `metrics` is where figures are served over HTTP; a second line, METRICS, then says so. A line
     LISTENER follows for each listener but the first.
 
@@ -72,6 +82,7 @@ def run(
     """
     config = BrokerConfig(overrides)
     listeners = read_listeners(config)
+    read_registry(config)
     contexts = {each.name: build_tls_context(each, config) for each in listeners}
     root = broker_directory(data_dir, config.integer("node.id"))
     with lock_directory(root), contextlib.ExitStack() as stack:
@@ -87,8 +98,8 @@ def run(
 
 
 @contextlib.contextmanager
-def lock_directory(root: Path) -> Iterator[None]:
-    """Hold the directory for this process. Raises CannotStart when another broker has it."""
+def lock_directory(root: Path, holder: str = "broker") -> Iterator[None]:
+    """Hold the directory for this process. Raises CannotStart when another `holder` has it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -99,7 +110,7 @@ def lock_directory(root: Path) -> Iterator[None]:
     except OSError as error:
         os.close(descriptor)
         raise CannotStart(
-            f"another broker is running on {root}; stop it, or give another --data-dir"
+            f"another {holder} is running on {root}; stop it, or give another --data-dir"
         ) from error
     try:
         yield
@@ -185,20 +196,17 @@ async def _serve(
     )
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
-    try:
-        host.start()
-    except StorageFull as full:
-        raise CannotStart(
-            f"there is no free space to recover in {root} ({full}); free some"
-        ) from full
+    recover(host, root)
     storage.reads_medium = False
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    clients = _Clients(host.accept)
+    stopping = stop_event(host)
+    clients = Clients(host.accept)
+    watcher = asyncio.create_task(watch_parent(exit_with_pid, clients, stopping))
+    await _first_of(host.serving, stopping)
+    if stopping.is_set():
+        watcher.cancel()
+        await stop(host)
+        return
     servers = [await door.serve(clients.accept) for door in doors]
-    watcher = asyncio.create_task(_watch_parent(exit_with_pid, clients, stopping))
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
     metrics = None
     if scraped is not None:
@@ -209,13 +217,47 @@ async def _serve(
     for door in doors[1:]:
         sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     sys.stdout.flush()
-    host.failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     watcher.cancel()
+    if config.boolean("controlled.shutdown.enable"):
+        await host.hand_over(HAND_OVER_SECONDS_MAX)
     for server in servers:
         server.close()
     if metrics is not None:
         metrics.close()
+    await stop(host)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Until one of them is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
+
+
+def recover(host: BrokerServer, root: Path) -> None:
+    """Start the core. Raises CannotStart when there is no free space for it."""
+    try:
+        host.start()
+    except StorageFull as full:
+        raise CannotStart(
+            f"there is no free space to recover in {root} ({full}); free some"
+        ) from full
+
+
+def stop_event(host: BrokerServer) -> asyncio.Event:
+    """Set by SIGTERM, by SIGINT, and when the host cannot go on."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    host.failed.add_done_callback(lambda _: stopping.set())
+    return stopping
+
+
+async def stop(host: BrokerServer) -> None:
+    """Stop cleanly. Raises what the host failed with, if it did."""
     if host.failed.done():
         host.failed.result()
     host.stop()
@@ -223,15 +265,15 @@ async def _serve(
     await asyncio.sleep(0)
 
 
-class _Clients:
+class Clients:
     """Tells whether anybody uses the broker."""
 
-    def __init__(self, accept: Callable[[Listener], Connection]) -> None:
+    def __init__(self, accept: Callable[[Listener | None], Connection]) -> None:
         self._accept = accept
         self._connections: list[Connection] = []
         self._accepted = False
 
-    def accept(self, listener: Listener) -> Connection:
+    def accept(self, listener: Listener | None = None) -> Connection:
         """The protocol for a new socket."""
         connection = self._accept(listener)
         self._connections.append(connection)
@@ -245,7 +287,7 @@ class _Clients:
         return accepted or bool(self._connections)
 
 
-async def _watch_parent(pid: int | None, clients: _Clients, stopping: asyncio.Event) -> None:
+async def watch_parent(pid: int | None, clients: Clients, stopping: asyncio.Event) -> None:
     """Stop when the process that wanted this broker is gone, and nobody else uses it.
 
     The connections of that process have gone with it: what is open belongs to others, such as a
@@ -253,22 +295,25 @@ async def _watch_parent(pid: int | None, clients: _Clients, stopping: asyncio.Ev
     """
     if pid is None:
         return
-    started = _started(pid)
-    while started is not None and _started(pid) == started:
+    started = process_started(pid)
+    while started is not None and process_started(pid) == started:
         clients.were_there()
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("process %d is gone, stopping when no client is left", pid)
     loop = asyncio.get_running_loop()
     last_seen = loop.time()
-    while loop.time() - last_seen < LINGER_SECONDS:
+    while True:
+        # The time is looked at last: this process may have stood still for longer than that.
         if clients.were_there():
             last_seen = loop.time()
+        elif loop.time() - last_seen >= LINGER_SECONDS:
+            break
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("no client is left, stopping")
     stopping.set()
 
 
-def _started(pid: int) -> str | None:
+def process_started(pid: int) -> str | None:
     """When a process started, as the system writes it; None when it is gone.
 
     A process id is used again, the pair of both is not. A killed process that its parent has not

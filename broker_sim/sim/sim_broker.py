@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
@@ -44,7 +45,6 @@ from broker_sim.sim.network import Connection
 from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
-from txnlog_spark.wire.framing import decode_request, encode_response
 from txnlog_spark.wire.invariants import check
 
 DOWN = -1

@@ -31,7 +31,7 @@ from txnlog_spark.wire.framing import (
     encode_request,
     encode_response,
 )
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey
 from txnlog_spark.wire.records import Record, encode_batch
 
 SMALL = {
@@ -43,7 +43,7 @@ SMALL = {
 
 def request(api_key: ApiKey, /, **fields: Any) -> Any:
     """A request message without a version."""
-    return APIS[api_key].request(**fields)
+    return KNOWN_APIS[api_key].request(**fields)
 
 
 def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
@@ -101,9 +101,13 @@ class BrokerOnDisk:
         """Start on what the disk holds, as a new process."""
         self._starts += 1
         self.timers.clear()
-        rng = random.Random(self._starts)
+        rng = random.Random(self._seed())
         self.broker = Broker(self.config, self.disk, rng, codecs=self._codecs)
         self.step(Start("boot"))
+
+    def _seed(self) -> int | str:
+        """Of this start's entropy."""
+        return self._starts
 
     def kill(self) -> None:
         """SIGKILL and start again."""
@@ -153,7 +157,7 @@ class BrokerOnDisk:
                     response.correlation_id,
                     response.message,
                 )
-                api = APIS[response.api_key]
+                api = KNOWN_APIS[response.api_key]
                 self.asked.answers[response.connection_id, response.correlation_id] = (
                     decode_response(api, response.api_version, frame[4:])
                 )

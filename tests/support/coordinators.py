@@ -116,7 +116,10 @@ class MemoryHost:
     def log(self, topic: str, partition: int) -> MemoryLog | None:
         return self.logs.get((topic, partition))
 
-    def append(self, topic: str, partition: int, data: bytes, effects: Effects) -> AppendResult:
+    def append(
+        self, topic: str, partition: int, data: bytes, effects: Effects, *, guard: int | None = None
+    ) -> AppendResult:
+        del guard
         refusal = self.refusals.get((topic, partition), ErrorCode.NONE)
         log = self.logs.get((topic, partition))
         if refusal is not ErrorCode.NONE or log is None:

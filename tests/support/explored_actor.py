@@ -73,9 +73,16 @@ class Round:
 class Host:
     """Performs a program's local asks, and stops at each one that others may notice."""
 
-    def __init__(self, program: Program, cluster: ScriptedCluster, constants: dict[str, bytes]):
+    def __init__(
+        self,
+        program: Program,
+        cluster: ScriptedCluster,
+        constants: dict[str, bytes],
+        local: dict[Any, Any],
+    ) -> None:
         """`constants`: files that are read after they were written and never change, with all
-        that they are numbered with."""
+        that they are numbered with. `local`: outcomes of local requests, which all hosts of the
+        program share."""
         self.now_ms = 0
         self.slept = False
         """Whether the program has waited since its last shared ask."""
@@ -84,6 +91,7 @@ class Host:
         self._cluster = cluster
         self._constants = constants
         self._constant_paths = tuple({path.rstrip("0123456789") for path in constants})
+        self._local = local
         self._open: dict[Ticket, Any] = {}
         self._sent = 0
         self._ask: Any = None
@@ -139,7 +147,10 @@ class Host:
             call = asked.calls[len(asked.outcomes)]
             if api_of(call.message).key not in LOCAL_APIS:
                 return call
-            asked.outcomes.append(self._cluster._call(call))
+            key = (call.node, call.version_max, repr(call.message))
+            if key not in self._local:
+                self._local[key] = self._cluster._call(call)
+            asked.outcomes.append(self._local[key])
         return None
 
     def _perform(self, ask: Any) -> Any:
@@ -201,7 +212,8 @@ class Actor:
         self.nodes = 0
         self._known: dict[Any, Node] = {}
         """Those at shared asks, by what the program does next."""
-        self._new_host = lambda: Host(program, cluster, constants)
+        local: dict[Any, Any] = {}
+        self._new_host = lambda: Host(program, cluster, constants, local)
         self.root = self._node(None, None, self._new_host(), lambda host: host.start())
 
     def child(self, node: Node, outcome: Any, key: Any) -> Node:

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.apache_kafka import JVM_OPTIONS, REPOSITORY, Unavailable, die_with_parent, jars
+from support.apache_kafka import (
+    JVM_OPTIONS,
+    REPOSITORY,
+    Unavailable,
+    die_with_parent,
+    jars,
+    shared_classes,
+)
 from support.probe import NotReady
 
 SOURCES = Path(__file__).with_name("java")
@@ -29,7 +36,6 @@ COMPILED = REPOSITORY / ".cache" / "java-tools"
 CALL_TIMEOUT_S = 90
 OPTIONS = (
     *JVM_OPTIONS,
-    "-Xshare:auto",
     f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
 )
 
@@ -85,9 +91,10 @@ class Done:
         return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def class_path() -> str:
-    """Kafka's jars and our compiled programs. Unavailable when a jar or the compiler is not had."""
-    return f"{_compiled()}:{jars()}/*"
+def java_command() -> list[str]:
+    """A JVM with Kafka's jars and our compiled programs, but for the class to run. Unavailable when
+    a jar or the compiler is not had."""
+    return ["java", *OPTIONS, shared_classes(), "-cp", f"{jars()}/*:{_compiled()}"]
 
 
 def _compiled() -> Path:
@@ -162,7 +169,7 @@ class JavaHost:
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
             # What tools write to temporary files goes with the session's folder.
-            ["java", *OPTIONS, f"-Djava.io.tmpdir={self._folder}", "-cp", class_path(), "ToolHost"],
+            [*java_command(), f"-Djava.io.tmpdir={self._folder}", "ToolHost"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -209,7 +216,7 @@ class JavaProcess:
         self._log_path = folder / f"{main_class.rpartition('.')[2]}.log"
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", *OPTIONS, "-cp", class_path(), main_class, *map(str, arguments)],
+                [*java_command(), main_class, *map(str, arguments)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

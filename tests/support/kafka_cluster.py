@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
 from support.apache_kafka import (
     START_TIMEOUT_S,
     VERSION,
@@ -13,10 +11,7 @@ from support.apache_kafka import (
     Node,
     new_cluster_id,
 )
-from support.coordinators_ready import TRANSACTION
 from support.probe import free_ports, live_brokers, wait_until
-from support.raw import Connection, message_class
-from txnlog_spark.wire.messages import ApiKey
 
 NODES = 3
 REPLICATED = {
@@ -87,16 +82,11 @@ class KafkaCluster:
         self.brokers[number].launch()
         self.wait_whole()
 
-    def leader(self, topic: str, partition: int) -> int:
-        """The number of the broker that leads it."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        found = admin.list_topics(topic, timeout=START_TIMEOUT_S).topics[topic]
-        return int(found.partitions[partition].leader)
+    def kill(self, number: int) -> None:
+        """SIGKILL one."""
+        self.brokers[number].kill_now()
 
-    def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
-        """The number of the broker that coordinates a transactional id, or a group."""
-        request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=[key])
-        alive = next(broker for broker in self.brokers.values() if broker.alive)
-        with Connection(alive.port) as connection:
-            (found,) = connection.ask(request, 4).coordinators
-        return int(found.node_id)
+    @property
+    def live_port(self) -> int:
+        """The port of one that is up."""
+        return next(broker.port for broker in self.brokers.values() if broker.alive)

@@ -74,11 +74,16 @@ SECURITY = (
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
     ),
-    _text("inter.broker.listener.name", "", f"One of the listeners. {_NO_PEERS}"),
+    _text(
+        "inter.broker.listener.name",
+        "",
+        "The listener by which the brokers of a cluster find each other; empty: the one that is "
+        "named like security.inter.broker.protocol.",
+    ),
     _text(
         "security.inter.broker.protocol",
         "PLAINTEXT",
-        _NO_PEERS,
+        "How brokers of a cluster speak to each other; there only PLAINTEXT can be used.",
         ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     _text("sasl.mechanism.inter.broker.protocol", "GSSAPI", _NO_PEERS),

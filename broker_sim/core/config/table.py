@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from broker_sim.core.config.cluster import CLUSTER
 from broker_sim.core.config.key import (
     DOUBLE_MAX,
     INT32_MAX,
@@ -88,6 +89,12 @@ _NETWORK = (
             ("num.replica.fetchers", 1),
         )
     ),
+    _long("replica.lag.time.max.ms", 30_000, "A replica that lags for so long leaves the ISR."),
+    _int("replica.fetch.backoff.ms", 1000, "How long a replica waits after a failed fetch.", 0),
+    _int("replica.fetch.wait.max.ms", 500, "How long a leader may wait for bytes to answer with."),
+    _int("replica.fetch.min.bytes", 1, "Bytes that a leader waits for before it answers."),
+    _int("replica.fetch.max.bytes", 1 << 20, "Bytes of a partition in an answer to a replica.", 0),
+    _int("replica.fetch.response.max.bytes", 10 << 20, "Bytes of such an answer.", 0),
     _int("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
 )
 
@@ -163,7 +170,7 @@ _TOPICS = (
     ),
     _long("log.segment.delete.delay.ms", 60_000, "Topic default of file.delete.delay.ms.", 0),
     _bool("log.preallocate", False, "Topic default of preallocate."),
-    _bool("unclean.leader.election.enable", False, "Its topic default; no effect here."),
+    _bool("unclean.leader.election.enable", False, "Its topic default."),
     _long("log.local.retention.ms", -2, "Topic default of local.retention.ms.", -2),
     _long("log.local.retention.bytes", -2, "Topic default of local.retention.bytes.", -2),
 )
@@ -279,6 +286,7 @@ BROKER_CONFIG: dict[str, ConfigKey] = {
     for key in (
         *_NETWORK,
         *SECURITY,
+        *CLUSTER,
         *_TOPICS,
         *_CLEANER,
         *_PRODUCERS,
@@ -317,7 +325,7 @@ def _topic(name: str, synonym: str, doc: str) -> TopicConfigKey:
 
 
 def _throttled(name: str) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.LIST, "", _ONE_REPLICA, pattern=_REPLICAS)
+    return ConfigKey(name, ConfigKind.LIST, "", _UNTHROTTLED, pattern=_REPLICAS)
 
 
 def _topic_only(
@@ -328,7 +336,7 @@ def _topic_only(
 
 
 _NO_TIER = "No effect here: there is no tiered storage."
-_ONE_REPLICA = "No effect here: each partition has one replica."
+_UNTHROTTLED = "No effect here: replicas are not throttled."
 _REPLICAS = r"\*|[0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*|"
 _AS_PRODUCED = "No effect here: batches stay as the producer made them."
 
@@ -402,7 +410,11 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
         _topic("segment.index.bytes", "log.index.size.max.bytes", "An index holds at most this."),
         _topic("segment.jitter.ms", "log.roll.jitter.ms", "No effect here: rolls need no spread."),
         _topic("segment.ms", "log.roll.ms", "A segment is closed at this age."),
-        _topic("unclean.leader.election.enable", "unclean.leader.election.enable", _ONE_REPLICA),
+        _topic(
+            "unclean.leader.election.enable",
+            "unclean.leader.election.enable",
+            "Whether a replica that is not in sync may lead when no other is up: records are lost.",
+        ),
         _topic_only(
             _int("internal.segment.bytes", -1, "segment.bytes without its minimum; for tests.", 1),
             internal=True,

@@ -5,6 +5,6 @@ rebuilt from, `topic_rules` the rules for names, counts and configurations.
 """
 
 from broker_sim.core.controller.image import ClusterImage, Topic
-from broker_sim.core.controller.metadata_log import MetadataLog
+from broker_sim.core.controller.metadata_log import Metadata, MetadataLog
 
-__all__ = ["ClusterImage", "MetadataLog", "Topic"]
+__all__ = ["ClusterImage", "Metadata", "MetadataLog", "Topic"]

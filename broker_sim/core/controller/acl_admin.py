@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_sim.core.controller import MetadataLog
+from broker_sim.core.controller import Metadata
 from broker_sim.core.controller.acls import (
     CLUSTER_NAME,
     Acl,
@@ -24,7 +24,7 @@ from txnlog_spark.wire.errors import ErrorCode
 class AclAdmin:
     """Adds, finds and removes ACLs."""
 
-    def __init__(self, metadata: MetadataLog, space: FreeSpace) -> None:
+    def __init__(self, metadata: Metadata, space: FreeSpace) -> None:
         self._metadata = metadata
         self._space = space
 

@@ -23,7 +23,7 @@ from broker_sim.core.config import (
     ConfigKind,
     format_value,
 )
-from broker_sim.core.controller import MetadataLog
+from broker_sim.core.controller import Metadata
 from broker_sim.core.controller.image import broker_configs_record, configs_record
 from broker_sim.core.controller.topic_rules import (
     TopicRefused,
@@ -69,7 +69,7 @@ Commit = Callable[[Effects], None]
 class ConfigAdmin:
     """Plans and carries out changes of configurations."""
 
-    def __init__(self, config: BrokerConfig, metadata: MetadataLog) -> None:
+    def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
         self._config = config
         self._metadata = metadata
 
@@ -122,10 +122,11 @@ class ConfigAdmin:
         return commit
 
     def _check_broker(self, name: str) -> None:
-        node_id = self._config.integer("node.id")
-        if name != ALL_BROKERS and name != str(node_id):
+        known = self._metadata.image.brokers
+        if name != ALL_BROKERS and name not in map(str, known):
+            named = ", ".join(map(str, sorted(known)))
             raise TopicRefused(
-                ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name[:100]!r}"
+                ErrorCode.INVALID_REQUEST, f"this is broker {named}, not {name[:100]!r}"
             )
 
     def _plan_broker(self, name: str, texts: Mapping[str, str]) -> Commit:

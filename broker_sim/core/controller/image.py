@@ -8,13 +8,18 @@ error, never skipped, because it was written by a newer version that meant somet
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from broker_sim.core.config import ConfigValue
 from broker_sim.core.controller.acls import Acl, Acls
 from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
+from broker_sim.core.controller.registrations import (
+    BrokerRegistration,
+    PartitionRegistration,
+    alone,
+)
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import INTERNAL_TOPICS
 
@@ -23,13 +28,17 @@ MetadataRecord = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `configs` holds what was set for it; `created_epoch` the broker epoch then."""
+    """One topic. `configs` holds what was set for it; `created_epoch` the broker epoch then.
+
+    `partitions` is empty where a broker is alone: it leads all, as their one replica.
+    """
 
     name: str
     topic_id: uuid.UUID
     partition_count: int
     configs: Mapping[str, ConfigValue]
     created_epoch: int
+    partitions: tuple[PartitionRegistration, ...] = ()
 
     @property
     def is_internal(self) -> bool:
@@ -44,13 +53,29 @@ class TopicDelta(NamedTuple):
     after: Topic | None
 
 
+class PartitionDelta(NamedTuple):
+    """A partition's registration before and after a record."""
+
+    topic: Topic
+    partition: int
+    before: PartitionRegistration
+    after: PartitionRegistration
+
+
+class BrokersDelta(NamedTuple):
+    """A broker before and after a record; None where it was, or is, not up."""
+
+    before: BrokerRegistration | None
+    after: BrokerRegistration | None
+
+
 class BrokerConfigsDelta(NamedTuple):
     """What is set for brokers has changed."""
 
     broker: str
 
 
-ImageDelta = TopicDelta | BrokerConfigsDelta | None
+ImageDelta = TopicDelta | PartitionDelta | BrokersDelta | BrokerConfigsDelta | None
 """What a record means for whoever carries it out; None when nobody has to."""
 
 
@@ -58,7 +83,11 @@ ImageDelta = TopicDelta | BrokerConfigsDelta | None
 class ClusterImage:
     """All metadata, as of the last record of the metadata log."""
 
+    node_id: int
+    """The broker whose image this is."""
     cluster_id: str = ""
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    """Those that are up, by id."""
     broker_epoch: int = -1
     """Starts of this broker so far, from 0. Leader epochs follow from it."""
     next_producer_id: int = 0
@@ -86,6 +115,24 @@ class ClusterImage:
         """Rises by one with each start of the broker, as each is a new leader (KIP-101)."""
         return self.broker_epoch - topic.created_epoch
 
+    def registration(self, topic: Topic, partition: int) -> PartitionRegistration:
+        """Who has a partition of the topic."""
+        if topic.partitions:
+            return topic.partitions[partition]
+        return alone(self.node_id, self.leader_epoch(topic))
+
+    def is_active(self, broker: int) -> bool:
+        """Whether the broker may lead partitions and be in an ISR."""
+        registration = self.brokers.get(broker)
+        return registration is not None and not registration.in_controlled_shutdown
+
+    def hosted(self, topic: Topic) -> Sequence[int]:
+        """The partitions of the topic that have a replica on this broker."""
+        if not topic.partitions:
+            return range(topic.partition_count)
+        held = enumerate(topic.partitions)
+        return [number for number, each in held if self.node_id in each.replicas]
+
     def replay(self, record: MetadataRecord) -> ImageDelta:
         """Apply one record."""
         kind = record["type"]
@@ -109,8 +156,14 @@ class ClusterImage:
         topic_id = uuid.UUID(record["topic_id"])
         name = record["name"]
         check(name not in self.topics, "a topic was created twice", name=name)
+        partitions = tuple(map(PartitionRegistration.of_record, record.get("registrations", ())))
         self.topics[name] = Topic(
-            name, topic_id, record["partitions"], record["configs"], record["created_epoch"]
+            name,
+            topic_id,
+            record["partitions"],
+            record["configs"],
+            record["created_epoch"],
+            partitions,
         )
         self.names[topic_id] = name
         return TopicDelta(None, self.topics[name])
@@ -121,8 +174,32 @@ class ClusterImage:
             topic,
             partition_count=record.get("partitions", topic.partition_count),
             configs=record.get("configs", topic.configs),
+            partitions=(
+                *topic.partitions,
+                *map(PartitionRegistration.of_record, record.get("registrations", ())),
+            ),
         )
         return TopicDelta(topic, self.topics[topic.name])
+
+    def _replay_partition_changed(self, record: MetadataRecord) -> ImageDelta:
+        topic = self.topics[self.names[uuid.UUID(record["topic_id"])]]
+        number = record["partition"]
+        before = topic.partitions[number]
+        after = PartitionRegistration.of_record(record["registration"])
+        epochs = before.partition_epoch, after.partition_epoch
+        check(epochs[0] + 1 == epochs[1], "a partition change out of order", record=record)
+        partitions = (*topic.partitions[:number], after, *topic.partitions[number + 1 :])
+        self.topics[topic.name] = replace(topic, partitions=partitions)
+        return PartitionDelta(self.topics[topic.name], number, before, after)
+
+    def _replay_broker_registered(self, record: MetadataRecord) -> ImageDelta:
+        broker = BrokerRegistration.of_record(record)
+        before = self.brokers.get(broker.broker_id)
+        self.brokers[broker.broker_id] = broker
+        return BrokersDelta(before, broker)
+
+    def _replay_broker_unregistered(self, record: MetadataRecord) -> ImageDelta:
+        return BrokersDelta(self.brokers.pop(record["broker"]), None)
 
     def _replay_topic_deleted(self, record: MetadataRecord) -> ImageDelta:
         return TopicDelta(self.topics.pop(self.names.pop(uuid.UUID(record["topic_id"]))), None)
@@ -156,6 +233,9 @@ _REPLAY = {
     "topic": ClusterImage._replay_topic,
     "topic-changed": ClusterImage._replay_topic_changed,
     "topic-deleted": ClusterImage._replay_topic_deleted,
+    "partition-changed": ClusterImage._replay_partition_changed,
+    "broker-registered": ClusterImage._replay_broker_registered,
+    "broker-unregistered": ClusterImage._replay_broker_unregistered,
     "producer-ids": ClusterImage._replay_producer_ids,
     "acl": ClusterImage._replay_acl,
     "acl-removed": ClusterImage._replay_acl_removed,
@@ -181,7 +261,8 @@ def broker_configs_record(broker: str, configs: Mapping[str, str]) -> MetadataRe
 
 def topic_record(topic: Topic) -> MetadataRecord:
     """The topic exists from here on."""
-    return {
+    made = [partition.record_fields() for partition in topic.partitions]
+    return ({"registrations": made} if made else {}) | {
         "type": "topic",
         "name": topic.name,
         "topic_id": str(topic.topic_id),
@@ -191,13 +272,38 @@ def topic_record(topic: Topic) -> MetadataRecord:
     }
 
 
-def partitions_record(topic: Topic, partition_count: int) -> MetadataRecord:
-    """The topic has more partitions from here on."""
-    return {
+def partitions_record(
+    topic: Topic, partition_count: int, new: Sequence[PartitionRegistration] = ()
+) -> MetadataRecord:
+    """The topic has more partitions from here on, these ones in a cluster."""
+    made = [partition.record_fields() for partition in new]
+    return ({"registrations": made} if made else {}) | {
         "type": "topic-changed",
         "topic_id": str(topic.topic_id),
         "partitions": partition_count,
     }
+
+
+def partition_changed_record(
+    topic: Topic, partition: int, registration: PartitionRegistration
+) -> MetadataRecord:
+    """A partition has other replicas, another leader or another ISR from here on."""
+    return {
+        "type": "partition-changed",
+        "topic_id": str(topic.topic_id),
+        "partition": partition,
+        "registration": registration.record_fields(),
+    }
+
+
+def broker_registered_record(broker: BrokerRegistration) -> MetadataRecord:
+    """The broker is up from here on."""
+    return {"type": "broker-registered", **broker.record_fields()}
+
+
+def broker_unregistered_record(broker_id: int) -> MetadataRecord:
+    """The broker is not up any more."""
+    return {"type": "broker-unregistered", "broker": broker_id}
 
 
 def configs_record(topic: Topic, configs: Mapping[str, ConfigValue]) -> MetadataRecord:

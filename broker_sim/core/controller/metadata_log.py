@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from broker_sim.core.controller.credentials import SECRET_FIELDS
 from broker_sim.core.controller.image import (
@@ -27,11 +27,23 @@ from txnlog_spark.wire.records import Record, decode_records, encode_batch
 RECORD_VERSION = 1
 
 
+class Metadata(Protocol):
+    """The image, and how it is changed: by this broker's own log, or by the one of a cluster."""
+
+    image: ClusterImage
+
+    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
+        """Make the records durable, then part of the image, then have them carried out.
+
+        In a cluster that is not done when this returns, and no answer leaves before.
+        """
+
+
 class MetadataLog:
     """The image and the log that it is rebuilt from."""
 
-    def __init__(self, log: PartitionLog) -> None:
-        self.image = ClusterImage()
+    def __init__(self, log: PartitionLog, node_id: int) -> None:
+        self.image = ClusterImage(node_id)
         self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
         """Called with each change once it is durable; the publisher's, when the broker has one."""
         self._log = log
@@ -40,28 +52,35 @@ class MetadataLog:
         """Rebuild the image from the log's batches. Before the first commit."""
         for header, batch in self._log.batches(self._log.log_start_offset):
             for record in decode_records(batch, 0, header):
-                self.image.replay(_decode(record.value))
+                self.image.replay(decode_record(record.value))
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
         """Make the records durable, then part of the image, then have them carried out."""
-        batch = encode_batch([Record(None, _encode(r), effects.now_ms) for r in records])
+        batch = encode_batch([Record(None, encode_record(r), effects.now_ms) for r in records])
         result = self._log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR, effects=effects)
         check(result.error is ErrorCode.NONE, "the metadata log refused a record", result=result)
         self._log.flush(effects)
         deltas = []
         for record in records:
             deltas.append(self.image.replay(record))
-            shown = {name: value for name, value in record.items() if name not in SECRET_FIELDS}
-            effects.trace("metadata", **shown)
+            trace_record(record, effects)
         for delta in deltas:
             self.publish(delta, effects)
 
 
-def _encode(record: MetadataRecord) -> bytes:
+def trace_record(record: MetadataRecord, effects: Effects) -> None:
+    """A line of the trace, without secrets."""
+    shown = {name: value for name, value in record.items() if name not in SECRET_FIELDS}
+    effects.trace("metadata", **shown)
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """One record's bytes."""
     return json.dumps({"version": RECORD_VERSION, **record}, sort_keys=True).encode()
 
 
-def _decode(value: bytes | None) -> dict[str, Any]:
+def decode_record(value: bytes | None) -> dict[str, Any]:
+    """The inverse. Raises InvariantViolation for a version that is not known."""
     check(value is not None, "a metadata record has no value")
     record: dict[str, Any] = json.loads(value or b"{}")
     version = record.pop("version", None)

@@ -5,8 +5,10 @@ Source: Kafka's `ProducerIdControlManager`.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker_sim.core.controller.image import producer_ids_record
-from broker_sim.core.controller.metadata_log import MetadataLog
+from broker_sim.core.controller.metadata_log import Metadata
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import FreeSpace
 
@@ -14,10 +16,17 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 """Kafka's `ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`."""
 
 
+class ProducerIdBlocks(Protocol):
+    """Where blocks of ids come from."""
+
+    def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
+        """(first id, count); None when there is none now."""
+
+
 class ProducerIdAllocator:
     """Hands out blocks of ids that nobody was given before."""
 
-    def __init__(self, metadata: MetadataLog, space: FreeSpace) -> None:
+    def __init__(self, metadata: Metadata, space: FreeSpace) -> None:
         self._metadata = metadata
         self._space = space
 

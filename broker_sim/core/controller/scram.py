@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker_sim.core.controller import MetadataLog
+from broker_sim.core.controller import Metadata
 from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
 from broker_sim.core.controller.image import MetadataRecord, scram_record, scram_removed_record
 from broker_sim.core.effects import Effects
@@ -31,7 +31,7 @@ TOO_MANY = Refusal(ErrorCode.POLICY_VIOLATION, f"over {CHANGES_MAX} changes in o
 class ScramAdmin:
     """Adds, changes and removes credentials."""
 
-    def __init__(self, metadata: MetadataLog, space: FreeSpace) -> None:
+    def __init__(self, metadata: Metadata, space: FreeSpace) -> None:
         self._metadata = metadata
         self._space = space
 

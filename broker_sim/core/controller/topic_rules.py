@@ -84,8 +84,11 @@ def check_replicas(replicas: Sequence[int], node_id: int) -> None:
         raise TopicRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def assigned_count(assignments: Sequence[tuple[int, Sequence[int]]], node_id: int) -> int:
-    """How many partitions (number, replicas) pairs make. Raises TopicRefused."""
+def assigned_count(assignments: Sequence[tuple[int, Sequence[int]]], alone: int | None) -> int:
+    """How many partitions (number, replicas) pairs make. Raises TopicRefused.
+
+    `alone` is the broker that all must be on, None in a cluster.
+    """
     numbers: set[int] = set()
     for number, replicas in assignments:
         if number in numbers:
@@ -93,7 +96,8 @@ def assigned_count(assignments: Sequence[tuple[int, Sequence[int]]], node_id: in
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} is assigned twice"
             )
         numbers.add(number)
-        check_replicas(replicas, node_id)
+        if alone is not None:
+            check_replicas(replicas, alone)
     if numbers != set(range(len(numbers))):
         raise TopicRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

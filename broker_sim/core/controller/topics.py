@@ -7,16 +7,23 @@ removed (`LogManager.open_all`). Refusals are raised as `TopicRefused` with the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigValue
-from broker_sim.core.controller import MetadataLog, Topic
+from broker_sim.core.controller import Metadata, Topic
 from broker_sim.core.controller.image import (
     partitions_record,
     topic_deleted_record,
     topic_record,
 )
+from broker_sim.core.controller.new_partitions import (
+    assigned_partitions,
+    more_partitions,
+    placed_partitions,
+)
+from broker_sim.core.controller.placement import PlacementStart
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.controller.topic_rules import (
     TopicRefused,
     assigned_count,
@@ -29,11 +36,20 @@ from broker_sim.core.controller.topic_rules import (
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from txnlog_spark.wire.topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
+_FACTORS = {
+    GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+}
 USE_DEFAULT = -1
 """A partition count or replication factor that the client leaves to the broker."""
 
@@ -42,12 +58,15 @@ class TopicAdmin:
     """Creates, changes and deletes topics."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: MetadataLog, space: FreeSpace, rng: Random
+        self, config: BrokerConfig, metadata: Metadata, space: FreeSpace, rng: Random
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._space = space
         self._rng = rng
+        self._is_alone = not config.text("registry.connect")
+        self.create_later: Callable[[Sequence[str], Effects], None] | None = None
+        """Asks the controller of a cluster to create topics; None where a broker is alone."""
 
     def plan(
         self,
@@ -75,7 +94,8 @@ class TopicAdmin:
         if assignments:
             count = self._assigned_count(partition_count, replication_factor, assignments)
         else:
-            self._check_replication_factor(replication_factor)
+            if self._is_alone:
+                self._check_replication_factor(replication_factor)
             count = partition_count
             if count == USE_DEFAULT:
                 count = self._config.integer("num.partitions")
@@ -83,8 +103,13 @@ class TopicAdmin:
         self._check_room()
         if name in INTERNAL_TOPICS:
             count, parsed = self._internal(name)
+        placed: tuple[PartitionRegistration, ...] = ()
+        if assignments and not self._is_alone:
+            placed = assigned_partitions(image, [replicas for _, replicas in sorted(assignments)])
+        elif not self._is_alone:
+            placed = self._placed(name, count, replication_factor)
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
-        return Topic(name, topic_id, count, parsed, image.broker_epoch)
+        return Topic(name, topic_id, count, parsed, image.broker_epoch, placed)
 
     def create(self, topic: Topic, effects: Effects) -> None:
         """Make a planned topic real."""
@@ -95,10 +120,22 @@ class TopicAdmin:
         if topics:
             self._metadata.commit([topic_record(topic) for topic in topics], effects)
 
+    def create_on_demand(self, topics: Sequence[Topic], effects: Effects) -> None:
+        """Topics that somebody needs; in a cluster they come to be later, when the controller has
+        planned them itself."""
+        if self.create_later is None:
+            self.create_all(topics, effects)
+        else:
+            self.create_later([topic.name for topic in topics], effects)
+
     def ensure_internal(self, name: str, effects: Effects) -> bool:
-        """Create an internal topic when it is first needed; False without free space for it."""
+        """Create an internal topic when it is first needed; False while it does not exist, or
+        without free space for it."""
         if name in self._metadata.image.topics:
             return True
+        if self.create_later is not None:
+            self.create_later([name], effects)
+            return False
         if self._space.is_low:
             return False
         self.create(self.plan(name), effects)
@@ -112,12 +149,13 @@ class TopicAdmin:
             )
         self._metadata.commit([topic_deleted_record(topic)], effects)
 
-    def check_more_partitions(
+    def plan_more_partitions(
         self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None
-    ) -> None:
-        """Raise TopicRefused unless the topic may grow to `count` partitions.
+    ) -> tuple[PartitionRegistration, ...]:
+        """What a topic gets that grows to `count` partitions; none where a broker is alone.
 
         `assignments` are the replicas of each new partition, None to leave them to the broker.
+        Raises TopicRefused; changes nothing.
         """
         present = topic.partition_count
         if topic.is_internal:
@@ -135,14 +173,23 @@ class TopicAdmin:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{len(assignments)} assignments for {count - present} new partitions",
                 )
-            for replicas in assignments:
+            for replicas in assignments if self._is_alone else ():
                 check_replicas(replicas, self._config.integer("node.id"))
         check_partition_count(count)
         self._check_room()
+        if self._is_alone:
+            return ()
+        return more_partitions(self._metadata.image, topic, count, assignments)
 
-    def add_partitions(self, topic: Topic, count: int, effects: Effects) -> None:
+    def add_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        new: Sequence[PartitionRegistration],
+        effects: Effects,
+    ) -> None:
         """Grow the topic to `count` partitions; the new ones are empty."""
-        self._metadata.commit([partitions_record(topic, count)], effects)
+        self._metadata.commit([partitions_record(topic, count, new)], effects)
 
     def _check_room(self) -> None:
         if self._space.is_low:
@@ -162,7 +209,19 @@ class TopicAdmin:
                 raise TopicRefused(
                     ErrorCode.INVALID_REQUEST, f"a {what} of {value} and an assignment were given"
                 )
-        return assigned_count(assignments, self._config.integer("node.id"))
+        alone = self._config.integer("node.id") if self._is_alone else None
+        return assigned_count(assignments, alone)
+
+    def _placed(
+        self, name: str, count: int, replication_factor: int
+    ) -> tuple[PartitionRegistration, ...]:
+        """On the brokers that are up. What the caller says of an internal topic does not count."""
+        if name in INTERNAL_TOPICS or replication_factor == USE_DEFAULT:
+            option = _FACTORS.get(name, "default.replication.factor")
+            replication_factor = self._config.integer(option)
+        brokers = max(1, len(self._metadata.image.brokers))
+        start = PlacementStart(self._rng.randrange(brokers), self._rng.randrange(brokers))
+        return placed_partitions(self._metadata.image, count, replication_factor, start)
 
     def _check_replication_factor(self, replication_factor: int) -> None:
         if replication_factor == USE_DEFAULT:
@@ -175,10 +234,13 @@ class TopicAdmin:
 
     def _internal(self, name: str) -> tuple[int, dict[str, ConfigValue]]:
         config = self._config
+        options: dict[str, ConfigValue] = {"cleanup.policy": "compact"}
         if name == TRANSACTION_STATE_TOPIC:
             count = config.integer("transaction.state.log.num.partitions")
             segment_bytes = config.integer("transaction.state.log.segment.bytes")
+            if not self._is_alone:
+                options["min.insync.replicas"] = config.integer("transaction.state.log.min.isr")
         else:
             count = config.integer("offsets.topic.num.partitions")
             segment_bytes = config.integer("offsets.topic.segment.bytes")
-        return count, {"cleanup.policy": "compact", "segment.bytes": segment_bytes}
+        return count, options | {"segment.bytes": segment_bytes}

@@ -1,4 +1,5 @@
-"""How coordinators write: batches to their own partition, markers to those of a transaction."""
+"""How coordinators write: batches to their own partition, markers to those of a transaction that
+this broker leads."""
 
 from __future__ import annotations
 
@@ -28,12 +29,21 @@ class PartitionWriter:
         """The partition's log, None when there is no such partition (any more)."""
         return self._logs.get(topic, partition)
 
-    def append(self, topic: str, partition: int, records: bytes, effects: Effects) -> AppendResult:
-        """Append one batch with origin COORDINATOR."""
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        effects: Effects,
+        *,
+        guard: int | None = None,
+    ) -> AppendResult:
+        """Append one batch with origin COORDINATOR; `guard` of a batch that was verified."""
         log = self._logs.get(topic, partition)
         if log is None:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self._replicas.append(log, records, effects, origin=AppendOrigin.COORDINATOR)
+        origin = AppendOrigin.COORDINATOR
+        return self._replicas.append(log, records, effects, origin=origin, guard=guard)
 
     def when_committed(
         self,
@@ -51,17 +61,20 @@ class PartitionWriter:
             self._replicas.when_committed(log, last_offset, reply, effects)
 
 
-class MarkerSender:
-    """Brings markers to the leaders of their partitions, which are all on this broker."""
+class MarkerWriter:
+    """Appends markers to the partitions that this broker leads: what WriteTxnMarkers does."""
 
     def __init__(
-        self, logs: LogManager, replicas: ReplicaManager, on_offsets_marker: MarkerListener
+        self,
+        replicas: ReplicaManager,
+        on_offsets_marker: MarkerListener,
+        is_loading: Callable[[int], bool],
     ) -> None:
         """`on_offsets_marker` is called for each marker in a partition of `__consumer_offsets`,
-        before its answer."""
-        self._logs = logs
+        before its answer; `is_loading` says whether its groups are being loaded."""
         self._replicas = replicas
         self._on_offsets_marker = on_offsets_marker
+        self._is_loading = is_loading
 
     def append_marker(
         self,
@@ -73,17 +86,19 @@ class MarkerSender:
         *,
         transaction_version: int,
     ) -> None:
-        """Append a marker at the partition's leader, as WriteTxnMarkers would; `reply` is called
-        when it is committed.
+        """Append a marker; `reply` is called when it is committed.
 
         For a partition of `__consumer_offsets` the group coordinator has materialised or dropped
-        the pending offsets before the reply. UNKNOWN_TOPIC_OR_PARTITION for a partition
-        without a log means that the topic was deleted. Any other error is retried, or cancels.
+        the pending offsets before the reply; while it loads the partition it could not.
+        UNKNOWN_TOPIC_OR_PARTITION: there is no such partition (any more), on no broker.
         """
-        log = self._logs.get(topic, partition)
-        if log is None:
-            reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, effects)
+        found = self._replicas.lookup(topic, partition)
+        if not isinstance(found, ErrorCode) and topic == GROUP_METADATA_TOPIC:
+            found = ErrorCode.NOT_LEADER_OR_FOLLOWER if self._is_loading(partition) else found
+        if isinstance(found, ErrorCode):
+            reply(found, effects)
             return
+        log = found.log
         result = self._replicas.append_marker(
             log, marker, effects, transaction_version=transaction_version
         )

@@ -6,6 +6,10 @@ Kafka's `coordinator-common`); a *shard* is what it holds of one partition. A re
 the records as one batch; when the partition's high watermark has passed them, it replays them and
 replies. With one replica that is in the same step. At load the same `replay` reads the log.
 
+A load reads up to the log end, and the shard is used when the high watermark has passed that: a
+new leader has records that its predecessor has not answered for, which may count or, if it fails
+too, be lost. Until then requests are answered COORDINATOR_LOAD_IN_PROGRESS.
+
 When a shard is unloaded, whoever waits for a record of it is answered NOT_COORDINATOR: the record
 may be committed by the next leader, or lost.
 """
@@ -46,6 +50,7 @@ _UNAVAILABLE = frozenset(
     }
 )
 _MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+_LOST = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -147,6 +152,8 @@ class CoordinatorResult(Generic[R]):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     covered: Collection[TopicPartition] = ()
+    guard: int | None = None
+    """Of a transactional one, as `PartitionLog.append_as_leader` has it."""
 
     @property
     def is_transactional(self) -> bool:
@@ -175,6 +182,8 @@ class CoordinatorRuntime(Generic[S, R]):
         self._new_shard = new_shard
         self._flushes = flushes
         self._shards: dict[int, S] = {}
+        self._loading: dict[int, object] = {}
+        """What each load under way is known by; another load of the partition is another one."""
         self._waiting: dict[int, list[CoordinatorResult[R]]] = {}
         """Appended and not committed yet, by partition."""
 
@@ -183,10 +192,14 @@ class CoordinatorRuntime(Generic[S, R]):
         return partition_for(key, self._partition_count)
 
     def find(self, key: str, *, too_long: ErrorCode) -> S | ErrorCode:
-        """The shard of a key, or NOT_COORDINATOR; `too_long` for one that no record can hold."""
+        """The shard of a key, or NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS; `too_long` for
+        one that no record can hold."""
         if not is_storable(key):
             return too_long
-        return self._shards.get(self.partition_for(key), ErrorCode.NOT_COORDINATOR)
+        partition = self.partition_for(key)
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self._shards.get(partition, ErrorCode.NOT_COORDINATOR)
 
     def shard(self, partition: int) -> S | None:
         """The shard of a partition, None when it is not loaded."""
@@ -197,28 +210,62 @@ class CoordinatorRuntime(Generic[S, R]):
         for partition in sorted(self._shards):
             yield self._shards[partition]
 
+    def is_loading(self, partition: int | None = None) -> bool:
+        """Whether this partition is being loaded, or any."""
+        return bool(self._loading) if partition is None else partition in self._loading
+
+    def resize(self, partition_count: int) -> None:
+        """The topic exists now, with so many partitions."""
+        self._partition_count = partition_count
+
     # ---------------------------------------------------------------- load
 
-    def load(self, partition: int, log: PartitionLog, effects: Effects) -> S | None:
-        """This broker leads the partition: replay its log. None when that cannot be read.
+    def announce(self, partition: int, effects: Effects) -> None:
+        """This broker leads the partition, and will load it."""
+        self.unload(partition, effects)
+        self._loading[partition] = object()
+
+    def load(
+        self,
+        partition: int,
+        log: PartitionLog,
+        on_loaded: Callable[[S, Effects], None],
+        effects: Effects,
+    ) -> None:
+        """This broker leads the partition: replay its log, and call `on_loaded` when all of it is
+        committed. Not at all when the log cannot be read, or the partition moves before.
 
         Then the partition answers NOT_COORDINATOR, and the trace says why: a wrong decision of a
         transaction would be for ever, and an older offset must not be given out for a newer one.
         """
         self.unload(partition, effects)
-        shard = self._new_shard(partition, log)
+        shard, end_offset = self._new_shard(partition, log), 0
         try:
             for header, data in log.batches(log.log_start_offset):
                 _replay_batch(shard, header, data, effects)
+                end_offset = header.next_offset
         except (CorruptBatch, CorruptRecord) as error:
             effects.trace(f"{self._name}-load-failed", partition=partition, error=str(error))
             return None
-        shard.on_loaded(effects)
-        self._shards[partition] = shard
-        return shard
+        token = self._loading[partition] = object()
+
+        def on_committed(error: ErrorCode, effects: Effects) -> None:
+            if self._loading.get(partition) is not token or error in _LOST:
+                return
+            del self._loading[partition]
+            shard.on_loaded(effects)
+            self._shards[partition] = shard
+            on_loaded(shard, effects)
+
+        if end_offset == 0:
+            return on_committed(ErrorCode.NONE, effects)
+        return self._writer.when_committed(
+            self._topic, partition, end_offset - 1, on_committed, effects
+        )
 
     def unload(self, partition: int, effects: Effects) -> S | None:
         """Another broker leads the partition now; the shard that was forgotten."""
+        self._loading.pop(partition, None)
         shard = self._shards.pop(partition, None)
         for result in self._waiting.pop(partition, ()):
             result.reply(ErrorCode.NOT_COORDINATOR, effects)
@@ -239,7 +286,7 @@ class CoordinatorRuntime(Generic[S, R]):
         if self._flushes:
             flush_logs(self._writer, result.covered, effects)
         place = TopicPartition(self._topic, shard.partition)
-        outcome = self._writer.append(*place, batch, effects)
+        outcome = self._writer.append(*place, batch, effects, guard=result.guard)
         if outcome.error is not ErrorCode.NONE:
             result.reply(coordinator_error(outcome.error), effects)
             return

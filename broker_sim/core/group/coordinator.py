@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
@@ -40,7 +41,7 @@ from broker_sim.core.group.requests import (
     SyncReply,
     TxnOffsetCommit,
 )
-from broker_sim.core.group.shard import find_shard, group_runtime
+from broker_sim.core.group.shard import GroupShard, find_shard, group_runtime
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
@@ -48,6 +49,7 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
 
 EXPIRATION_TIMER = ("group-offsets-expiration",)
+LOAD_TIMER = "group-load"
 GROUP_TYPE = "classic"
 
 
@@ -82,26 +84,44 @@ class GroupCoordinator:
         """A timer fired; keys of others, stale and unknown keys are ignored."""
         self._timers.fire(key, effects)
 
+    def resize(self, partition_count: int) -> None:
+        """`__consumer_offsets` exists now, with so many partitions."""
+        self._runtime.resize(partition_count)
+
+    def is_loading(self, partition: int) -> bool:
+        """Whether this broker leads the partition and has not loaded all of it."""
+        return self._runtime.is_loading(partition)
+
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` whose leader coordinates this group."""
         return self._runtime.partition_for(group_id)
 
     def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
-        """This broker leads the partition: replay its log and give every member a session.
+        """This broker leads the partition: replay its log, and when that is committed give every
+        member a session.
 
         Must come before the transaction coordinator's loads, whose markers arrive at once.
         """
-        shard = self._runtime.load(partition, log, effects)
-        if shard is None:
-            return
+        self._runtime.load(partition, log, self._go_on, effects)
+
+    def _go_on(self, shard: GroupShard, effects: Effects) -> None:
         for _, group in sorted(shard.groups.items()):
             for member in group.members.values():
                 self._rebalancer.reset_session(shard, group, member, effects)
             if len(group.members) > self._config.group_size_max:
                 self._rebalancer.prepare(shard, group, effects)
 
+    def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
+        """This broker leads the partition from here on: load it in a step of its own, in which
+        the files hold all that was appended."""
+        self.unload(partition, effects)
+        self._runtime.announce(partition, effects)
+        load = partial(self.load, partition, log)
+        self._timers.schedule((LOAD_TIMER, str(partition)), 0, load, effects)
+
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: send waiting members there, forget it."""
+        self._timers.cancel((LOAD_TIMER, str(partition)), effects)
         shard = self._runtime.unload(partition, effects)
         if shard is None:
             return
@@ -226,6 +246,8 @@ class GroupCoordinator:
         self, *, state_filters: Collection[str] = (), type_filters: Collection[str] = ()
     ) -> GroupListing:
         """ListGroups; filters compare without case, empty ones let all through."""
+        if self._runtime.is_loading():
+            return GroupListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         states = {name.lower().strip() for name in state_filters}
         types = {name.lower() for name in type_filters}
         if types and GROUP_TYPE not in types:

@@ -81,6 +81,8 @@ class MembershipHandler:
     ) -> ErrorCode:
         """Keep the session; REBALANCE_IN_PROGRESS tells the member to join again."""
         found = self._find(group_id)
+        if found is _E.COORDINATOR_LOAD_IN_PROGRESS:
+            return _E.NONE  # as in Kafka: the member is not known yet, and has done its part
         if isinstance(found, ErrorCode):
             return found
         shard, group = found

@@ -107,6 +107,7 @@ class OffsetHandler:
             flush=False,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
+            guard=request.guard,
             covered=_accepted(errors),
         )
         return self._runtime.write(shard, result, effects)

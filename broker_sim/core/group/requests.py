@@ -146,6 +146,8 @@ class TxnOffsetCommit:
     generation_id: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER_ID
     group_instance_id: str | None = None
+    guard: int | None = None
+    """As `PartitionLog.append_as_leader` has it."""
 
 
 OffsetErrors = dict[TopicPartition, ErrorCode]

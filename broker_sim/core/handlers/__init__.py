@@ -10,10 +10,16 @@ To add an API: its versions into `txnlog_spark.wire.messages.APIS`, its module h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     create_acls,
@@ -33,7 +39,9 @@ from broker_sim.core.handlers import (
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
+    elect_leaders,
     end_txn,
+    envelope,
     fetch,
     find_coordinator,
     heartbeat,
@@ -43,6 +51,7 @@ from broker_sim.core.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -57,9 +66,10 @@ from broker_sim.core.handlers import (
     write_txn_markers,
 )
 from broker_sim.core.handlers._lookup import Handler
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey, Message
 
-HANDLERS: dict[ApiKey, Handler] = {
+HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.PRODUCE: produce.handle,
     ApiKey.FETCH: fetch.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
@@ -105,3 +115,20 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }
+
+CLUSTER_HANDLERS: dict[AnyApiKey, Handler] = {
+    ApiKey.ELECT_LEADERS: elect_leaders.handle,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
+    BrokerApiKey.ALTER_PARTITION: alter_partition.handle,
+    BrokerApiKey.ENVELOPE: envelope.handle,
+    BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
+}
+"""What a broker of a cluster answers besides."""
+ALL_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | CLUSTER_HANDLERS
+
+REFUSED_BY_OTHERS: dict[AnyApiKey, Callable[[ErrorCode], Message]] = {
+    BrokerApiKey.ALTER_PARTITION: alter_partition.refused,
+    BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.refused,
+}
+"""What other brokers ask of the controller, and how one that is not the controller answers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.effects import Request
 from broker_sim.core.parts import BrokerParts
@@ -24,9 +25,9 @@ _Needs = Mapping[ResourceType, AclOperation]
 _NOTHING: _Needs = MappingProxyType({})
 _MEMBER: _Needs = MappingProxyType({GROUP: _O.READ})
 
-ACCESS: Mapping[ApiKey, _Needs] = {
+ACCESS: Mapping[AnyApiKey, _Needs] = {
     _K.PRODUCE: {TOPIC: _O.WRITE, TRANSACTIONAL_ID: _O.WRITE},
-    _K.FETCH: {TOPIC: _O.READ},
+    _K.FETCH: {TOPIC: _O.READ, CLUSTER: _O.CLUSTER_ACTION},
     _K.LIST_OFFSETS: {TOPIC: _O.DESCRIBE},
     _K.METADATA: {TOPIC: _O.DESCRIBE, CLUSTER: _O.DESCRIBE},
     _K.OFFSET_COMMIT: {GROUP: _O.READ, TOPIC: _O.READ},
@@ -75,7 +76,19 @@ ACCESS: Mapping[ApiKey, _Needs] = {
     _K.DESCRIBE_TOPIC_PARTITIONS: {TOPIC: _O.DESCRIBE},
 }
 
-MORE: Mapping[ApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
+_BROKERS_ONLY: _Needs = MappingProxyType({CLUSTER: _O.CLUSTER_ACTION})
+CLUSTER_ACCESS: Mapping[AnyApiKey, _Needs] = {
+    _K.ELECT_LEADERS: {CLUSTER: _O.ALTER},
+    _K.ALTER_PARTITION_REASSIGNMENTS: {CLUSTER: _O.ALTER},
+    _K.LIST_PARTITION_REASSIGNMENTS: {CLUSTER: _O.DESCRIBE},
+    BrokerApiKey.ALTER_PARTITION: _BROKERS_ONLY,
+    BrokerApiKey.ENVELOPE: _BROKERS_ONLY,
+    BrokerApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS_ONLY,
+}
+"""Of what only brokers of a cluster answer."""
+_ROWS: Mapping[AnyApiKey, _Needs] = {**ACCESS, **CLUSTER_ACCESS}
+
+MORE: Mapping[AnyApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
     _K.METADATA: frozenset({(_O.CREATE, TOPIC), (_O.CREATE, CLUSTER)}),
     _K.CREATE_TOPICS: frozenset({(_O.DESCRIBE_CONFIGS, TOPIC)}),
     _K.DELETE_TOPICS: frozenset({(_O.DESCRIBE, TOPIC)}),
@@ -86,23 +99,23 @@ MORE: Mapping[ApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
 
 def topic_allowed(parts: BrokerParts, request: Request, name: str) -> bool:
     """Whether the request may name this topic."""
-    return parts.authorizer.allows(request, ACCESS[request.api_key][TOPIC], TOPIC, name)
+    return parts.authorizer.allows(request, _ROWS[request.api_key][TOPIC], TOPIC, name)
 
 
 def group_allowed(parts: BrokerParts, request: Request, group_id: str) -> bool:
     """Whether the request may name this group."""
-    return parts.authorizer.allows(request, ACCESS[request.api_key][GROUP], GROUP, group_id)
+    return parts.authorizer.allows(request, _ROWS[request.api_key][GROUP], GROUP, group_id)
 
 
 def transactional_id_allowed(parts: BrokerParts, request: Request, transactional_id: str) -> bool:
     """Whether the request may name this transactional id."""
-    operation = ACCESS[request.api_key][TRANSACTIONAL_ID]
+    operation = _ROWS[request.api_key][TRANSACTIONAL_ID]
     return parts.authorizer.allows(request, operation, TRANSACTIONAL_ID, transactional_id)
 
 
 def cluster_allowed(parts: BrokerParts, request: Request) -> bool:
     """Whether the request may do what it does to the cluster."""
-    operation = ACCESS[request.api_key][CLUSTER]
+    operation = _ROWS[request.api_key][CLUSTER]
     return parts.authorizer.allows(request, operation, CLUSTER, CLUSTER_NAME)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from broker_sim.core.controller import Topic
+from broker_sim.core.controller import ClusterImage, Topic
+from broker_sim.core.controller.registrations import BrokerRegistration, PartitionRegistration
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -16,6 +19,15 @@ Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 """Gives the answer, or None when it went into the effects, or will at a later step."""
 
 ZERO_ID = uuid.UUID(int=0)
+
+
+def brokers_on(image: ClusterImage, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
+    """The brokers that clients of a listener can reach, each with where."""
+    return [
+        (broker, broker.endpoints[listener])
+        for _, broker in sorted(image.brokers.items())
+        if listener in broker.endpoints
+    ]
 
 
 def find_topic(
@@ -40,10 +52,48 @@ def find_log(
     return log, ErrorCode.NONE if log else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def check_leader_epoch(log: PartitionLog, requested: int) -> ErrorCode:
-    """What a client's idea of the leader epoch is worth; -1 means it has none (KIP-320)."""
-    if requested in (-1, log.leader_epoch):
-        return ErrorCode.NONE
-    if requested < log.leader_epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.UNKNOWN_LEADER_EPOCH
+def find_led(
+    parts: BrokerParts,
+    name: str | None,
+    topic_id: uuid.UUID | None,
+    partition: int,
+    current_leader_epoch: int = -1,
+) -> tuple[PartitionLog | None, ErrorCode]:
+    """The log of a partition that this broker leads, in the epoch that the request knows of (-1:
+    of none, KIP-320); else None and why."""
+    topic, error = find_topic(parts, name, topic_id)
+    if topic is None:
+        return None, error
+    found = parts.replicas.find(topic, partition)
+    if isinstance(found, ErrorCode):
+        return None, found
+    error = found.check_leader(current_leader_epoch)
+    return (found.log if error is ErrorCode.NONE else None), error
+
+
+TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""With these errors newer answers say who leads the partition (KIP-951)."""
+
+
+def leader_of(parts: BrokerParts, topic: str, partition: int) -> PartitionRegistration | None:
+    """Who leads a partition, for answers that say it; None where a broker is alone."""
+    known = parts.image.topics.get(topic)
+    if known is None or not 0 <= partition < len(known.partitions):
+        return None
+    return known.partitions[partition]
+
+
+def endpoints_of(
+    parts: BrokerParts, listener: str, leaders: Iterable[int], endpoint_class: Any
+) -> list[Any]:
+    """The `NodeEndpoint`s of an answer that names these leaders."""
+    named = set(leaders)
+    if not named:  # as in nearly every answer
+        return []
+    return [
+        endpoint_class(
+            node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
+        for broker, endpoint in brokers_on(parts.image, listener)
+        if broker.broker_id in named
+    ]

@@ -1,4 +1,5 @@
-"""What the handlers of transactions share: joining one, old names of errors."""
+"""What the handlers of transactions share: joining one, wherever its coordinator is; old names of
+errors."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.effects import Effects
+from broker_sim.core.handlers._lookup import leader_of
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
+from broker_sim.core.transaction.verifier import Question
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,20 @@ def join_transaction(
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1), unless verification is switched off.
     """
+    coordinator = leader_of(
+        parts, TRANSACTION_STATE_TOPIC, parts.transactions.partition_for(producer.transactional_id)
+    )
+    if coordinator is not None and coordinator.leader != parts.node_id:
+        if not needs_verification(parts, adds=adds):
+            return reply(dict.fromkeys(partitions, ErrorCode.NONE), effects)
+        question = Question(
+            producer.transactional_id,
+            producer.producer_id,
+            producer.producer_epoch,
+            partitions,
+            adds,
+        )
+        return parts.verifier.ask(coordinator.leader, question, reply, effects)
     if adds:
         return parts.transactions.add_partitions(
             producer.transactional_id,

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker_sim.core.effects import Effects, Request
+from broker_sim.core.membership import Alone
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.API_VERSIONS].response
 
@@ -25,14 +26,14 @@ _CLIENT_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Of a client's software and its version (KIP-511)."""
 
 
-def _api_keys(apis: Iterable[ApiKey] = APIS) -> list[Any]:
+def _api_keys(apis: Iterable[ApiKey]) -> list[Any]:
     return [
         _Response.ApiVersion(
             api_key=int(api.key),
             min_version=PRODUCE_ADVERTISED_MIN if key is ApiKey.PRODUCE else api.version_min,
             max_version=api.version_max,
         )
-        for key, api in sorted((key, APIS[key]) for key in apis)
+        for key, api in sorted((key, KNOWN_APIS[key]) for key in apis)
     ]
 
 
@@ -58,12 +59,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             name="transaction.version", max_version_level=level, min_version_level=level
         )
         features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
+    is_alone = isinstance(parts.membership, Alone)
     supported = _Response.SupportedFeatureKey(
         name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION_MAX
     )
     return _Response(
         error_code=0,
-        api_keys=_api_keys(),
+        api_keys=_api_keys(APIS if is_alone else KNOWN_APIS),
         throttle_time_ms=0,
         supported_features=[supported] if request.api_version >= LEVEL_0_VERSION else [],
         **features,

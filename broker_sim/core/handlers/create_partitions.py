@@ -51,6 +51,6 @@ def _grow(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bo
         raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {entry.name!r}")
     assignments = entry.assignments
     replicas = None if assignments is None else [tuple(a.broker_ids) for a in assignments]
-    parts.topics.check_more_partitions(topic, entry.count, replicas)
+    new = parts.topics.plan_more_partitions(topic, entry.count, replicas)
     if not validate_only:
-        parts.topics.add_partitions(topic, entry.count, effects)
+        parts.topics.add_partitions(topic, entry.count, new, effects)

@@ -93,7 +93,7 @@ def _created(parts: BrokerParts, topic: Topic) -> Any:
         error_code=0,
         error_message=None,
         num_partitions=topic.partition_count,
-        replication_factor=1,
+        replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 1,
         configs=[
             result.CreatableTopicConfigs(
                 name=name,

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import topic_allowed
+from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -30,15 +31,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     results: dict[TopicPartition, tuple[ErrorCode, int]] = {}
     allowed: dict[TopicPartition, tuple[PartitionLog, int]] = {}
     for (name, partition), before_offset in wanted.items():
-        log = parts.logs.get(name, partition)
+        log, error = find_led(parts, name, None, partition)
         if not topic_allowed(parts, request, name):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif log is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif name in INTERNAL_TOPICS:
+        elif log is not None and name in INTERNAL_TOPICS:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
-        else:
-            error = ErrorCode.NONE
+        elif log is not None:
             allowed[TopicPartition(name, partition)] = log, before_offset
         results[TopicPartition(name, partition)] = error, INVALID_LOW_WATERMARK
     deleted = parts.replicas.delete_records(allowed.values(), effects)

@@ -6,6 +6,7 @@ import enum
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import CLUSTER, authorized_operations
+from broker_sim.core.handlers._lookup import brokers_on
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -36,7 +37,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             controller_id=-1,
             brokers=[],
         )
-    address = parts.address(request)
     asked = bool(message.include_cluster_authorized_operations)
     return _Response(
         throttle_time_ms=0,
@@ -44,15 +44,16 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         error_message=None,
         endpoint_type=int(EndpointType.BROKERS),
         cluster_id=parts.image.cluster_id,
-        controller_id=parts.node_id,
+        controller_id=parts.membership.controller_id,
         brokers=[
             _Response.DescribeClusterBroker(
-                broker_id=parts.node_id,
+                broker_id=broker.broker_id,
                 host=address.host,
                 port=address.port,
-                rack=None,
+                rack=broker.rack,
                 is_fenced=False,
             )
+            for broker, address in brokers_on(parts.image, request.listener)
         ],
         authorized_operations=authorized_operations(parts, request, CLUSTER) if asked else None,
     )

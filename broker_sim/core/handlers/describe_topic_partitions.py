@@ -97,7 +97,8 @@ def _error(name: str, error: ErrorCode) -> Any:
 
 
 def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
-    nodes = [parts.node_id]
+    image = parts.image
+    registrations = [(n, image.registration(topic, n)) for n in range(start, end)]
     return _Topic(
         error_code=0,
         name=topic.name,
@@ -106,15 +107,15 @@ def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
         partitions=[
             _Topic.DescribeTopicPartitionsResponsePartition(
                 error_code=0,
-                partition_index=partition,
-                leader_id=parts.node_id,
-                leader_epoch=parts.image.leader_epoch(topic),
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[n for n in partition.replicas if n not in image.brokers],
             )
-            for partition in range(start, end)
+            for number, partition in registrations
         ],
     )

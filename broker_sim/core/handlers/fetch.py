@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
-from broker_sim.core.handlers._access import topic_allowed
-from broker_sim.core.handlers._lookup import check_leader_epoch, find_log, find_topic
+from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
+from broker_sim.core.handlers._lookup import (
+    TELLS_LEADER,
+    endpoints_of,
+    find_led,
+    find_topic,
+    leader_of,
+)
 from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
@@ -25,6 +31,10 @@ _Partition = _Topic.PartitionData
 
 READ_COMMITTED = 1
 SESSION_EPOCH_INITIAL = 0
+CONSUMER = -1
+"""As the replica id of who fetches."""
+TELLS_LEADER_VERSION = 16
+"""From here on an answer says who leads instead (KIP-951)."""
 
 
 @dataclass(slots=True)
@@ -38,6 +48,10 @@ class _Result:
     failed: bool = False
     reports: list[str] = field(default_factory=list)
     """Damage that was met for the first time."""
+    replicated: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """What a follower has: the partitions, each with the offset that it fetches from."""
+    leaders: set[int] = field(default_factory=set)
+    """Other brokers that the answer names."""
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
@@ -48,11 +62,22 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         return
     message.topics = _each_once(message.topics)
     result = _read(parts, request)
+    replica = _replica(message)
+    for name, fetch_offset in result.replicated:
+        parts.replication.on_fetch(name, replica, fetch_offset, effects)
     enough = result.size_bytes >= message.min_bytes or result.failed or not result.partitions
     if enough or message.max_wait_ms <= 0:
-        _respond(request, result, effects)
+        _respond(parts, request, result, effects)
         return
     parts.fetches.add(request, result.partitions, message.max_wait_ms, effects)
+
+
+def _replica(message: Any) -> tuple[int, int]:
+    """Broker id and broker epoch of the follower that fetches; -1 for a consumer (KIP-903)."""
+    state = message.replica_state
+    if state is not None and state.replica_id != CONSUMER:
+        return state.replica_id, state.replica_epoch
+    return message.replica_id, -1
 
 
 def _each_once(topics: list[Any]) -> list[Any]:
@@ -75,7 +100,7 @@ def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, d
     result = _read(parts, delayed.request)
     if due or result.failed or result.size_bytes >= delayed.request.message.min_bytes:
         parts.fetches.remove(delayed, effects)
-        _respond(delayed.request, result, effects)
+        _respond(parts, delayed.request, result, effects)
 
 
 def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None:
@@ -83,10 +108,14 @@ def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None
     _send(request, answer, (), effects)
 
 
-def _respond(request: Request, result: _Result, effects: Effects) -> None:
+def _respond(parts: BrokerParts, request: Request, result: _Result, effects: Effects) -> None:
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
     answer = _Response(throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics)
+    if result.leaders:
+        answer.node_endpoints = endpoints_of(
+            parts, request.listener, result.leaders, _Response.NodeEndpoint
+        )
     _send(request, answer, tuple(result.records), effects)
 
 
@@ -113,14 +142,26 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
         partitions = []
         known, _ = find_topic(parts, topic.topic, topic.topic_id)
         name = topic.topic if known is None else known.name
-        allowed = not name or topic_allowed(parts, request, name)
+        from_follower = known is not None and known.partitions and _replica(message)[0] != CONSUMER
+        allowed = not name or (
+            cluster_allowed(parts, request)
+            if from_follower
+            else topic_allowed(parts, request, name)
+        )
         for entry in topic.partitions:
-            log, error = find_log(parts, topic.topic, topic.topic_id, entry.partition)
+            log, error = find_led(
+                parts, topic.topic, topic.topic_id, entry.partition, entry.current_leader_epoch
+            )
             if not allowed:
                 log, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if log is None:
+            if log is not None and from_follower:
+                error = _check_follower(parts, log, message)
+            if log is None or error is not ErrorCode.NONE:
                 result.failed = True
-                partitions.append(_error(entry.partition, error))
+                answer = _error(entry.partition, error)
+                if error in TELLS_LEADER and request.api_version >= TELLS_LEADER_VERSION:
+                    _name_leader(parts, name, answer, result)
+                partitions.append(answer)
                 continue
             result.partitions.append(TopicPartition(log.topic, log.partition))
             partitions.append(_read_partition(log, entry, message, budget, result))
@@ -130,21 +171,46 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
     return result
 
 
+def _check_follower(parts: BrokerParts, log: PartitionLog, message: Any) -> ErrorCode:
+    """Who has no replica of the partition may not say how far it has it."""
+    leader = parts.replicas.partition(log).leader
+    is_follower = leader is not None and _replica(message)[0] in leader.followers
+    return ErrorCode.NONE if is_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _name_leader(parts: BrokerParts, topic: str, answer: Any, result: _Result) -> None:
+    held = leader_of(parts, topic, answer.partition_index)
+    if held is not None:
+        result.leaders.add(held.leader)
+        answer.current_leader = _Partition.LeaderIdAndEpoch(
+            leader_id=held.leader, leader_epoch=held.leader_epoch
+        )
+
+
 def _read_partition(
     log: PartitionLog, entry: Any, message: Any, budget: int, result: _Result
 ) -> Any:
-    error = check_leader_epoch(log, entry.current_leader_epoch)
-    if error is not ErrorCode.NONE:
+    from_follower = not log.single_replica and _replica(message)[0] != CONSUMER
+    diverging = None if log.single_replica else _diverging(log, entry)
+    if diverging is not None:
         result.failed = True
-        return _error(entry.partition, error)
+        answer = _error(entry.partition, ErrorCode.NONE)
+        answer.high_watermark = log.high_watermark
+        answer.log_start_offset = log.log_start_offset
+        answer.diverging_epoch = diverging
+        return answer
     read = log.read(
         entry.fetch_offset,
         max_bytes=max(0, min(entry.partition_max_bytes, budget - result.size_bytes)),
-        read_committed=message.isolation_level == READ_COMMITTED,
+        read_committed=message.isolation_level == READ_COMMITTED and not from_follower,
         at_least_one_batch=result.size_bytes == 0,
+        to_log_end=from_follower,
     )
     if read.error is not ErrorCode.NONE:
         result.failed = True
+    elif from_follower:
+        name = TopicPartition(log.topic, log.partition)
+        result.replicated.append((name, entry.fetch_offset))
     if read.report:
         result.reports.append(read.report)
     answer = _answer(entry.partition, read)
@@ -152,6 +218,18 @@ def _read_partition(
         result.size_bytes += read.size_bytes
         result.records.append(RecordsField(answer, read.slices))
     return answer
+
+
+def _diverging(log: PartitionLog, entry: Any) -> Any:
+    """Where the histories part when the fetcher's last batch, by its epoch, is not in this log
+    (KIP-595; Kafka's `Partition.readRecords`); None when it is, or says no epoch."""
+    last_epoch = entry.last_fetched_epoch
+    if last_epoch < 0 or entry.fetch_offset < log.log_start_offset:
+        return None
+    epoch, end_offset = log.end_offset_for_epoch(last_epoch)
+    if epoch == last_epoch and end_offset >= entry.fetch_offset:
+        return None
+    return _Partition.EpochEndOffset(epoch=epoch, end_offset=max(end_offset, 0))
 
 
 def _answer(partition: int, read: LogRead) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import group_allowed, transactional_id_allowed
+from broker_sim.core.handlers._lookup import leader_of
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -38,37 +39,49 @@ def _locate(parts: BrokerParts, request: Request, key: str, effects: Effects) ->
     key_type = request.message.key_type
     topic = KEY_TYPES.get(key_type)
     if topic is None:
-        return {
-            "error_code": int(ErrorCode.INVALID_REQUEST),
-            "error_message": f"key type {key_type} is not supported; 0 is a group, 1 a transaction",
-            "node_id": NO_NODE,
-            "host": "",
-            "port": -1,
-        }
+        text = f"key type {key_type} is not supported; 0 is a group, 1 a transaction"
+        return _not_found(ErrorCode.INVALID_REQUEST, text)
     refused = _refused(parts, request, key)
     if refused is not ErrorCode.NONE:
-        return {
-            "error_code": int(refused),
-            "error_message": f"the coordinator of {key[:300]!r} may not be asked for",
-            "node_id": NO_NODE,
-            "host": "",
-            "port": -1,
-        }
+        return _not_found(refused, f"the coordinator of {key[:300]!r} may not be asked for")
     if not parts.topics.ensure_internal(topic, effects):
-        return {
-            "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            "error_message": f"there is no free space to create {topic}",
-            "node_id": NO_NODE,
-            "host": "",
-            "port": -1,
-        }
-    address = parts.address(request)
+        text = f"there is no free space to create {topic}"
+        if not parts.space.is_low:
+            text = f"{topic} is being created"
+        return _not_found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return _leader(parts, request, topic, key)
+
+
+def _leader(parts: BrokerParts, request: Request, topic: str, key: str) -> dict[str, Any]:
+    """Who leads the key's partition coordinates it."""
+    coordinator = parts.groups if topic == GROUP_METADATA_TOPIC else parts.transactions
+    partition = coordinator.partition_for(key)
+    held = leader_of(parts, topic, partition)
+    if held is None:
+        address, node_id = parts.address(request), parts.node_id
+    else:
+        broker = parts.image.brokers.get(held.leader)
+        known = None if broker is None else broker.endpoints.get(request.listener)
+        if known is None:
+            text = f"{topic}-{partition} has no leader that this listener's clients can reach"
+            return _not_found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        address, node_id = known, held.leader
     return {
         "error_code": 0,
         "error_message": None,
-        "node_id": parts.node_id,
+        "node_id": node_id,
         "host": address.host,
         "port": address.port,
+    }
+
+
+def _not_found(error: ErrorCode, text: str) -> dict[str, Any]:
+    return {
+        "error_code": int(error),
+        "error_message": text,
+        "node_id": NO_NODE,
+        "host": "",
+        "port": -1,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import topic_allowed
-from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
+from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.timestamps import ReadBudget
@@ -28,6 +28,8 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """From which version on the special timestamps may be asked for."""
+NOT_AVAILABLE_VERSION = 5
+"""From here on clients know OFFSET_NOT_AVAILABLE (KIP-207)."""
 NOTHING = (-1, -1)
 
 
@@ -71,16 +73,20 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
     if entry.timestamp < LATEST_TIERED or lookup.version < VERSIONS.get(entry.timestamp, 0):
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
-    log, error = find_log(lookup.parts, topic, None, entry.partition_index)
-    if log is not None:
-        error = check_leader_epoch(log, entry.current_leader_epoch)
-    if log is None or error is not ErrorCode.NONE:
-        return _answer(entry.partition_index, error, NOTHING, -1)
+    number = entry.partition_index
+    log, error = find_led(lookup.parts, topic, None, number, entry.current_leader_epoch)
+    if log is None:
+        return _answer(number, error, NOTHING, -1)
     try:
         found = _find(lookup, log, entry.timestamp)
     except CorruptBatch as corrupt:
         effects.trace("damaged-file", reason=str(corrupt))
         return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
+    behind = not lookup.parts.replicas.partition(log).knows_what_is_committed
+    if behind and (entry.timestamp == LATEST or (entry.timestamp >= 0 and found == NOTHING)):
+        new = lookup.version >= NOT_AVAILABLE_VERSION
+        error = ErrorCode.OFFSET_NOT_AVAILABLE if new else ErrorCode.LEADER_NOT_AVAILABLE
+        return _answer(number, error, NOTHING, -1)
     epoch = -1 if found == NOTHING else log.leader_epoch
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
 

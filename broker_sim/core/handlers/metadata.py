@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_sim.core.controller import Topic
 from broker_sim.core.controller.acls import AclOperation
+from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.controller.topic_rules import (
     PARTITION_COUNT_MAX,
     TopicRefused,
@@ -21,7 +22,7 @@ from broker_sim.core.handlers._access import (
     may,
     topic_allowed,
 )
-from broker_sim.core.handlers._lookup import ZERO_ID
+from broker_sim.core.handlers._lookup import ZERO_ID, brokers_on
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -68,17 +69,17 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 topic.authorized_operations = authorized_operations(
                     parts, request, TOPIC, topic.name
                 )
-    address = parts.address(request)
     cluster_asked = message.include_cluster_authorized_operations
     return _Response(
         throttle_time_ms=0,
         brokers=[
             _Response.MetadataResponseBroker(
-                node_id=parts.node_id, host=address.host, port=address.port, rack=None
+                node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
             )
+            for broker, at in brokers_on(parts.image, request.listener)
         ],
         cluster_id=parts.image.cluster_id,
-        controller_id=parts.node_id,
+        controller_id=parts.membership.controller_id,
         topics=topics,
         authorized_operations=(
             authorized_operations(parts, request, CLUSTER) if cluster_asked else None
@@ -113,7 +114,7 @@ def _create_missing(
         with contextlib.suppress(TopicRefused):
             planned.append(parts.topics.plan(name))
     if sum(topic.partition_count for topic in planned) <= PARTITION_COUNT_MAX:
-        parts.topics.create_all(planned, effects)
+        parts.topics.create_on_demand(planned, effects)
     return refused
 
 
@@ -148,9 +149,9 @@ def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> An
 
 
 def _topic(parts: BrokerParts, topic: Topic) -> Any:
-    nodes = [parts.node_id]
     topic_class = _Response.MetadataResponseTopic
-    epoch = parts.image.leader_epoch(topic)
+    image = parts.image
+    registrations = [image.registration(topic, n) for n in range(topic.partition_count)]
     return topic_class(
         error_code=0,
         name=topic.name,
@@ -158,14 +159,18 @@ def _topic(parts: BrokerParts, topic: Topic) -> Any:
         is_internal=topic.is_internal,
         partitions=[
             topic_class.MetadataResponsePartition(
-                error_code=0,
-                partition_index=partition,
-                leader_id=parts.node_id,
-                leader_epoch=epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
-                offline_replicas=[],
+                error_code=int(
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if partition.leader == NO_LEADER
+                    else ErrorCode.NONE
+                ),
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[n for n in partition.replicas if n not in image.brokers],
             )
-            for partition in range(topic.partition_count)
+            for number, partition in enumerate(registrations)
         ],
     )

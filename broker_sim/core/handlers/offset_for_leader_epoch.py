@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
-from broker_sim.core.handlers._lookup import check_leader_epoch, find_log
+from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -30,12 +30,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 
 
 def _end(parts: BrokerParts, topic: str, entry: Any) -> Any:
-    log, error = find_log(parts, topic, None, entry.partition)
-    found = UNDEFINED
-    if log is not None:
-        error = check_leader_epoch(log, entry.current_leader_epoch)
-        if error is ErrorCode.NONE:
-            found = log.end_offset_for_epoch(entry.leader_epoch)
+    log, error = find_led(parts, topic, None, entry.partition, entry.current_leader_epoch)
+    found = UNDEFINED if log is None else log.end_offset_for_epoch(entry.leader_epoch)
     return _Topic.EpochEndOffset(
         error_code=int(error), partition=entry.partition, leader_epoch=found[0], end_offset=found[1]
     )

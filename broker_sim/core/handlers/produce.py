@@ -13,15 +13,16 @@ from typing import Any
 
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
 from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
-from broker_sim.core.handlers._lookup import ZERO_ID
+from broker_sim.core.handlers._lookup import ZERO_ID, endpoints_of, find_led, leader_of
 from broker_sim.core.handlers._verification import (
     Producer,
     join_transaction,
     needs_verification,
 )
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
+from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
-from broker_sim.core.replica.replica_manager import NO_ROOM
+from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NO_ROOM, NOT_LEADER
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -39,9 +40,6 @@ _Response = APIS[ApiKey.PRODUCE].response
 _TopicResponse = _Response.TopicProduceResponse
 _PartitionResponse = _TopicResponse.PartitionProduceResponse
 _RecordError = _PartitionResponse.BatchIndexAndErrorMessage
-
-_NOWHERE_ELSE: list[Any] = []
-"""This broker leads everything: it never names another one."""
 
 ADD_PARTITIONS_VERSION = 12
 """From here on Produce adds its partitions to the transaction itself (KIP-890 part 2)."""
@@ -73,12 +71,14 @@ _MIXED_PRODUCERS = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer"
 )
 _NO_TOPIC = "/"
+_NOT_REPLICATED = "The replicas have not all got the batch; it may still be committed."
 _NOT_IN_TRANSACTION = "The partition is not in a transaction that the coordinator knows."
 
 _TO_NOT_ENOUGH_REPLICAS = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
     }
 )
@@ -95,6 +95,8 @@ class _Target:
     log: PartitionLog | None
     header: BatchHeader | None
     refused: AppendResult | None = None
+    guard: int | None = None
+    """Where the batch must be in a transaction, as `PartitionLog.append_as_leader` has it."""
 
 
 _Targets = dict[TopicPartition, _Target]
@@ -125,13 +127,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
                 error = _verification_error(verdict, request.api_version)
                 asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
         results = {
-            key: target.refused or _append(parts, target, effects)
+            key: target.refused or _append(parts, target, request.message.acks, effects)
             for key, target in targets.items()
         }
-        if request.message.acks == 0:
-            _answer_without_acks(request, results, effects)
-        else:
-            respond(request, _answer(parts, request, results), effects)
+        _finish(parts, request, targets, results, effects)
 
     if not asked:
         return append({}, effects)
@@ -146,13 +145,63 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     )
 
 
+def _finish(
+    parts: BrokerParts,
+    request: Request,
+    targets: _Targets,
+    results: dict[TopicPartition, AppendResult],
+    effects: Effects,
+) -> None:
+    """Answer, with acks=all when all replicas that are in sync have what was appended."""
+    if request.message.acks == 0:
+        return _answer_without_acks(request, results, effects)
+
+    def answer(outcomes: dict[TopicPartition, ErrorCode], effects: Effects) -> None:
+        for key, error in outcomes.items():
+            if error is not ErrorCode.NONE:
+                results[key] = AppendResult(error, _NOT_REPLICATED)
+        respond(request, _answer(parts, request, results), effects)
+
+    waits = _to_wait_for(parts, request, targets, results)
+    if not waits:
+        return answer({}, effects)
+    timeout_ms = request.message.timeout_ms
+    return parts.replicas.when_all_committed(waits, timeout_ms, answer, effects)
+
+
+def _to_wait_for(
+    parts: BrokerParts,
+    request: Request,
+    targets: _Targets,
+    results: dict[TopicPartition, AppendResult],
+) -> dict[TopicPartition, tuple[PartitionLog, int]]:
+    """The appends that are to be on all replicas before the answer, each with its last offset."""
+    if request.message.acks != ALL_REPLICAS:
+        return {}
+    return {
+        key: (target.log, results[key].last_offset)
+        for key, target in targets.items()
+        if target.log is not None
+        and results[key].ok
+        and parts.replicas.partition(target.log).leader is not None
+    }
+
+
 def _answer(
     parts: BrokerParts, request: Request, results: dict[TopicPartition, AppendResult]
 ) -> Message:
     """Each topic once, each partition once."""
     partitions: dict[str, list[Any]] = {}
+    leaders: set[int] = set()
     for (name, partition), result in results.items():
-        partitions.setdefault(name, []).append(_partition_response(partition, result))
+        response = _partition_response(partition, result)
+        held = leader_of(parts, name, partition)
+        if held is not None and result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leaders.add(held.leader)
+            response.current_leader = _PartitionResponse.LeaderIdAndEpoch(
+                leader_id=held.leader, leader_epoch=held.leader_epoch
+            )
+        partitions.setdefault(name, []).append(response)
     by_id = request.api_version >= TOPIC_ID_VERSION
     ids = {_name(parts, request, t): t.topic_id for t in request.message.topic_data if by_id}
     responses = [
@@ -164,7 +213,8 @@ def _answer(
         )
         for name, members in partitions.items()
     ]
-    return _Response(responses=responses, throttle_time_ms=0, node_endpoints=_NOWHERE_ELSE)
+    endpoints = endpoints_of(parts, request.listener, leaders, _Response.NodeEndpoint)
+    return _Response(responses=responses, throttle_time_ms=0, node_endpoints=endpoints)
 
 
 def _answer_without_acks(
@@ -226,7 +276,7 @@ def _targets(parts: BrokerParts, request: Request) -> _Targets:
         name = _name(parts, request, topic)
         for entry in topic.partition_data:
             index, records = entry.index, entry.records or b""
-            log = parts.logs.get(name, index)
+            log, _ = find_led(parts, name, None, index)
             header = None
             if len(records) >= HEADER_BYTES and records[MAGIC_AT] == MAGIC:
                 header = parse_header(records)
@@ -246,7 +296,7 @@ def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) ->
         elif acks not in ACKS:
             target.refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         elif target.log is None:
-            target.refused = _no_partition(target.topic)
+            target.refused = _not_here(parts, target)
         elif target.topic in INTERNAL_TOPICS and request.client_id != INTERNAL_CLIENT_ID:
             target.refused = AppendResult(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -266,6 +316,11 @@ def _may_write_transactions(parts: BrokerParts, request: Request) -> bool:
     return transactional_id is not None and transactional_id_allowed(
         parts, request, transactional_id
     )
+
+
+def _not_here(parts: BrokerParts, target: _Target) -> AppendResult:
+    elsewhere = leader_of(parts, target.topic, target.partition) is not None
+    return NOT_LEADER if elsewhere else _no_partition(target.topic)
 
 
 def _no_partition(name: str) -> AppendResult:
@@ -330,6 +385,7 @@ def _to_verify(
         if header is None or log is None:
             continue
         ids = (header.producer_id, header.producer_epoch)
+        target.guard = NO_GUARD
         if log.has_open_transaction(*ids):
             continue
         rejection = log.begin_verification(
@@ -338,6 +394,7 @@ def _to_verify(
         if rejection is not None:
             target.refused = AppendResult(rejection.error, rejection.message)
         else:
+            target.guard = log.verification.guard(header.producer_id)
             asked[TopicPartition(target.topic, target.partition)] = target
     return asked
 
@@ -355,8 +412,15 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
     return error
 
 
-def _append(parts: BrokerParts, target: _Target, effects: Effects) -> AppendResult:
+def _append(parts: BrokerParts, target: _Target, acks: int, effects: Effects) -> AppendResult:
     log = target.log
     if log is None or parts.logs.get(target.topic, target.partition) is not log:
-        return _no_partition(target.topic)  # it may have gone while the coordinator was asked
-    return parts.replicas.append(log, target.records, effects, origin=AppendOrigin.CLIENT)
+        return _not_here(parts, target)  # it may have gone while the coordinator was asked
+    return parts.replicas.append(
+        log,
+        target.records,
+        effects,
+        origin=AppendOrigin.CLIENT,
+        acks=acks,
+        guard=target.guard,
+    )

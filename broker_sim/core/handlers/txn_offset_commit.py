@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit, TxnOffsetCommit
 from broker_sim.core.handlers._access import group_allowed, transactional_id_allowed
+from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.handlers._offsets import (
     all_partitions,
     commit_topics,
@@ -12,6 +15,7 @@ from broker_sim.core.handlers._offsets import (
     topic_names,
 )
 from broker_sim.core.handlers._verification import Producer, join_transaction, needs_verification
+from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
@@ -46,12 +50,20 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         # Refused before its offsets partition gets into the transaction.
         return answer(_all(known, ErrorCode.INVALID_GROUP_ID), effects)
 
-    def commit(error: ErrorCode, effects: Effects) -> None:
-        if error is not ErrorCode.NONE:
-            return answer(_all(known, error), effects)
-        return _commit(parts, request, known, answer, effects)
+    def commit(joined: ErrorCode | _Joined, effects: Effects) -> None:
+        if isinstance(joined, ErrorCode):
+            return answer(_all(known, joined), effects)
+        return _commit(parts, request, known, joined, answer, effects)
 
     return _join_transaction(parts, request, commit, effects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The offsets partition is in the transaction."""
+
+    guard: int | None
+    """As `PartitionLog.append_as_leader` has it."""
 
 
 def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
@@ -66,6 +78,7 @@ def _commit(
     parts: BrokerParts,
     request: Request,
     offsets: list[OffsetToCommit],
+    joined: _Joined,
     reply: Reply[OffsetErrors],
     effects: Effects,
 ) -> None:
@@ -78,6 +91,7 @@ def _commit(
         generation_id=message.generation_id,
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
+        guard=joined.guard,
     )
     parts.groups.txn_offset_commit(commit, reply, effects)
 
@@ -87,25 +101,30 @@ def _all(offsets: list[OffsetToCommit], error: ErrorCode) -> OffsetErrors:
 
 
 def _join_transaction(
-    parts: BrokerParts, request: Request, reply: Reply[ErrorCode], effects: Effects
+    parts: BrokerParts, request: Request, reply: Reply[ErrorCode | _Joined], effects: Effects
 ) -> None:
     """The transaction must hold the group's offsets partition, or gets it now."""
     message = request.message
     if not parts.topics.ensure_internal(GROUP_METADATA_TOPIC, effects):
         return reply(ErrorCode.COORDINATOR_NOT_AVAILABLE, effects)
     partition = TopicPartition(GROUP_METADATA_TOPIC, parts.groups.partition_for(message.group_id))
-    log = parts.logs.get(*partition)
+    log, _ = find_led(parts, partition.topic, None, partition.partition)
+    if log is None:
+        return reply(ErrorCode.NOT_COORDINATOR, effects)
     ids = (message.producer_id, message.producer_epoch)
     adds = request.api_version >= ADD_PARTITIONS_VERSION
-    if log is not None:
-        if log.has_open_transaction(*ids) or not needs_verification(parts, adds=adds):
-            return reply(ErrorCode.NONE, effects)
-        rejection = log.begin_verification(*ids, NO_SEQUENCE, effects, supports_epoch_bump=adds)
-        if rejection is not None:
-            return reply(rejection.error, effects)
+    if not needs_verification(parts, adds=adds):
+        return reply(_Joined(None), effects)
+    if log.has_open_transaction(*ids):
+        return reply(_Joined(NO_GUARD), effects)
+    rejection = log.begin_verification(*ids, NO_SEQUENCE, effects, supports_epoch_bump=adds)
+    if rejection is not None:
+        return reply(rejection.error, effects)
+    joined = _Joined(log.verification.guard(message.producer_id))
 
     def on_verdict(verdicts: OffsetErrors, effects: Effects) -> None:
-        reply(_coordinator_error(verdicts[partition], request.api_version), effects)
+        error = _coordinator_error(verdicts[partition], request.api_version)
+        reply(joined if error is ErrorCode.NONE else error, effects)
 
     producer = Producer(message.transactional_id, *ids)
     return join_transaction(parts, producer, [partition], on_verdict, effects, adds=adds)
@@ -117,4 +136,7 @@ def _coordinator_error(error: ErrorCode, api_version: int) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        # Old clients do not retry that; this they do, without looking for the coordinator again.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return error

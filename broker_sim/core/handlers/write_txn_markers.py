@@ -102,6 +102,6 @@ def _append(
         MarkerType.COMMIT if entry.transaction_result else MarkerType.ABORT,
         entry.coordinator_epoch,
     )
-    return parts.markers.append_marker(
+    return parts.markers.append_here(
         *name, marker, reply, effects, transaction_version=entry.transaction_version
     )

@@ -35,6 +35,7 @@ def check_producers(
     verification: VerificationStates,
     batches: Sequence[IncomingBatch],
     origin: AppendOrigin,
+    guard: int | None = None,
 ) -> Rejection | BatchMetadata | None:
     """The first batch that is a duplicate or may not be appended decides for the whole append.
 
@@ -50,14 +51,15 @@ def check_producers(
             continue
         entry = drafts.get(header.producer_id) or states.entry(header.producer_id)
         drafts[header.producer_id] = entry
-        rejection = None
         if origin is AppendOrigin.CLIENT:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-            # The epoch first: a producer that was fenced by a timeout must learn just that, for it
-            # can recover from it (KAFKA-19690).
-            rejection = check_producer_epoch(entry, header.producer_epoch)
+        # The epoch first: a producer that was fenced by a timeout must learn just that, for it
+        # can recover from it (KAFKA-19690).
+        rejection = check_producer_epoch(entry, header.producer_epoch)
+        rejection = rejection or verification.check_guard(entry, header, guard)
+        if origin is AppendOrigin.CLIENT:
             rejection = rejection or verification.check_sequence(entry, header)
         rejection = rejection or check_data_batch(entry, header, origin)
         if rejection is not None:

@@ -43,6 +43,8 @@ class LogConfig:
     delete_retention_ms: int = DAY_MS
     """How long tombstones and transaction markers stay after the cleaner first saw them."""
     producer_id_expiration_ms: int = DAY_MS
+    min_insync_replicas: int = 1
+    """An append that waits for all replicas needs so many in the ISR."""
     flush_messages: int = INT64_MAX
     """The log is flushed when so many records are not."""
     flush_ms: int = INT64_MAX

@@ -39,6 +39,8 @@ class Folder:
     config: LogConfig
     storage: Storage
     codecs: Codecs = NO_CODECS
+    is_replicated: bool = False
+    """In a cluster: what is committed is not known before the leader has heard of the others."""
 
     @property
     def directory(self) -> str:
@@ -62,6 +64,10 @@ class KnownAtStart:
     """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
     may_truncate: bool = True
     """False: only an incomplete write may be truncated, other damage raises DamagedLog."""
+    has_other_replicas: bool = False
+    """Damage ends the log, whatever comes after it: another broker has that."""
+    high_watermark: int = 0
+    """Of a log with other replicas: below it all was committed (Kafka's checkpoint)."""
 
     @property
     def end_offset(self) -> int:
@@ -90,6 +96,8 @@ class LoadedLog:
     """The first offset that may be read; it lies in the first segment, or at its base."""
     truncations: tuple[int, ...] = ()
     """Offsets that the log was being truncated to when the broker went down: one at most."""
+    high_watermark: int = 0
+    """As `KnownAtStart` has it."""
 
 
 @dataclass(slots=True)

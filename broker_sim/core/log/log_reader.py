@@ -13,7 +13,8 @@ from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
 from broker_sim.core.log.timestamps import ReadBudget, find_timestamp
-from broker_sim.core.log.values import AbortedTransaction
+from broker_sim.core.log.values import AbortedTransaction, LogRead
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import BatchHeader, CorruptBatch
 
 
@@ -25,20 +26,30 @@ class LogReader:
         self._reported: set[str] = set()
 
     def read(
-        self, wanted: ReadRange, *, read_committed: bool
-    ) -> tuple[tuple[FileSlice, ...], tuple[AbortedTransaction, ...] | None]:
-        """Whole batches of the range, and the aborted transactions in them (None: not asked for).
+        self, wanted: ReadRange | None, offsets: tuple[int, int, int], *, read_committed: bool
+    ) -> LogRead:
+        """Whole batches of the range, and the aborted transactions in them; without a range,
+        which is one that begins outside the log, OFFSET_OUT_OF_RANGE.
 
-        Raises CorruptBatch when the file is damaged at the start of the range.
+        `offsets` are those of the log: high watermark, last stable offset, log start.
         """
-        local = self._local
-        slices, next_offset = collect_slices(local.segments, wanted, local.storage)
-        if not read_committed:
-            return slices, None
-        start, rebuild = wanted.start_offset, local.rebuild_aborted
-        return slices, collect_aborted(local.segments, start, next_offset, rebuild)
+        local, error, report = self._local, ErrorCode.OFFSET_OUT_OF_RANGE, ""
+        slices: tuple[FileSlice, ...] = ()
+        aborted: tuple[AbortedTransaction, ...] | None = None
+        if wanted is not None:
+            try:
+                slices, next_offset = collect_slices(local.segments, wanted, local.storage)
+                if read_committed:
+                    start, rebuild = wanted.start_offset, local.rebuild_aborted
+                    aborted = collect_aborted(local.segments, start, next_offset, rebuild)
+                error = ErrorCode.NONE
+            except CorruptBatch as corrupt:
+                slices = ()
+                error, report = ErrorCode.CORRUPT_MESSAGE, self._report(corrupt)
+        size_bytes = sum(part.length for part in slices)
+        return LogRead(error, slices, aborted, *offsets, size_bytes, report)
 
-    def report(self, corrupt: CorruptBatch) -> str:
+    def _report(self, corrupt: CorruptBatch) -> str:
         """The damage, the first time that it is met; "" later."""
         report = str(corrupt)
         if report in self._reported:

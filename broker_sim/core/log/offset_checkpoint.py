@@ -6,10 +6,13 @@ each partition (Kafka's `OffsetCheckpointFile`). Written whole, atomically.
     recovery-point-offset-checkpoint   below it the log was flushed, and its states recorded
     log-start-offset-checkpoint        the log starts that DeleteRecords moved into a segment
     cleaner-offset-checkpoint          up to where the cleaner has compacted
+    replication-offset-checkpoint      the high watermarks of partitions with several replicas
 
 Kafka's files have no checksum, so whoever reads one must live with any offset in it. For the
 recovery points that is so; but a log start with another digit would hide records and then remove
-them. So a file of ours stands beside each of the other two, `<name>.crc`, written before it: a line
+them. A high watermark with
+another digit would let consumers read what is not committed. So a file of ours stands beside each
+of the others, `<name>.crc`, written before it: a line
 with the CRC-32C of the content before and of the one to come, and of these two. Whatever is not one
 of the two is damaged; where ours is missing or damaged itself, as in a directory that Kafka wrote,
 the file is taken as it is.
@@ -27,6 +30,7 @@ from broker_sim.core.log import files
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 CRC_SUFFIX = ".crc"
 _VERSION = 0
 
@@ -108,7 +112,19 @@ class OffsetCheckpointFile:
 
     def forget_topic(self, topic: str, effects: Effects) -> None:
         """The topic is deleted."""
-        kept = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+        self._keep({key: at for key, at in self.offsets.items() if key[0] != topic}, effects)
+
+    def forget(self, topic: str, partition: int, effects: Effects) -> None:
+        """The partition's replica is not here any more."""
+        gone = (topic, partition)
+        self._keep({key: at for key, at in self.offsets.items() if key != gone}, effects)
+
+    def lower(self, topic: str, partition: int, offset: int, effects: Effects) -> None:
+        """The log will end at the offset: no entry of it may be above."""
+        if self.offsets.get((topic, partition), 0) > offset:
+            self.put({(topic, partition): offset}, effects)
+
+    def _keep(self, kept: dict[tuple[str, int], int], effects: Effects) -> None:
         if len(kept) != len(self.offsets):
             self.offsets = kept
             self.put({}, effects)

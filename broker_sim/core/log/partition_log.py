@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from broker_sim.core.effects import Delete, Effects, FileSlice, Flush
-from broker_sim.core.log import loading, recovery, retention
+from broker_sim.core.effects import Delete, Effects, Flush
+from broker_sim.core.log import cut_damage, loading, recovery, retention
 from broker_sim.core.log.appends import check_producers, not_appended, stamp
 from broker_sim.core.log.cleanable import Cleanable, find_cleanable
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
@@ -22,7 +22,6 @@ from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.log_reader import LogReader
 from broker_sim.core.log.producer_state import (
-    BatchMetadata,
     VerificationStates,
     check_marker,
     check_producer_epoch,
@@ -32,7 +31,6 @@ from broker_sim.core.log.swap import finish_swaps
 from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
-    AbortedTransaction,
     AppendOrigin,
     AppendResult,
     LogRead,
@@ -43,7 +41,6 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import (
     BatchHeader,
-    CorruptBatch,
     TransactionMarker,
     encode_marker,
     parse_header,
@@ -58,18 +55,23 @@ class PartitionLog:
         self.partition = folder.partition
         self.topic_id = folder.topic_id
         self.directory = folder.directory
-        self.single_replica = True
-        """The high watermark follows the log end; a cluster sets False and moves it itself."""
+        self.single_replica = not folder.is_replicated
+        """The high watermark follows the log end; in a cluster it is moved from outside."""
         self._codecs = folder.codecs
         self._local = LocalLog(folder, loaded)
         self._reader = LogReader(self._local)
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset
-        self._verification = VerificationStates()
+        self.verification = VerificationStates()
         self._last_flush_ms = now_ms
         self.leader_epoch = self._local.epochs.latest or 0
+        self._loaded_end = self.log_end_offset if folder.is_replicated else 0
+        """Which transactions below were decided, but not replicated, is not known (LSO)."""
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
+        if folder.is_replicated:
+            reached = min(loaded.high_watermark, self.log_end_offset)
+            self.high_watermark = max(reached, self.log_start_offset)
 
     @classmethod
     def create(cls, folder: loading.Folder, effects: Effects) -> PartitionLog:
@@ -88,7 +90,7 @@ class PartitionLog:
         """
         storage = finish_swaps(folder.directory, folder.storage, effects)
         folder = dataclasses.replace(folder, storage=storage)
-        loaded = recovery.load_log(folder, known, effects)
+        loaded = cut_damage.load_by_policy(folder, known, effects)
         log = cls(folder, loaded, effects.now_ms)
         for offset in loaded.truncations:
             log._truncate(offset, effects)
@@ -124,6 +126,8 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """All below it is decided and replicated."""
+        if self.high_watermark < self._loaded_end:
+            return self.log_start_offset
         first = self.first_unstable_offset
         return self.high_watermark if first is None else min(first, self.high_watermark)
 
@@ -131,6 +135,12 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Of all log files."""
         return self._local.size_bytes
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch, -1 when there never was one."""
+        latest = self._local.epochs.latest
+        return -1 if latest is None else latest
 
     # ----------------------------------------------------------------------- reading
 
@@ -141,34 +151,22 @@ class PartitionLog:
         max_bytes: int,
         read_committed: bool,
         at_least_one_batch: bool,
+        to_log_end: bool = False,
     ) -> LogRead:
-        """Whole batches from `start_offset` on, below the LSO or else the high watermark.
+        """Whole batches from `start_offset` on, below the LSO or else the high watermark, or with
+        `to_log_end` all that there is, which is for other replicas.
 
         OFFSET_OUT_OF_RANGE outside [log start, log end]; CORRUPT_MESSAGE when the file is damaged
         there. With `at_least_one_batch` the first batch is given though it is over `max_bytes`
         (KIP-74).
         """
-        error, report = ErrorCode.OFFSET_OUT_OF_RANGE, ""
-        slices: tuple[FileSlice, ...] = ()
-        aborted: tuple[AbortedTransaction, ...] | None = None
+        wanted = None
         if self.log_start_offset <= start_offset <= self.log_end_offset:
             end_offset = self.last_stable_offset if read_committed else self.high_watermark
+            end_offset = self.log_end_offset if to_log_end else end_offset
             wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
-            try:
-                slices, aborted = self._reader.read(wanted, read_committed=read_committed)
-                error = ErrorCode.NONE
-            except CorruptBatch as corrupt:
-                error, report = ErrorCode.CORRUPT_MESSAGE, self._reader.report(corrupt)
-        return LogRead(
-            error=error,
-            slices=slices,
-            aborted=aborted,
-            high_watermark=self.high_watermark,
-            last_stable_offset=self.last_stable_offset,
-            log_start_offset=self.log_start_offset,
-            size_bytes=sum(part.length for part in slices),
-            report=report,
-        )
+        offsets = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        return self._reader.read(wanted, offsets, read_committed=read_committed)
 
     def offset_for_timestamp(
         self,
@@ -195,6 +193,9 @@ class PartitionLog:
         epochs, end_offset = self._local.epochs, self.log_end_offset
         if leader_epoch == self.leader_epoch >= (epochs.latest or 0):
             return leader_epoch, end_offset
+        if not self.single_replica and self.latest_epoch < leader_epoch < self.leader_epoch:
+            # This leader's epoch began at the log end: an epoch between has nothing here.
+            return self.latest_epoch, end_offset
         return epochs.end_offset_for(leader_epoch, end_offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -208,20 +209,20 @@ class PartitionLog:
     # ----------------------------------------------------------------------- appending
 
     def append_as_leader(
-        self, data: bytes | bytearray, *, origin: AppendOrigin, effects: Effects
+        self, data: bytes, *, origin: AppendOrigin, effects: Effects, guard: int | None = None
     ) -> AppendResult:
-        """Append one or more record batches, all or none: they get offsets and the leader epoch.
-
-        `origin` is CLIENT or COORDINATOR. A refused append changes nothing.
+        """Append record batches, all or none: they get offsets and the leader epoch. `origin` is
+        CLIENT or COORDINATOR; `guard` is that of `verification` when the coordinator was asked,
+        None where nothing needs to be verified. A refused append changes nothing.
         """
         batches = parse_append(
             bytes(data), origin=origin, config=self.config, effects=effects, codecs=self._codecs
         )
         if isinstance(batches, Rejection):
-            return self._not_appended(batches)
-        found = check_producers(self._producers, self._verification, batches, origin)
+            return not_appended(batches, self.directory, self.log_start_offset)
+        found = check_producers(self._producers, self.verification, batches, origin, guard)
         if found is not None:
-            return self._not_appended(found)
+            return not_appended(found, self.directory, self.log_start_offset)
         return self._append_stamped(batches, bytearray(data), effects)
 
     def append_as_follower(self, data: bytes, effects: Effects) -> AppendResult:
@@ -232,7 +233,7 @@ class PartitionLog:
         origin = AppendOrigin.REPLICATION
         batches = parse_append(data, origin=origin, config=self.config, effects=effects)
         if isinstance(batches, Rejection):
-            return self._not_appended(batches)
+            return not_appended(batches, self.directory, self.log_start_offset)
         first, end = batches[0].header.base_offset, self.log_end_offset
         check(first >= end, "replicated batch below the log end", first=first, end=end)
         return self._append(batches, [incoming.header for incoming in batches], data, effects)
@@ -248,7 +249,7 @@ class PartitionLog:
         entry = self._producers.entry(marker.producer_id)
         rejection = check_marker(entry, marker, transaction_version)
         if rejection is not None:
-            return self._not_appended(rejection)
+            return not_appended(rejection, self.directory, self.log_start_offset)
         data = bytearray(encode_marker(marker, timestamp=effects.now_ms))
         batch = IncomingBatch(parse_header(data), 0, marker)
         return self._append_stamped([batch], data, effects)
@@ -271,7 +272,7 @@ class PartitionLog:
         rejection = check_producer_epoch(entry, producer_epoch)
         if rejection is None:
             seen = (producer_id, producer_epoch, sequence)
-            self._verification.begin(*seen, supports_epoch_bump, effects.now_ms)
+            self.verification.begin(*seen, supports_epoch_bump, effects.now_ms)
         return rejection
 
     def become_leader(self, leader_epoch: int) -> None:
@@ -320,22 +321,14 @@ class PartitionLog:
     def _replay(
         self, header: BatchHeader, marker: TransactionMarker | None, effects: Effects
     ) -> None:
-        self._verification.replay(header)
+        self.verification.replay(header)
         completed = self._producers.replay(header, marker)
         if completed is None:
             return
         if completed.aborted:
-            entry = AbortedTransaction(
-                completed.producer_id,
-                completed.first_offset,
-                completed.last_offset,
-                self._producers.last_stable_offset_after(completed),
-            )
-            self._local.append_aborted(entry, effects)
+            stable_offset = self._producers.last_stable_offset_after(completed)
+            self._local.append_aborted(completed.index_entry(stable_offset), effects)
         self._producers.complete(completed)
-
-    def _not_appended(self, reason: Rejection | BatchMetadata) -> AppendResult:
-        return not_appended(reason, self.directory, self.log_start_offset)
 
     # ----------------------------------------------------------------------- segments
 
@@ -349,9 +342,8 @@ class PartitionLog:
         Only below the high watermark, oldest first. An active segment that is due is rolled first.
         """
         below = self.remove_below_start(effects)
-        due = retention.due_count
-        hw, now_ms = self.high_watermark, effects.now_ms
-        count = due(self._local.segments, self.config, high_watermark=hw, now_ms=now_ms)
+        limits = {"high_watermark": self.high_watermark, "now_ms": effects.now_ms}
+        count = retention.due_count(self._local.segments, self.config, **limits)
         if count == 0:
             return below
         if count == len(self._local.segments):
@@ -394,7 +386,6 @@ class PartitionLog:
         `cleaner-offset-checkpoint` nor `log-start-offset-checkpoint` is above the offset, and that
         nothing was appended in this step, for the files are read. Raises CorruptBatch, and changes
         nothing, when they are damaged where it must look. Of a crash see `LocalLog.truncate`.
-
         Sources: Kafka's `UnifiedLog.truncateTo`, `truncateFullyAndStartAt`.
         """
         if offset < self.log_end_offset:
@@ -404,13 +395,25 @@ class PartitionLog:
         local, start = self._local, self._log_start_offset
         point = local.truncation_point(offset) if offset >= start else None
         if point is None or point.end_offset < start:
-            local.truncate_fully(offset, effects)
-            self._log_start_offset = offset
-            self._producers.truncate((), offset)
-        else:
-            local.truncate(offset, point, self._producers, effects)
-        self.high_watermark = min(self.high_watermark, self.log_end_offset)
-        self.leader_epoch = local.epochs.latest or 0
+            return self.truncate_fully_and_start_at(offset, effects)
+        local.truncate(offset, point, self._producers, effects)
+        return self._truncated()
+
+    def truncate_fully_and_start_at(self, offset: int, effects: Effects) -> None:
+        """Remove everything: the log is empty and begins at the offset, wherever it was before.
+
+        The caller's duties are those of `truncate_to`.
+        """
+        self._local.truncate_fully(offset, effects)
+        self._log_start_offset = offset
+        self._producers.truncate((), offset)
+        self._truncated()
+
+    def _truncated(self) -> None:
+        end_offset = self.log_end_offset
+        self._loaded_end = min(self._loaded_end, end_offset)
+        self.high_watermark = max(min(self.high_watermark, end_offset), self.log_start_offset)
+        self.leader_epoch = self._local.epochs.latest or 0
 
     # ----------------------------------------------------------------------- compaction
 
@@ -438,9 +441,8 @@ class PartitionLog:
             return
         self.high_watermark = high_watermark
         self._producers.on_high_watermark(high_watermark)
-        effects.trace(
-            "high-watermark", log=self.directory, hw=high_watermark, lso=self.last_stable_offset
-        )
+        lso = self.last_stable_offset
+        effects.trace("high-watermark", log=self.directory, hw=high_watermark, lso=lso)
 
     # ----------------------------------------------------------------------- producers
 
@@ -456,7 +458,7 @@ class PartitionLog:
         """Forget producers idle for producer.id.expiration.ms without an open transaction."""
         expiration_ms = self.config.producer_id_expiration_ms
         self._producers.remove_expired(effects.now_ms, expiration_ms)
-        self._verification.remove_expired(effects.now_ms, expiration_ms)
+        self.verification.remove_expired(effects.now_ms, expiration_ms)
 
     # ----------------------------------------------------------------------- durability
 

@@ -41,6 +41,8 @@ from txnlog_spark.wire.records import (
 BATCHES_RETAINED = 5
 NO_COORDINATOR_EPOCH = -1
 NO_TRANSACTION_VERSION = -1
+NO_GUARD = 0
+"""Nothing was asked, as the transaction was open (Kafka's `VerificationGuard.SENTINEL`)."""
 
 
 class BatchMetadata(NamedTuple):
@@ -131,6 +133,12 @@ class CompletedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     aborted: bool
+
+    def index_entry(self, last_stable_offset: int) -> AbortedTransaction:
+        """For the index; the offset is what the LSO became by the marker."""
+        return AbortedTransaction(
+            self.producer_id, self.first_offset, self.last_offset, last_stable_offset
+        )
 
 
 # --------------------------------------------------------------------------- checks
@@ -303,7 +311,7 @@ class ProducerStates:
             self.entries[producer_id].current_txn_first_offset = None
             completed = CompletedTransaction(producer_id, first_offset, last_offset, aborted=True)
             stable = self.last_stable_offset_after(completed)
-            yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
+            yield completed.index_entry(stable)
             self.complete(completed)
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -369,10 +377,11 @@ class ProducerStates:
 class VerificationState:
     """A producer whose first batch of a transaction waits for the coordinator's word.
 
-    `lowest_sequence` is of the batches it sent in `producer_epoch`; `supports_epoch_bump` what
-    the first of them said of its transaction version.
+    `guard` tells one wait from the next one; `lowest_sequence` is of the batches it sent in
+    `producer_epoch`; `supports_epoch_bump` what the first of them said of its transaction version.
     """
 
+    guard: int
     started_ms: int
     producer_epoch: int
     lowest_sequence: int
@@ -389,18 +398,44 @@ class VerificationStates:
 
     def __init__(self) -> None:
         self._states: dict[int, VerificationState] = {}
+        self._last_guard = NO_GUARD
 
     def begin(
         self, producer_id: int, producer_epoch: int, sequence: int, bumps: bool, now_ms: int
     ) -> None:
         """A batch that begins a transaction has come; the coordinator is asked next."""
-        state = self._states.setdefault(
-            producer_id, VerificationState(now_ms, producer_epoch, sequence, bumps)
-        )
+        state = self._states.get(producer_id)
+        if state is None:
+            self._last_guard += 1
+            state = self._states[producer_id] = VerificationState(
+                self._last_guard, now_ms, producer_epoch, sequence, bumps
+            )
         if producer_epoch > state.producer_epoch:
             state.producer_epoch, state.lowest_sequence = producer_epoch, sequence
         elif producer_epoch == state.producer_epoch:
             state.lowest_sequence = min(state.lowest_sequence, sequence)
+
+    def guard(self, producer_id: int) -> int:
+        """Of the wait that is under way, else NO_GUARD."""
+        state = self._states.get(producer_id)
+        return NO_GUARD if state is None else state.guard
+
+    def check_guard(
+        self, entry: ProducerStateEntry, header: BatchHeader, guard: int | None
+    ) -> Rejection | None:
+        """A batch is in the transaction that is open, or in the one that the coordinator was asked
+        about, with no marker since: else it would begin one that nobody ever ends. `guard` is from
+        when it was asked, None where nothing needs to be verified.
+        """
+        if guard is None or not header.is_transactional:
+            return None
+        is_open = entry.current_txn_first_offset is not None
+        if is_open and entry.producer_epoch == header.producer_epoch:
+            return None
+        if guard != NO_GUARD and guard == self.guard(header.producer_id):
+            return None
+        text = f"a batch of producer {header.producer_id} is not part of an ongoing transaction"
+        return Rejection(ErrorCode.INVALID_TXN_STATE, text)
 
     def check_sequence(self, entry: ProducerStateEntry, header: BatchHeader) -> Rejection | None:
         """The first batch of a transaction may not overtake one that was refused.

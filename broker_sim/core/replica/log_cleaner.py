@@ -60,6 +60,11 @@ class LogCleaner:
             after_ms = self._config.integer("log.cleaner.backoff.ms")
         effects.set_timer(*CLEANER_TIMER, after_ms=after_ms)
 
+    def abandon(self, log: PartitionLog, effects: Effects) -> None:
+        """The log is about to be truncated: a round that is under way on it ends here."""
+        if self._log is log and self._round is not None:
+            self._give_up("the log is truncated", effects)
+
     # ----------------------------------------------------------------------- one round
 
     def _begin(self, effects: Effects) -> bool:

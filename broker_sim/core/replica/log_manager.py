@@ -32,6 +32,7 @@ from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.files import directory_name
 from broker_sim.core.log.offset_checkpoint import (
     CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     OffsetCheckpointFile,
@@ -83,6 +84,7 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
         max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
         delete_retention_ms=int(value("delete.retention.ms")),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        min_insync_replicas=int(value("min.insync.replicas")),
         flush_messages=int(value("flush.messages")),
         flush_ms=flush_ms,
     )
@@ -91,6 +93,10 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
 def name_of(log: PartitionLog) -> TopicPartition:
     """The partition that the log is of."""
     return TopicPartition(log.topic, log.partition)
+
+
+def _has_other_replicas(topic: Topic, partition: int) -> bool:
+    return partition < len(topic.partitions) and len(topic.partitions[partition].replicas) > 1
 
 
 class LogManager:
@@ -105,6 +111,8 @@ class LogManager:
         self._metadata_log: PartitionLog | None = None
         self._recovery_points: dict[tuple[str, int], int] = {}
         """As the file has them."""
+        self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
+        """Of partitions with several replicas; there is no file at a broker that is alone."""
         self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
 
@@ -112,29 +120,42 @@ class LogManager:
 
     def open_metadata_log(self, *, clean_shutdown: bool, effects: Effects) -> PartitionLog:
         """The log of the metadata itself, which is in no image. The first to be opened."""
-        self._load_recovery_points(effects)
+        self.load_recovery_points(effects)
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_CONFIGS, 0)
         known = self._known(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
         self._metadata_log = self._open(topic, 0, known, effects)
         return self._metadata_log
 
+    def load_recovery_points(self, effects: Effects) -> None:
+        """Before any log is opened."""
+        size_bytes = self._storage.size_bytes(RECOVERY_POINT_FILE) or 0
+        offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
+        if offsets is None:
+            # As in Kafka: nothing is known to be flushed, so everything is read.
+            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is not a checkpoint")
+        self._recovery_points = offsets or {}
+
     def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
-        """At start: load what is there, create what is missing, remove what is in no topic."""
+        """At start: load what is there, create what is missing, remove what should not be here."""
         self._remove_strays(image, effects)
         self._log_starts.load(image.partition_count, effects)
+        self._high_watermarks.load(image.partition_count, effects)
         self.cleaned.load(image.partition_count, effects)
         if self.cleaned.is_damaged:
             self._take_all_for_cleaned(image, effects)
         for topic in image.topics.values():
-            for partition in range(topic.partition_count):
+            for partition in image.hosted(topic):
                 leader_epoch = image.leader_epoch(topic)
-                if clean_shutdown:
+                if topic.partitions:  # an image from before may not know the newest
+                    leader_epoch = INT64_MAX
+                if clean_shutdown and not _has_other_replicas(topic, partition):
                     self._check_directory(topic, partition)
                 known = self._known(
                     topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
                 )
                 log = self._open(topic, partition, known, effects)
-                log.become_leader(leader_epoch)
+                if not topic.partitions:
+                    log.become_leader(leader_epoch)
                 self._logs[TopicPartition(topic.name, partition)] = log
 
     def create(
@@ -143,17 +164,34 @@ class LogManager:
         """Empty logs for these partitions, which are already in the metadata log."""
         for partition in partitions:
             log = PartitionLog.create(self._folder(topic, partition), effects)
-            log.become_leader(image.leader_epoch(topic))
+            if not topic.partitions:
+                log.become_leader(image.leader_epoch(topic))
             self._logs[TopicPartition(topic.name, partition)] = log
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove the logs of a topic that is no longer in the metadata log."""
-        for offsets in (self._log_starts, self.cleaned):
+        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
             offsets.forget_topic(topic.name, effects)
         for partition in range(topic.partition_count):
             log = self._logs.pop(TopicPartition(topic.name, partition), None)
             if log is not None:
                 log.delete(effects)
+
+    def delete_partition(self, name: TopicPartition, effects: Effects) -> None:
+        """Remove one log; its topic stays, on other brokers."""
+        self._forget(name, effects)
+        log = self._logs.pop(name, None)
+        if log is not None:
+            log.delete(effects)
+
+    def _forget(self, name: TopicPartition, effects: Effects) -> None:
+        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
+            offsets.forget(*name, effects)
+
+    def lower_checkpoints(self, name: TopicPartition, offset: int, effects: Effects) -> None:
+        """The log is about to be truncated to the offset."""
+        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
+            offsets.lower(*name, offset, effects)
 
     def reconfigure(self, topic: Topic) -> None:
         """Appends from here on obey the topic's present configuration."""
@@ -165,6 +203,7 @@ class LogManager:
 
     def close(self, effects: Effects) -> None:
         """A clean stop: everything flushed, all states written, the recovery points last."""
+        self.checkpoint_high_watermarks(effects)
         for log in self._all_logs():
             log.close(effects)
         self._write_recovery_points(effects)
@@ -174,6 +213,15 @@ class LogManager:
         for log in self._all_logs():
             log.checkpoint(effects)
         self._write_recovery_points(effects)
+
+    def checkpoint_high_watermarks(self, effects: Effects) -> None:
+        """Write those of logs that have several replicas, where one has moved."""
+        reached: dict[tuple[str, int], int] = {
+            name: log.high_watermark for name, log in self._logs.items() if not log.single_replica
+        }
+        known = self._high_watermarks.offsets
+        if any(known.get(name) != offset for name, offset in reached.items()):
+            self._high_watermarks.put(reached, effects)
 
     def flush_due(self, effects: Effects) -> None:
         """Flush the logs whose flush.ms has passed."""
@@ -222,14 +270,6 @@ class LogManager:
         ]
         self.cleaned.put(dict.fromkeys(every, 0), effects)
 
-    def _load_recovery_points(self, effects: Effects) -> None:
-        size_bytes = self._storage.size_bytes(RECOVERY_POINT_FILE) or 0
-        offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
-        if offsets is None:
-            # As in Kafka: nothing is known to be flushed, so everything is read.
-            effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is not a checkpoint")
-        self._recovery_points = offsets or {}
-
     def _write_recovery_points(self, effects: Effects) -> None:
         points = {(log.topic, log.partition): log.recovery_point for log in self._all_logs()}
         if points != self._recovery_points:
@@ -244,6 +284,7 @@ class LogManager:
         clean_shutdown: bool,
         leader_epoch: int,
     ) -> KnownAtStart:
+        has_others = _has_other_replicas(topic, partition)
         return KnownAtStart(
             recovery_point=self._recovery_points.get((topic.name, partition), 0),
             clean_shutdown=clean_shutdown,
@@ -251,16 +292,29 @@ class LogManager:
             log_start_offset=self._log_starts.offsets.get((topic.name, partition), 0),
             was_cleaned=(topic.name, partition) in self.cleaned.offsets,
             # What these logs say was decided, and answered: a part of it may not be forgotten.
-            may_truncate=topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
+            may_truncate=has_others or topic.name not in (METADATA_TOPIC, *INTERNAL_TOPICS),
+            has_other_replicas=has_others,
+            high_watermark=self._high_watermarks.offsets.get((topic.name, partition), 0),
         )
 
     def _open(
         self, topic: Topic, partition: int, known: KnownAtStart, effects: Effects
     ) -> PartitionLog:
+        folder = self._folder(topic, partition)
         try:
-            return PartitionLog.load(self._folder(topic, partition), known, effects)
-        except (InconsistentTopicId, DamagedLog) as error:
+            log = PartitionLog.load(folder, known, effects)
+        except InconsistentTopicId as error:
+            if not topic.partitions:
+                raise DataDirectoryError(str(error)) from error
+            # The topic was deleted and created again while this broker of a cluster was down.
+            effects.trace("remove-stray", directory=folder.directory)
+            self._forget(TopicPartition(topic.name, partition), effects)
+            return PartitionLog.create(folder, effects)
+        except DamagedLog as error:
             raise DataDirectoryError(str(error)) from error
+        if known.has_other_replicas:  # it may have been cut at damage
+            self.lower_checkpoints(name_of(log), log.log_end_offset, effects)
+        return log
 
     def _check_directory(self, topic: Topic, partition: int) -> None:
         """After a clean stop nothing is left to repair: what is missing was taken away."""
@@ -279,6 +333,7 @@ class LogManager:
             config=log_config(topic, self._config),
             storage=self._storage,
             codecs=self._codecs,
+            is_replicated=bool(topic.partitions),
         )
 
     def _remove_strays(self, image: ClusterImage, effects: Effects) -> None:
@@ -287,8 +342,9 @@ class LogManager:
             match = _DIRECTORY.fullmatch(name)
             stray = name.endswith(DELETED_SUFFIX)
             if match is not None and match["topic"] != METADATA_TOPIC:
-                count = image.partition_count(match["topic"])
-                stray = stray or int(match["partition"]) >= count
+                topic = image.topics.get(match["topic"])
+                hosted = () if topic is None else image.hosted(topic)
+                stray = stray or int(match["partition"]) not in hosted
             if stray:
                 effects.trace("remove-stray", directory=name)
                 effects.storage.append(Delete(name))

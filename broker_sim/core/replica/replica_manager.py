@@ -1,18 +1,21 @@
 """What the broker does with its replicas: append, delete records, say which partitions changed.
 
-Kafka's `ReplicaManager` with one replica a partition: an append is committed as soon as it is in
-the log, so the high watermark follows the log end at once. All appends go through here, so that
-delayed fetches are looked at again, whoever appended.
+Kafka's `ReplicaManager`. With one replica a partition an append is committed as soon as it is in
+the log, so the high watermark follows the log end at once; what several replicas need besides is
+in `replication`. All appends go through here, so that delayed fetches are looked at again, whoever
+appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from broker_sim.core.controller.image import Topic
-from broker_sim.core.effects import Effects
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.image import ClusterImage, Topic
+from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
+from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER, DelayedProduces, Outcomes
 from broker_sim.core.replica.log_manager import LogManager, name_of
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
@@ -26,14 +29,29 @@ HIGH_WATERMARK = -1
 NO_ROOM = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
 
 
+NOT_LEADER = AppendResult(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "Another broker leads the partition, or none."
+)
+TOO_FEW_IN_SYNC = AppendResult(
+    ErrorCode.NOT_ENOUGH_REPLICAS, "Fewer replicas are in sync than min.insync.replicas asks for."
+)
+ALL_REPLICAS = -1
+"""As acks: the append waits for all that are in sync."""
+
+
 class ReplicaManager:
     """Appends to the partitions this broker leads."""
 
-    def __init__(self, logs: LogManager, space: FreeSpace) -> None:
+    def __init__(
+        self, config: BrokerConfig, image: ClusterImage, logs: LogManager, space: FreeSpace
+    ) -> None:
+        self._config = config
+        self._image = image
         self._logs = logs
         self._space = space
         self._partitions: dict[TopicPartition, Partition] = {}
-        """Those that something was waited for."""
+        """Those that were asked for."""
+        self._delayed = DelayedProduces()
         self._changed: set[TopicPartition] = set()
         """Partitions with something new to read, or gone, since `take_changed`."""
 
@@ -47,6 +65,86 @@ class ReplicaManager:
             if partition is not None:
                 partition.delete(effects)
 
+    # ------------------------------------------------------------------ partitions
+
+    def partition(self, log: PartitionLog) -> Partition:
+        """The replica that has this log."""
+        name = name_of(log)
+        partition = self._partitions.get(name)
+        if partition is None or partition.log is not log:
+            partition = self._partitions[name] = Partition(log)
+        return partition
+
+    def find(self, topic: Topic, number: int) -> Partition | ErrorCode:
+        """The replica of a topic's partition, whoever leads it; else why it is not here."""
+        log = self._logs.get(topic.name, number)
+        if log is not None:
+            return self.partition(log)
+        elsewhere = 0 <= number < len(topic.partitions)
+        return (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    def lookup(self, topic: str, number: int) -> Partition | ErrorCode:
+        """As `find`, by the name of the topic."""
+        known = self._image.topics.get(topic)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self.find(known, number)
+
+    def delete_partition(self, name: TopicPartition, effects: Effects) -> None:
+        """A reassignment has removed this broker's replica."""
+        self._logs.delete_partition(name, effects)
+        self._changed.add(name)
+        partition = self._partitions.pop(name, None)
+        if partition is not None:
+            partition.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
+
+    def wake(self, name: TopicPartition) -> None:
+        """Delayed fetches of the partition are to be looked at again."""
+        self._changed.add(name)
+
+    # ------------------------------------------------------------------ what is committed
+
+    @property
+    def lag_max_ms(self) -> int:
+        """A replica that has not caught up for longer leaves the ISR."""
+        return self._config.integer("replica.lag.time.max.ms")
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker may be in an ISR: it is up, and as who it has fetched (KIP-903)."""
+        registered = self._image.brokers.get(broker_id)
+        return registered is not None and registered.epoch == broker_epoch
+
+    def advance(self, partition: Partition, effects: Effects) -> None:
+        """What the leader knows of its followers has changed, or its log: move the high watermark,
+        answer who waited for that, and wake readers. Nothing where there is one replica."""
+        if partition.advance(effects, self.lag_max_ms, self.is_eligible):
+            self._changed.add(name_of(partition.log))
+            partition.release(effects)
+
+    def when_all_committed(
+        self,
+        wanted: Mapping[TopicPartition, tuple[PartitionLog, int]],
+        timeout_ms: int,
+        reply: Reply[Outcomes],
+        effects: Effects,
+    ) -> None:
+        """As `when_committed`, for appends to several partitions and with a time limit:
+        REQUEST_TIMED_OUT for those that are not committed by then."""
+        appends = {name: (self.partition(log), last) for name, (log, last) in wanted.items()}
+        self._delayed.wait(appends, timeout_ms, reply, effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> bool:
+        """Whether the timer is one of a delayed produce request."""
+        if key[0] == PRODUCE_TIMER:
+            self._delayed.on_timer(key, effects)
+        return key[0] == PRODUCE_TIMER
+
+    # ------------------------------------------------------------------ appending
+
+    def allows_append(self, effects: Effects) -> bool:
+        """Whether logs may grow in this step."""
+        return self._space.allows_append(effects)
+
     def append(
         self,
         log: PartitionLog,
@@ -54,14 +152,33 @@ class ReplicaManager:
         effects: Effects,
         *,
         origin: AppendOrigin,
+        acks: int = ALL_REPLICAS,
+        guard: int | None = None,
     ) -> AppendResult:
-        """Append batches; the log commits them, there is one replica."""
+        """Append batches; where there is one replica the log commits them at once. `guard` is as
+        `PartitionLog.append_as_leader` has it."""
+        refused = self._refused(log, acks)
+        if refused is not None:
+            return refused
         if not self._space.allows_append(effects):
             return NO_ROOM
-        result = log.append_as_leader(records, origin=origin, effects=effects)
+        result = log.append_as_leader(records, origin=origin, effects=effects, guard=guard)
         if result.error is ErrorCode.NONE and not result.duplicate:
-            self._changed.add(name_of(log))
+            self._appended(log, effects)
         return result
+
+    def _refused(self, log: PartitionLog, acks: int) -> AppendResult | None:
+        """Why nothing may be appended here now."""
+        partition = self.partition(log)
+        if partition.check_leader(-1) is not ErrorCode.NONE:
+            return NOT_LEADER
+        if acks == ALL_REPLICAS and partition.check_enough_replicas() is not ErrorCode.NONE:
+            return TOO_FEW_IN_SYNC
+        return None
+
+    def _appended(self, log: PartitionLog, effects: Effects) -> None:
+        self._changed.add(name_of(log))
+        self.advance(self.partition(log), effects)
 
     def append_marker(
         self,
@@ -71,10 +188,13 @@ class ReplicaManager:
         *,
         transaction_version: int,
     ) -> AppendResult:
-        """Append a marker; what it decides is readable at once."""
+        """Append a marker; where there is one replica, what it decides is readable at once."""
+        refused = self._refused(log, ALL_REPLICAS)
+        if refused is not None:
+            return refused
         result = log.append_marker(marker, effects=effects, transaction_version=transaction_version)
         if result.error is ErrorCode.NONE:
-            self._changed.add(name_of(log))
+            self._appended(log, effects)
         return result
 
     def when_committed(
@@ -82,13 +202,14 @@ class ReplicaManager:
     ) -> None:
         """Call `reply` when the high watermark has passed an append of this log (acks=all).
 
-        With one replica that is at once. UNKNOWN_TOPIC_OR_PARTITION when the topic goes before.
+        With one replica that is at once. UNKNOWN_TOPIC_OR_PARTITION when the topic goes before,
+        otherwise as `Partition.when_committed`.
         """
-        name = name_of(log)
-        partition = self._partitions.get(name)
-        if partition is None:
-            partition = self._partitions[name] = Partition(log)
-        partition.when_committed(last_offset, reply, effects)
+        partition = self.partition(log)
+        if partition.check_leader(-1) is ErrorCode.NONE:
+            partition.when_committed(last_offset, reply, effects)
+        else:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
     def advance_high_watermark(
         self, name: TopicPartition, next_offset: int, effects: Effects

@@ -14,10 +14,12 @@ so a crash may leave any prefix of them; a load goes on from there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import partial
 
-from broker_sim.core.controller.producer_ids import ProducerIdAllocator
-from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
+from broker_sim.core.controller.producer_ids import ProducerIdBlocks
+from broker_sim.core.coordinator.marker_sender import MarkerSender
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import flush_logs, partition_for
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
@@ -51,6 +53,9 @@ from broker_sim.core.transaction.results import (
     TransactionDescription,
     TransactionFilters,
     TransactionListing,
+    aborted,
+    given,
+    trace_abort,
 )
 from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
@@ -60,6 +65,7 @@ from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 TIMEOUT_TIMER = ("transaction-abort-timed-out",)
 EXPIRATION_TIMER = ("transactional-id-expiration",)
+LOAD_TIMER = "transaction-load"
 
 _S = TransactionState
 _E = ErrorCode
@@ -74,7 +80,7 @@ class TransactionCoordinator:
         config: TransactionConfig,
         writer: PartitionWriter,
         sender: MarkerSender,
-        producer_ids: ProducerIdAllocator,
+        producer_ids: ProducerIdBlocks,
     ) -> None:
         self._config = config
         self._writer = writer
@@ -100,26 +106,43 @@ class TransactionCoordinator:
         """A timer fired; keys of others, stale and unknown keys are ignored."""
         self._timers.fire(key, effects)
 
+    def resize(self, topic: str, partition_count: int) -> None:
+        """An internal topic exists now, with so many partitions."""
+        if topic == GROUP_METADATA_TOPIC:
+            self._config = replace(self._config, offsets_partition_count=partition_count)
+        else:
+            self._manager.runtime.resize(partition_count)
+
     def partition_for(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` whose leader coordinates this id."""
         return self._manager.runtime.partition_for(transactional_id)
 
     def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
-        """This broker leads the partition: replay its log, then finish what was decided.
+        """This broker leads the partition: replay its log, then, when that is committed, finish
+        what was decided.
 
         The coordinator epoch is the log's leader epoch. Logs of the data partitions and the
         group coordinator must be loaded before, since markers are written at once.
         """
         self._markers.forget(partition)
-        shard = self._manager.runtime.load(partition, log, effects)
-        if shard is None:
-            return
+        self._manager.runtime.load(partition, log, self._finish_decided, effects)
+
+    def _finish_decided(self, shard: TransactionShard, effects: Effects) -> None:
         for _, entry in sorted(shard.entries.items()):
             if entry.committed.state in PREPARED:
                 self._markers.begin(shard, entry, effects)
 
+    def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
+        """This broker leads the partition from here on: load it in a step of its own, in which
+        the files hold all that was appended."""
+        self.unload(partition, effects)
+        self._manager.runtime.announce(partition, effects)
+        load = partial(self.load, partition, log)
+        self._timers.schedule((LOAD_TIMER, str(partition)), 0, load, effects)
+
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: forget it; requests get NOT_COORDINATOR."""
+        self._timers.cancel((LOAD_TIMER, str(partition)), effects)
         self._markers.forget(partition)
         self._manager.runtime.unload(partition, effects)
 
@@ -159,13 +182,13 @@ class TransactionCoordinator:
         if refusal is not _E.NONE:
             return reply(ProducerIdResult(refusal), effects)
         if entry.committed.state is _S.ONGOING:
-            return self._fence_and_abort(shard, entry, partial(_aborted, reply), effects)
+            return self._fence_and_abort(shard, entry, partial(aborted, reply), effects)
         expected_epoch = None if expected is None else producer_epoch
         target = self._plan_init(entry.committed, timeout_ms, expected_epoch, effects)
         if isinstance(target, ErrorCode):
             return reply(ProducerIdResult(target), effects)
-        given = ProducerIdResult(_E.NONE, target.producer_id, target.producer_epoch)
-        on_written = partial(_given, reply, given)
+        ids = ProducerIdResult(_E.NONE, target.producer_id, target.producer_epoch)
+        on_written = partial(given, reply, ids)
         return self._manager.change(shard, entry, target, on_written, effects)
 
     def _init_idempotent(self, effects: Effects) -> ProducerIdResult:
@@ -432,6 +455,8 @@ class TransactionCoordinator:
         """ListTransactions: all that pass every filter that is given."""
         if not self._is_active:
             return TransactionListing(_E.COORDINATOR_NOT_AVAILABLE)
+        if self._manager.runtime.is_loading():
+            return TransactionListing(_E.COORDINATOR_LOAD_IN_PROGRESS)
         return list_transactions(self._manager, now_ms, filters)
 
     # ---------------------------------------------------------------- sweeps
@@ -448,7 +473,7 @@ class TransactionCoordinator:
 
     def _abort_all(self, why: str, found: Iterable[Found], effects: Effects) -> None:
         for shard, entry in found:
-            traced = partial(_trace_abort, why, entry.committed.transactional_id)
+            traced = partial(trace_abort, why, entry.committed.transactional_id)
             self._fence_and_abort(shard, entry, traced, effects)
 
     def _schedule_expiration(self, effects: Effects) -> None:
@@ -462,22 +487,3 @@ class TransactionCoordinator:
     def _expiration_sweep(self, effects: Effects) -> None:
         self._manager.remove_expired(effects)
         self._schedule_expiration(effects)
-
-
-def _given(
-    reply: Reply[ProducerIdResult], given: ProducerIdResult, error: ErrorCode, effects: Effects
-) -> None:
-    """InitProducerId: the ids, when they are committed."""
-    reply(given if error is _E.NONE else ProducerIdResult(error), effects)
-
-
-def _aborted(reply: Reply[ProducerIdResult], result: ProducerIdResult, effects: Effects) -> None:
-    """InitProducerId over an ongoing transaction: the client asks again when it is aborted."""
-    error = _E.CONCURRENT_TRANSACTIONS if result.error is _E.NONE else result.error
-    reply(ProducerIdResult(error), effects)
-
-
-def _trace_abort(
-    why: str, transactional_id: str, result: ProducerIdResult, effects: Effects
-) -> None:
-    effects.trace(why, transactional_id=transactional_id, error=result.error.name)

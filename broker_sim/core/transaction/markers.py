@@ -1,7 +1,8 @@
 """From PREPARE to COMPLETE: a marker on every partition, then the record that says so.
 
 A decision is in the log before this begins and cannot change. Every partition that refuses its
-marker for now keeps only itself waiting: it is tried again by timer. Markers may be written twice
+marker for now, or whose leader does not answer, keeps only itself waiting: it is tried again by
+timer. Markers may be written twice
 (after a crash, or an answer that was lost): the partition's producer state makes the second one
 harmless. COMPLETE is appended when no partition is left, and only after the markers are durable:
 a lost marker whose COMPLETE survived would never be written again.
@@ -11,13 +12,14 @@ Source: Kafka's `TransactionMarkerChannelManager` and its completion handler.
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass, field
+from functools import partial
 
-from broker_sim.core.coordinator.partition_writer import MarkerSender, PartitionWriter
+from broker_sim.core.coordinator.marker_sender import MarkerSender
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import flush_logs
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
-from broker_sim.core.replies import Ask, Reply, gather
 from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
 from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
@@ -43,6 +45,27 @@ _FATAL = frozenset(
 """No marker can be these: our own bug."""
 
 
+@dataclass(slots=True)
+class _Decided:
+    """One transaction on its way from PREPARE to COMPLETE."""
+
+    shard: TransactionShard
+    entry: TransactionEntry
+    asked: set[TopicPartition] = field(default_factory=set)
+    """Whose marker is on its way."""
+    written: set[TopicPartition] = field(default_factory=set)
+    """Whose marker is written, and perhaps not flushed."""
+    is_asking: bool = False
+    """More answers may come in this very step."""
+    is_canceled: bool = False
+    is_completing: bool = False
+    """COMPLETE is appended, and not committed yet."""
+
+    @property
+    def transactional_id(self) -> str:
+        return self.entry.committed.transactional_id
+
+
 class MarkerManager:
     """Transactions that are decided and not yet complete."""
 
@@ -59,98 +82,96 @@ class MarkerManager:
         self._sender = sender
         self._manager = manager
         self._timers = timers
-        self._waiting: dict[str, TransactionShard] = {}
-        self._in_flight: set[str] = set()
-        """Those of them whose markers or COMPLETE record are on their way."""
+        self._waiting: dict[str, _Decided] = {}
 
     def begin(self, shard: TransactionShard, entry: TransactionEntry, effects: Effects) -> None:
         """The entry's PREPARE is committed: prepare COMPLETE and write the markers."""
         check(entry.committed.state in PREPARED, "markers without a decision")
         entry.prepare(plan_complete(entry.committed, effects.now_ms))
         entry.unmarked = set(entry.committed.partitions)
-        self._waiting[entry.committed.transactional_id] = shard
-        self._advance(shard, entry, effects)
+        decided = self._waiting[entry.committed.transactional_id] = _Decided(shard, entry)
+        self._advance(decided, effects)
         self._schedule(effects)
 
     def forget(self, partition: int) -> None:
         """The transaction log partition is unloaded: its new coordinator goes on."""
-        for transactional_id, shard in list(self._waiting.items()):
-            if shard.partition == partition:
-                self._stop(transactional_id)
+        for decided in list(self._waiting.values()):
+            if decided.shard.partition == partition:
+                self._stop(decided)
 
-    def _stop(self, transactional_id: str) -> None:
-        del self._waiting[transactional_id]
-        self._in_flight.discard(transactional_id)
+    def _stop(self, decided: _Decided) -> None:
+        del self._waiting[decided.transactional_id]
+
+    def _is_waiting(self, decided: _Decided) -> bool:
+        """False when it was unloaded, or canceled, meanwhile."""
+        return self._waiting.get(decided.transactional_id) is decided
 
     def _retry(self, effects: Effects) -> None:
         for transactional_id in sorted(self._waiting):
-            if transactional_id not in self._in_flight:
-                shard = self._waiting[transactional_id]
-                self._advance(shard, shard.entries[transactional_id], effects)
+            decided = self._waiting[transactional_id]
+            if not decided.is_completing:
+                self._advance(decided, effects)
         self._schedule(effects)
 
     def _schedule(self, effects: Effects) -> None:
         if self._waiting and RETRY_TIMER not in self._timers:
             self._timers.schedule(RETRY_TIMER, self._config.marker_retry_ms, self._retry, effects)
 
-    def _advance(self, shard: TransactionShard, entry: TransactionEntry, effects: Effects) -> None:
-        self._in_flight.add(entry.committed.transactional_id)
-        asks: dict[TopicPartition, Ask[ErrorCode]] = {
-            partition: functools.partial(self._append_marker, shard, entry, partition)
-            for partition in sorted(entry.unmarked)
-        }
-        gather(asks, functools.partial(self._on_markers, shard, entry), effects)
+    def _advance(self, decided: _Decided, effects: Effects) -> None:
+        """Ask for the markers that are missing and not on their way."""
+        missing = sorted(decided.entry.unmarked - decided.asked)
+        decided.asked.update(missing)
+        decided.is_asking = True
+        for partition in missing:
+            self._append_marker(decided, partition, effects)
+        decided.is_asking = False
+        self._go_on(decided, effects)
 
-    def _on_markers(
-        self,
-        shard: TransactionShard,
-        entry: TransactionEntry,
-        errors: dict[TopicPartition, ErrorCode],
-        effects: Effects,
-    ) -> None:
-        transactional_id = entry.committed.transactional_id
-        if self._waiting.get(transactional_id) is not shard:
-            return  # unloaded meanwhile
-        written = [partition for partition, error in errors.items() if error is ErrorCode.NONE]
-        if written and self._config.flush_on_commit:
-            flush_logs(self._writer, written, effects)
-        if not _CANCELS.isdisjoint(errors.values()):
+    def _go_on(self, decided: _Decided, effects: Effects) -> None:
+        """Some markers are written or refused: is that all?"""
+        if not self._is_waiting(decided):
+            return
+        if decided.written and self._config.flush_on_commit:
+            flush_logs(self._writer, decided.written, effects)
+        decided.written.clear()
+        if decided.is_canceled:
             # The entry stays decided and pending, as in Kafka, until the partition moves. The
             # other partitions have their markers: nobody else would end what is open there.
-            self._stop(transactional_id)
-        elif not entry.unmarked:
-            self._append_complete(shard, entry, effects)
-        else:
-            self._in_flight.discard(transactional_id)
+            self._stop(decided)
+        elif not decided.entry.unmarked and not decided.is_completing:
+            self._append_complete(decided, effects)
 
     def _append_marker(
-        self,
-        shard: TransactionShard,
-        entry: TransactionEntry,
-        partition: TopicPartition,
-        reply: Reply[ErrorCode],
-        effects: Effects,
+        self, decided: _Decided, partition: TopicPartition, effects: Effects
     ) -> None:
-        decided = entry.committed
-        commits = decided.state is TransactionState.PREPARE_COMMIT
+        metadata = decided.entry.committed
+        commits = metadata.state is TransactionState.PREPARE_COMMIT
         marker = TransactionMarker(
-            producer_id=decided.producer_id,
-            producer_epoch=decided.producer_epoch,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
             marker_type=MarkerType.COMMIT if commits else MarkerType.ABORT,
-            coordinator_epoch=shard.coordinator_epoch,
+            coordinator_epoch=decided.shard.coordinator_epoch,
         )
-
-        def on_marker(error: ErrorCode, effects: Effects) -> None:
-            self._note(entry, partition, error, effects)
-            reply(error, effects)
-
         self._sender.append_marker(
             *partition,
             marker,
-            on_marker,
+            partial(self._on_marker, decided, partition),
             effects,
-            transaction_version=decided.client_transaction_version,
+            transaction_version=metadata.client_transaction_version,
         )
+
+    def _on_marker(
+        self, decided: _Decided, partition: TopicPartition, error: ErrorCode, effects: Effects
+    ) -> None:
+        if not self._is_waiting(decided):
+            return
+        decided.asked.discard(partition)
+        self._note(decided.entry, partition, error, effects)
+        if error is ErrorCode.NONE:
+            decided.written.add(partition)
+        decided.is_canceled |= error in _CANCELS
+        if not decided.is_asking:
+            self._go_on(decided, effects)
 
     def _note(
         self, entry: TransactionEntry, partition: TopicPartition, error: ErrorCode, effects: Effects
@@ -171,21 +192,20 @@ class MarkerManager:
                 deleted=is_deleted,
             )
 
-    def _append_complete(
-        self, shard: TransactionShard, entry: TransactionEntry, effects: Effects
-    ) -> None:
-        target = entry.pending
+    def _append_complete(self, decided: _Decided, effects: Effects) -> None:
+        target = decided.entry.pending
         check(target is not None, "a decided transaction has its COMPLETE prepared")
         if target is None:
             return
+        decided.is_completing = True
 
         def on_complete(error: ErrorCode, effects: Effects) -> None:
             del effects
-            if self._waiting.get(target.transactional_id) is not shard:
-                return  # unloaded meanwhile
+            if not self._is_waiting(decided):
+                return
             if error is ErrorCode.NONE:
-                self._stop(target.transactional_id)
+                self._stop(decided)
             else:  # it stays prepared, and is tried again
-                self._in_flight.discard(target.transactional_id)
+                decided.is_completing = False
 
-        self._manager.write(shard, target, on_complete, effects, flush=False)
+        self._manager.write(decided.shard, target, on_complete, effects, flush=False)

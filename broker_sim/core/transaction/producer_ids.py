@@ -6,14 +6,14 @@ broker dies; the rest of a block is lost then, and gaps are fine.
 
 from __future__ import annotations
 
-from broker_sim.core.controller.producer_ids import ProducerIdAllocator
+from broker_sim.core.controller.producer_ids import ProducerIdBlocks
 from broker_sim.core.effects import Effects
 
 
 class ProducerIdManager:
     """The rest of the present block."""
 
-    def __init__(self, allocator: ProducerIdAllocator) -> None:
+    def __init__(self, allocator: ProducerIdBlocks) -> None:
         self._allocator = allocator
         self._next = 0
         self._end = 0

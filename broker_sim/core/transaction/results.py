@@ -1,10 +1,13 @@
-"""Answers of the transaction coordinator, as plain values. Handlers turn them into messages."""
+"""Answers of the transaction coordinator, as plain values, and the replies that give them. Handlers
+turn them into messages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from broker_sim.core.effects import Effects
+from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_spark.wire.topics import TopicPartition
@@ -63,3 +66,23 @@ class TransactionFilters:
     producer_ids: Collection[int] = ()
     running_for_ms: int = -1
     id_pattern: str | None = None
+
+
+def given(
+    reply: Reply[ProducerIdResult], ids: ProducerIdResult, error: ErrorCode, effects: Effects
+) -> None:
+    """InitProducerId: the ids, when they are committed."""
+    reply(ids if error is ErrorCode.NONE else ProducerIdResult(error), effects)
+
+
+def aborted(reply: Reply[ProducerIdResult], result: ProducerIdResult, effects: Effects) -> None:
+    """InitProducerId over an ongoing transaction: the client asks again when it is aborted."""
+    error = ErrorCode.CONCURRENT_TRANSACTIONS if result.error is ErrorCode.NONE else result.error
+    reply(ProducerIdResult(error), effects)
+
+
+def trace_abort(
+    why: str, transactional_id: str, result: ProducerIdResult, effects: Effects
+) -> None:
+    """Why a transaction was aborted without its client."""
+    effects.trace(why, transactional_id=transactional_id, error=result.error.name)

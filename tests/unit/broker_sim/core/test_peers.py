@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from support.broker_build import BrokerOnDisk, request
 
+from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.effects import PeerAnswer, PeerLost
+from broker_sim.core.endpoint import Endpoint
+from broker_sim.core.registry_client import REGISTRY_PEER
 from txnlog_spark.wire.messages import ApiKey
 
 MESSAGE = request(ApiKey.HEARTBEAT, group_id="g")
@@ -72,3 +75,16 @@ def test_one_broker_asks_nobody() -> None:
     broker.create_topic("orders", 1)
     broker.produce("orders", "v")
     assert not any(step.sends for step in broker.steps)
+
+
+def test_a_peers_address_is_that_of_its_inter_broker_listener_and_the_registrys_is_configured():
+    asking = Asking()
+    broker = asking.broker.broker
+    assert broker.peer_endpoint(REGISTRY_PEER) is None
+    image = broker.parts.image
+    at = {"PLAINTEXT": Endpoint("h", 1), "OUT": Endpoint("o", 2)}
+    image.brokers[7] = BrokerRegistration(7, 1, at)
+    image.brokers[8] = BrokerRegistration(8, 1, {"OUT": Endpoint("o", 3)})
+    assert broker.peer_endpoint(7) == Endpoint("h", 1)
+    assert broker.peer_endpoint(8) is None
+    assert broker.peer_endpoint(9) is None

@@ -16,17 +16,22 @@ from broker_sim.core.effects import (
     Append,
     Delete,
     FileSlice,
+    Flush,
+    PeerLost,
     RecordsField,
     Rename,
     Request,
     Respond,
+    Send,
     Step,
+    StorageSpace,
     TimerFired,
 )
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.connection import Connection
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
+from broker_sim.server.system import StorageFull
 from txnlog_spark.wire.framing import decode_response, encode_request
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -141,7 +146,7 @@ def held(host: BrokerServer) -> dict[str, int]:
     return {
         "connections": len(host._connections),
         "connection objects": sum(isinstance(each, Connection) for each in gc.get_objects()),
-        "delayed fetches": len(host._broker.parts.fetches),
+        "delayed fetches": len(host._core.parts.fetches),
         "files in use": len(host._storage._in_use),
         "bytes of requests": host.request_memory.held_bytes,
         "waiting for memory": len(host.request_memory._waiting),
@@ -186,3 +191,81 @@ def test_hostile_connections_leave_nothing_behind(tmp_path, seed):
 
     before, after = asyncio.run(scenario())
     assert after == before
+
+
+SEND = Send(1, 0, 12, fetch_request("orders"))
+TICK = ("tick",)
+
+
+class AskingCore:
+    """Its timer appends, flushes and asks broker 1."""
+
+    def __init__(self) -> None:
+        self.inputs: list = []
+
+    def step(self, item, _now_ms: int, _monotonic_ms: int) -> Step:
+        self.inputs.append(item)
+        if not isinstance(item, TimerFired):
+            return Step(sends=(SEND,) if isinstance(item, StorageSpace) else ())
+        return Step((Append("a.log", 0, b"x"), Flush(("a.log",))), (SEND,))
+
+
+class RecordedPeers:
+    """In place of the connections: what the host does with them, and after how many flushes."""
+
+    def __init__(self, host: BrokerServer) -> None:
+        self.told: list = []
+        self._storage = host._storage
+
+    def send(self, request: Send) -> None:
+        self.told.append((request, self._storage.flush_count))
+
+    def close(self, *, abort: bool = False) -> None:
+        self.told.append(("close", abort))
+
+
+def asking_host(root, core: AskingCore, space: SpaceGuard) -> tuple[BrokerServer, RecordedPeers]:
+    config = BrokerConfig({"connections.max.idle.ms": -1})
+    host = BrokerServer(lambda: core, FileStorage(root), config, space)
+    host.start()
+    peers = host._peers = RecordedPeers(host)
+    return host, peers
+
+
+def test_a_request_to_a_peer_leaves_after_the_flush_of_its_step(tmp_path):
+    async def scenario() -> list:
+        host, peers = asking_host(tmp_path, AskingCore(), SpaceGuard(tmp_path, 0))
+        host._fired.add(TICK)
+        host.submit(TimerFired(TICK))
+        await asyncio.sleep(0)
+        assert host._storage.flush_count > 0
+        return peers.told
+
+    assert asyncio.run(scenario()) == [(SEND, 1)]
+
+
+def test_what_the_core_asks_when_space_is_low_is_sent(tmp_path):
+    async def scenario() -> list:
+        space = SpaceGuard(tmp_path, 0)
+        host, peers = asking_host(tmp_path, AskingCore(), space)
+        space.is_low = lambda _now: True
+        host.submit(PeerLost(2))
+        await asyncio.sleep(0)
+        return peers.told
+
+    assert asyncio.run(scenario()) == [(SEND, 0)]
+
+
+def test_a_new_core_after_a_full_disk_gets_no_answer_to_the_one_before(tmp_path):
+    async def scenario() -> tuple[list, list]:
+        core = AskingCore()
+        host, peers = asking_host(tmp_path, core, SpaceGuard(tmp_path, 0))
+        host.submit(PeerLost(2))
+        host._start_anew(StorageFull("a.log"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return peers.told, [type(item).__name__ for item in core.inputs]
+
+    told, inputs = asyncio.run(scenario())
+    assert told == [("close", True)]
+    assert inputs == ["Start", "Start"]

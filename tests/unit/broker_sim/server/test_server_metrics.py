@@ -13,7 +13,10 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Producer
 from support.librdkafka import create_topic, produce_values, read_topic
+from support.probe import free_ports
+from support.tls_kafka import PASSWORD, USER, Listeners
 
 from broker_sim.__main__ import EXIT_CANNOT_START, main
 
@@ -23,10 +26,10 @@ TOPIC_METRICS = "kafka_server_brokertopicmetrics"
 class Process:
     """A broker with metrics: where its clients connect, and what `/metrics` shows."""
 
-    def __init__(self, data_dir) -> None:
+    def __init__(self, data_dir, *listeners: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(data_dir),
-             "--port", "0", "--metrics-port", "0"],
+             *(listeners or ("--port", "0")), "--metrics-port", "0"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.bootstrap = self._line("READY bootstrap.servers=")
@@ -102,3 +105,52 @@ def test_a_port_that_cannot_be_had_is_named(tmp_path, capsys) -> None:
     assert "choose another with --metrics-port" in capsys.readouterr().err
     assert main([*arguments, "70000"]) == EXIT_CANNOT_START
     assert "--metrics-port 70000 is not between 0 and 65535" in capsys.readouterr().err
+
+
+def test_metrics_and_the_timeline_of_a_broker_whose_clients_come_by_tls_and_a_login(
+    tmp_path, capsys
+) -> None:
+    """Metrics have a listener of their own, without either; the timeline reads files."""
+    secured = Listeners(tmp_path)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    (port,) = free_ports(1)
+    plain = dict.fromkeys(("listeners", "advertised.listeners"), f"PLAINTEXT://127.0.0.1:{port}")
+    plain["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT"
+    logins = {"plain": f'{module} user_{USER}="{PASSWORD}";'}
+    config = tmp_path / "broker.properties"
+    settings = secured.settings(plain, logins)
+    settings.pop("listener.name.short.sasl.enabled.mechanisms")
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    made = Process(tmp_path / "data", "--config", str(config))
+    try:
+        producer = Producer(
+            {
+                "bootstrap.servers": secured.address("SASL_SSL"),
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": USER,
+                "sasl.password": PASSWORD,
+                "ssl.ca.location": str(secured.ca_file),
+                "transactional.id": "seen",
+            }
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"one")
+        producer.commit_transaction(30)
+        after = made.scrape()
+        taken = after[f'{TOPIC_METRICS}_messagesin_total{{topic="orders"}}']
+        assert taken == 2, "the record and the marker: Apache Kafka counts both, by its JMX"
+        with urlopen(made.url, timeout=10) as answer:
+            text = answer.read().decode()
+        assert any('request="SaslAuthenticate"' in name for name in after)
+        assert PASSWORD not in text
+    finally:
+        made.process.send_signal(signal.SIGTERM)
+        assert made.process.wait(20) == 0
+        made.process.stdout.close()
+    (log,) = {path.parents[1] for path in (tmp_path / "data").rglob("orders-0/*.log")}
+    picture = tmp_path / "seen.svg"
+    asked = ["timeline", str(log), "--transactional-id", "seen", "--output", str(picture)]
+    assert main(asked) == 0, capsys.readouterr().err
+    assert "Transaction 0 of seen: CompleteCommit" in picture.read_text()

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from support.raw import Connection
@@ -18,7 +19,8 @@ from broker_sim import ClusterError, LocalCluster
 from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
-from broker_sim.server import process
+from broker_sim.core.effects import Start
+from broker_sim.server import broker_server, process
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -91,10 +93,19 @@ def test_a_port_in_use_is_named(tmp_path, capsys):
     [
         (["--set", "num.partitons=1"], "did you mean num.partitions"),
         (["--set", "num.partitions"], "--set takes KEY=VALUE"),
-        (["--brokers", "3"], "not supported yet"),
+        (["--brokers", "0"], "--brokers 0 is not between 1 and 100"),
+        (["--brokers", "2", "--port", "65535"], "leaves no ports for 2 brokers"),
+        (["--brokers", "2", "--metrics-port", "0"], "--metrics-port is of one broker"),
+        (["--brokers", "2", "--set", "node.id=1"], "node.id is set for each of 2 brokers"),
+        (["--brokers", "2", "--set", "listeners=A://h:1"], "listeners cannot be set with"),
         (["--port", "70000"], "--port 70000"),
         (["--config", "/no/such.properties"], "cannot read"),
         (["--set", "advertised.listeners=SSL://h:1"], "one address of each listener: PLAINTEXT"),
+        (["--set", "registry.connect=h"], "registry.connect must be host:port, not 'h'"),
+        (
+            ["--set", "registry.connect=h:1", "--set", "security.inter.broker.protocol=SSL"],
+            "registry.connect needs the listener SSL",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(tmp_path, capsys, arguments, says):
@@ -109,6 +120,27 @@ def test_a_file_in_the_place_of_the_directory_is_named(tmp_path, capsys):
     path.write_text("")
     assert main(["start", "--data-dir", str(path), "--port", "0"]) == EXIT_CANNOT_START
     assert "cannot use the data directory" in capsys.readouterr().err
+
+
+class UnknownBroker(process.Broker):
+    """The registry never lists it; at once somebody stops it."""
+
+    is_serving = False
+
+    def step(self, item, now_ms: int, monotonic_ms: int):
+        if isinstance(item, Start):
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        return super().step(item, now_ms, monotonic_ms)
+
+
+def test_a_broker_that_is_stopped_before_it_serves_stops_cleanly_and_never_said_ready(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(process, "Broker", UnknownBroker)
+    monkeypatch.setattr(broker_server, "Broker", UnknownBroker)
+    assert main(start_arguments(tmp_path)) == 0
+    assert "READY" not in capsys.readouterr().out
+    assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
 
 
 def test_a_failing_fsync_ends_the_process_with_its_own_code_and_last_line(
@@ -165,7 +197,7 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
     async def story() -> None:
         looks = 0
 
-        class Clients(process._Clients):
+        class Clients(process.Clients):
             def were_there(self) -> bool:
                 nonlocal looks
                 looks += 1
@@ -175,11 +207,14 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
         client = clients.accept("PLAINTEXT")
         gone = subprocess.Popen([sys.executable, "-c", ""])
         gone.wait()
-        watcher = asyncio.create_task(process._watch_parent(gone.pid, clients, stopping))
-        until = asyncio.get_running_loop().time() + 3 * process.LINGER_SECONDS
-        while asyncio.get_running_loop().time() < until:
+        watcher = asyncio.create_task(process.watch_parent(gone.pid, clients, stopping))
+        while looks < 3:
             await asyncio.sleep(0)
-        assert looks > 3
+        until = time.monotonic() + 2 * process.LINGER_SECONDS
+        while time.monotonic() < until:
+            pass  # the process stands still for longer than it waits for anybody
+        while looks < 6 and not stopping.is_set():
+            await asyncio.sleep(0)
         assert not stopping.is_set()
         client.is_closing = True
         await watcher
@@ -189,7 +224,7 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
 
 
 def test_a_client_that_came_and_went_between_two_looks_was_there():
-    clients = process._Clients(lambda _listener: Client())
+    clients = process.Clients(lambda _listener: Client())
     assert not clients.were_there()
     clients.accept("PLAINTEXT").is_closing = True
     assert clients.were_there()
@@ -197,11 +232,11 @@ def test_a_client_that_came_and_went_between_two_looks_was_there():
 
 
 def test_a_process_with_the_pid_of_the_one_that_ended_is_another(monkeypatch):
-    assert process._started(os.getpid()) == process._started(os.getpid())
+    assert process.process_started(os.getpid()) == process.process_started(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert process._started(child.pid) not in (None, process._started(os.getpid()))
+    assert process.process_started(child.pid) not in (None, process.process_started(os.getpid()))
     child.communicate()
-    assert process._started(child.pid) is None
+    assert process.process_started(child.pid) is None
 
 
 def test_an_idle_connection_is_closed(tmp_path):

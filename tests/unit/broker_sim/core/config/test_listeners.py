@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker_sim.core.config import BrokerConfig, ConfigError
-from broker_sim.core.endpoint import Endpoint, SecurityProtocol, read_listeners
+from broker_sim.core.endpoint import (
+    Endpoint,
+    SecurityProtocol,
+    inter_broker_listener,
+    read_listeners,
+    read_registry,
+)
 
 JAAS = 'x.PlainLoginModule required user_alice="alice-secret";'
 
@@ -117,3 +123,60 @@ def test_an_option_that_no_listener_has_is_unknown_and_its_value_is_not_told(nam
     with pytest.raises(ConfigError, match="unknown configuration") as caught:
         BrokerConfig({name: JAAS})
     assert "alice-secret" not in str(caught.value)
+
+
+def test_a_broker_without_a_registry_is_alone():
+    assert read_registry(BrokerConfig()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("127.0.0.1:2181", Endpoint("127.0.0.1", 2181)),
+        ("[::1]:1", Endpoint("::1", 1)),
+        ("registry.example:65535", Endpoint("registry.example", 65535)),
+    ],
+)
+def test_the_registry_has_one_address(text, endpoint):
+    assert read_registry(BrokerConfig({"registry.connect": text})) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text", ["2181", "h:", ":1", "h:0", "h:65536", "a:1,b:2", "h:1/path", "h o:1", "[:1"]
+)
+def test_what_is_no_address_of_a_registry_is_refused(text):
+    with pytest.raises(ConfigError, match=r"registry\.connect must be host:port"):
+        read_registry(BrokerConfig({"registry.connect": text}))
+
+
+SASL = {
+    "listeners": "PLAINTEXT://127.0.0.1:1,IN://127.0.0.1:2",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({**SASL, "inter.broker.listener.name": "in"}, "needs an inter-broker listener with PLAIN"),
+        ({"listeners": "OUT://127.0.0.1:1", "listener.security.protocol.map": "OUT:PLAINTEXT"},
+         "needs the listener PLAINTEXT, by which brokers find each other; there is OUT"),
+        ({"security.inter.broker.protocol": "SSL"}, "needs the listener SSL"),
+        ({"registry.heartbeat.interval.ms": "900", "registry.session.timeout.ms": "900"},
+         r"heartbeat\.interval\.ms \(900\) must be less than registry\.session\.timeout\.ms"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_with_a_registry_is_refused(options, match):
+    with pytest.raises(ConfigError, match=match):
+        read_registry(BrokerConfig({"registry.connect": "h:1", **options}))
+    assert read_registry(BrokerConfig(options)) is None
+
+
+def test_brokers_find_each_other_by_the_listener_of_that_name_or_of_their_protocol():
+    assert inter_broker_listener(BrokerConfig()) == "PLAINTEXT"
+    assert inter_broker_listener(BrokerConfig(SASL)) == "PLAINTEXT"
+    named = {"listeners": "IN://h:1,OUT://h:2", "inter.broker.listener.name": "in"}
+    named["listener.security.protocol.map"] = "IN:PLAINTEXT,OUT:PLAINTEXT"
+    assert inter_broker_listener(BrokerConfig(named)) == "IN"
+    assert read_registry(BrokerConfig({"registry.connect": "h:1", **named})) == Endpoint("h", 1)

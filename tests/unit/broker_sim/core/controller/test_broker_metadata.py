@@ -278,7 +278,7 @@ def test_the_limits_of_clients_topics_do_not_apply_to_the_metadata():
 
 def test_a_record_of_an_unknown_type_is_an_error_and_not_skipped():
     with pytest.raises(InvariantViolation, match="unknown type"):
-        ClusterImage().replay({"type": "of the future"})
+        ClusterImage(1).replay({"type": "of the future"})
 
 
 def test_internal_topics_keep_their_partition_count_when_the_configuration_changes():

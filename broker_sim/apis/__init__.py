@@ -1,0 +1,90 @@
+"""Requests between broker_sim's processes that clients never send: numbers, classes and codes.
+
+Those of the registry are our own. They are framed as Kafka's requests are, so both hosts carry
+them, and numbered from 20000 up, where Kafka has none. Those between brokers are Kafka's, in one
+version each. No broker advertises any of them in ApiVersions. A class is made from the definition
+of its name beside this file, in the format of Kafka's own definitions, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from txnlog_spark.wire.kafka_python import data_class
+from txnlog_spark.wire.messages import ApiKey
+
+
+class RegistryApiKey(enum.IntEnum):
+    """The requests of the registry."""
+
+    REGISTRY_OPEN_SESSION = 20000
+    REGISTRY_CLOSE_SESSION = 20001
+    REGISTRY_HEARTBEAT = 20002
+    REGISTRY_MULTI = 20003
+    REGISTRY_GET_NODES = 20004
+    REGISTRY_APPEND = 20005
+    REGISTRY_READ = 20006
+    REGISTRY_WAIT = 20007
+
+
+class BrokerApiKey(enum.IntEnum):
+    """Kafka's requests between brokers that kafka-python does not know."""
+
+    ALTER_PARTITION = 56
+    ENVELOPE = 58
+    ALLOCATE_PRODUCER_IDS = 67
+
+
+AnyApiKey = ApiKey | RegistryApiKey | BrokerApiKey
+OWN_API_VERSION = 0
+"""The only version of each of the registry's requests so far."""
+
+
+@dataclass(frozen=True)
+class OwnApi:
+    """One request kind that is defined here."""
+
+    key: RegistryApiKey | BrokerApiKey
+    name: str
+    version: int = OWN_API_VERSION
+    """The only one."""
+    has_tagged_header: bool = False
+    """Kafka's newer headers end with tagged fields."""
+
+    @cached_property
+    def request(self) -> Any:
+        """The class of the request."""
+        return data_class(f"{self.name}Request", __name__)
+
+    @cached_property
+    def response(self) -> Any:
+        """The class of the answer."""
+        return data_class(f"{self.name}Response", __name__)
+
+
+def _name(key: enum.IntEnum) -> str:
+    return key.name.title().replace("_", "")
+
+
+OWN_APIS: dict[int, OwnApi] = {key: OwnApi(key, _name(key)) for key in RegistryApiKey}
+"""The registry's."""
+_VERSIONS = {
+    BrokerApiKey.ALTER_PARTITION: 3,
+    BrokerApiKey.ENVELOPE: 0,
+    BrokerApiKey.ALLOCATE_PRODUCER_IDS: 0,
+}
+BROKER_APIS: dict[int, OwnApi] = {
+    key: OwnApi(key, _name(key), version, has_tagged_header=True)
+    for key, version in _VERSIONS.items()
+}
+DEFINED_APIS: dict[int, OwnApi] = OWN_APIS | BROKER_APIS
+"""All whose definitions are here."""
+_BY_NAME = {f"{own.name}Request": own for own in DEFINED_APIS.values()}
+
+
+def own_api_of(message: Any) -> OwnApi:
+    """The API that a request defined here belongs to. Raises KeyError for any other message."""
+    return _BY_NAME[type(message).__name__]

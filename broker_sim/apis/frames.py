@@ -1,0 +1,108 @@
+"""Frames of all requests: `txnlog_spark.wire.framing`, with the APIs that are defined here beside.
+
+A request of the registry has Kafka's request header v1, and its answer Kafka's response header v0:
+neither has tagged fields. Kafka's requests between brokers have headers v2 and v1. Whatever the
+bytes are, a decoder returns a value or raises `MalformedFrame`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from broker_sim.apis import (
+    DEFINED_APIS,
+    AnyApiKey,
+    BrokerApiKey,
+    OwnApi,
+    RegistryApiKey,
+    own_api_of,
+)
+from txnlog_spark.wire import framing
+from txnlog_spark.wire.framing import MalformedFrame, RequestHeader
+from txnlog_spark.wire.kafka_python import decode_data, encode_data
+from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, check_shape
+
+_HEAD = struct.Struct(">hhih")
+_INT32 = struct.Struct(">i")
+_NO_TAGS = b"\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRequestHeader:
+    """The header of a request that is defined here; `client_id` may be None."""
+
+    api_key: RegistryApiKey | BrokerApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request(frame: bytes) -> tuple[RequestHeader | OwnRequestHeader, Message]:
+    """A frame's header and message. Raises MalformedFrame, and UnsupportedVersion for Kafka's."""
+    own = DEFINED_APIS.get(int.from_bytes(frame[:2]))
+    if own is None:
+        return framing.decode_request(frame)
+    if len(frame) < _HEAD.size:
+        raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
+    _, version, correlation_id, length = _HEAD.unpack_from(frame)
+    end = _HEAD.size + max(length, 0)
+    if version != own.version or length < -1 or end > len(frame):
+        raise MalformedFrame(f"{own.name} v{version} with a client id of {length} bytes")
+    client_id = None if length < 0 else frame[_HEAD.size : end].decode("utf-8", "replace")
+    end = _skip_tags(own, frame, end)
+    message = _decode(own.request, version, frame, end, REQUEST_ELEMENTS_MAX)
+    return OwnRequestHeader(own.key, version, correlation_id, client_id), message
+
+
+def encode_request(message: Message, correlation_id: int, client_id: str) -> bytes:
+    """The framed request of those that are defined here."""
+    own, name = own_api_of(message), client_id.encode()
+    head = _HEAD.pack(own.key, own.version, correlation_id, len(name)) + name
+    return _framed(head + _tags(own) + encode_data(message, own.version))
+
+
+def encode_response(
+    api_key: AnyApiKey, version: int, correlation_id: int, message: Message
+) -> bytes:
+    """The framed answer."""
+    if isinstance(api_key, ApiKey):
+        return framing.encode_response(api_key, version, correlation_id, message)
+    head = _INT32.pack(correlation_id) + _tags(DEFINED_APIS[api_key])
+    return _framed(head + encode_data(message, version))
+
+
+def decode_response(own: OwnApi, frame: bytes) -> tuple[int, Message]:
+    """The correlation id and the message of an answer. Raises MalformedFrame."""
+    correlation_id = framing.response_correlation_id(frame)
+    start = _skip_tags(own, frame, _INT32.size)
+    return correlation_id, _decode(own.response, own.version, frame, start, RESPONSE_ELEMENTS_MAX)
+
+
+def _tags(own: OwnApi) -> bytes:
+    return _NO_TAGS if own.has_tagged_header else b""
+
+
+def _skip_tags(own: OwnApi, frame: bytes, position: int) -> int:
+    """Our own processes write none, so any are refused."""
+    tags = _tags(own)
+    if frame[position : position + len(tags)] != tags:
+        raise MalformedFrame(f"{own.name} with tagged fields in its header")
+    return position + len(tags)
+
+
+def _framed(frame: bytes) -> bytes:
+    return _INT32.pack(len(frame)) + frame
+
+
+def _decode(
+    message_class: Any, version: int, frame: bytes, position: int, elements_max: int
+) -> Message:
+    body = memoryview(frame)[position:]
+    try:
+        check_shape(message_class, version, body, elements_max=elements_max)
+        return decode_data(message_class, version, body)
+    except Exception as error:
+        raise MalformedFrame(f"{message_class.__name__} cannot be decoded: {error}") from error

@@ -1,0 +1,106 @@
+"""The options of a broker that belongs to a cluster; most are Kafka's.
+
+What has an effect with `registry.connect` only says so: a broker that is alone has no registry, no
+peers, and one replica of each partition, whatever these say.
+"""
+
+from __future__ import annotations
+
+from broker_sim.core.config.key import ConfigKey, ConfigKind
+
+INT16_MAX = 2**15 - 1
+_IN_CLUSTER = "With registry.connect only."
+
+
+def _int(name: str, default: int, doc: str, low: int, high: int | None = None) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.INT, default, doc, low, high)
+
+
+def _long(name: str, default: int, doc: str, low: int) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LONG, default, doc, low)
+
+
+def _bool(name: str, default: bool, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.BOOLEAN, default, doc)
+
+
+def _text(name: str, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.STRING, "", doc)
+
+
+CLUSTER = (
+    _text(
+        "registry.connect",
+        "host:port of the cluster's registry; empty: this broker is alone. Not in Kafka, whose "
+        "zookeeper.connect was like it.",
+    ),
+    _int(
+        "registry.session.timeout.ms",
+        18_000,
+        "A broker from which the registry hears nothing for so long is taken for dead. Not in "
+        "Kafka, whose zookeeper.session.timeout.ms was like it.",
+        1,
+    ),
+    _int(
+        "registry.heartbeat.interval.ms",
+        2_000,
+        "How often the registry hears of a broker that asks nothing else. Not in Kafka, whose "
+        "broker.heartbeat.interval.ms is like it.",
+        1,
+    ),
+    _text("broker.rack", f"The rack of this broker: replicas are spread over racks. {_IN_CLUSTER}"),
+    _bool(
+        "controlled.shutdown.enable",
+        True,
+        f"Hand over what this broker leads before it stops. {_IN_CLUSTER}",
+    ),
+    _bool(
+        "auto.leader.rebalance.enable",
+        True,
+        f"Elect preferred leaders again when they are back. {_IN_CLUSTER}",
+    ),
+    _long(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        f"How often the controller looks for that. {_IN_CLUSTER}",
+        1,
+    ),
+    _int(
+        "offsets.topic.replication.factor",
+        3,
+        "Replicas of a partition of __consumer_offsets; a broker that is alone has one.",
+        1,
+        INT16_MAX,
+    ),
+    _int(
+        "transaction.state.log.replication.factor",
+        3,
+        "Replicas of a partition of __transaction_state; a broker that is alone has one.",
+        1,
+        INT16_MAX,
+    ),
+    _int(
+        "transaction.state.log.min.isr",
+        2,
+        "The min.insync.replicas of __transaction_state; of one replica one is enough.",
+        1,
+    ),
+    _int(
+        "replica.socket.timeout.ms",
+        30_000,
+        "How long another broker, or the registry, may take for an answer.",
+        1,
+    ),
+    _long(
+        "socket.connection.setup.timeout.ms",
+        10_000,
+        "How long connecting to another broker, or the registry, may take.",
+        1,
+    ),
+    _long(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5_000,
+        f"How often the high watermarks are written. {_IN_CLUSTER}",
+        1,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Metadata records that are not in the log yet, and the image that they will make.
+
+A decision may take several changes, also of one partition, and each follows from the ones before.
+So they are replayed on a copy; the image itself changes when they are read from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.config.values import topic_config_value
+from broker_sim.core.controller.election import Election, change_partition
+from broker_sim.core.controller.image import (
+    ClusterImage,
+    MetadataRecord,
+    Topic,
+    partition_changed_record,
+)
+from broker_sim.core.controller.registrations import PartitionRegistration
+
+
+class Draft:
+    """The records of one decision, in order. Only brokers and partitions may change."""
+
+    def __init__(self, image: ClusterImage, config: BrokerConfig) -> None:
+        self._config = config
+        # What the records here change is in these two; their values are immutable.
+        self.image = replace(image, brokers=dict(image.brokers), topics=dict(image.topics))
+        self.records: list[MetadataRecord] = []
+
+    def add(self, record: MetadataRecord) -> None:
+        """One more record."""
+        self.image.replay(record)
+        self.records.append(record)
+
+    def partitions(self) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
+        """All partitions, as they are before those changes that are made meanwhile."""
+        for topic in list(self.image.topics.values()):
+            for number, partition in enumerate(topic.partitions):
+                yield topic, number, partition
+
+    def partition(self, topic: Topic | None, number: int) -> PartitionRegistration | None:
+        """A partition as it is now, None when it does not exist."""
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return None
+        return self.image.topics[topic.name].partitions[number]
+
+    def change(
+        self,
+        topic: Topic,
+        number: int,
+        wanted: PartitionRegistration,
+        election: Election | None = None,
+        leaving: int | None = None,
+    ) -> PartitionRegistration | None:
+        """Change a partition as `change_partition` says; None when nothing changes.
+
+        Without an `election` it is the one that the topic's configuration allows. The broker that
+        is `leaving` cannot lead.
+        """
+        after = change_partition(
+            self.image.topics[topic.name].partitions[number],
+            wanted,
+            lambda broker: broker != leaving and self.image.is_active(broker),
+            election or (Election.UNCLEAN if self.unclean_allowed(topic) else Election.ONLINE),
+        )
+        if after is not None:
+            self.add(partition_changed_record(topic, number, after))
+        return after
+
+    def unclean_allowed(self, topic: Topic) -> bool:
+        """Whether a replica that is not in the ISR may become the leader by itself."""
+        name = "unclean.leader.election.enable"
+        return topic_config_value(name, topic.configs, self._config) is True

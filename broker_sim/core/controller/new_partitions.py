@@ -1,0 +1,83 @@
+"""Registrations of new partitions, of new topics and of topics that grow.
+
+The rules of Kafka's `ReplicationControlManager.createTopic` and `createPartitions`: the replicas
+that are active are the ISR, the first of them leads, and one at least must be active. Refusals are
+raised as TopicRefused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from broker_sim.core.controller.image import ClusterImage, Topic
+from broker_sim.core.controller.placement import (
+    PlacementStart,
+    check_assignment,
+    place_replicas,
+)
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.controller.topic_rules import TopicRefused
+from txnlog_spark.wire.errors import ErrorCode
+
+
+def placed_partitions(
+    image: ClusterImage, partition_count: int, replication_factor: int, start: PlacementStart
+) -> tuple[PartitionRegistration, ...]:
+    """New partitions on the brokers that are up. Raises INVALID_REPLICATION_FACTOR."""
+    racks = {broker.broker_id: broker.rack for broker in image.brokers.values()}
+    placed = place_replicas(racks, partition_count, replication_factor, start)
+    return _registered(image, placed, ErrorCode.INVALID_REPLICATION_FACTOR)
+
+
+def assigned_partitions(
+    image: ClusterImage,
+    assignments: Sequence[Sequence[int]],
+    replication_factor: int | None = None,
+) -> tuple[PartitionRegistration, ...]:
+    """New partitions with these replicas. Raises INVALID_REPLICA_ASSIGNMENT.
+
+    All have as many replicas as the first, or as the topic's other partitions have.
+    """
+    for replicas in assignments:
+        check_assignment(replicas, image.brokers, replication_factor)
+        replication_factor = len(replicas)
+    return _registered(image, assignments, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+def more_partitions(
+    image: ClusterImage,
+    topic: Topic,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None = None,
+) -> tuple[PartitionRegistration, ...]:
+    """The new ones of a topic that grows to `count` partitions.
+
+    Without `assignments` they are placed from the first replica of partition 0 on, as Kafka's
+    `AdminZkClient.addPartitions` does, so nothing is drawn. Their replication factor is that of
+    partition 0.
+    """
+    present = topic.partitions
+    if assignments is not None:
+        return assigned_partitions(image, assignments, len(present[0].replicas))
+    brokers = sorted(image.brokers)
+    # Kafka's starts with the first broker, too, where no broker has that id or a higher one.
+    first = bisect_left(brokers, present[0].replicas[0]) % max(len(brokers), 1)
+    start = PlacementStart(first, first, len(present))
+    new = count - len(present)
+    return placed_partitions(image, new, len(present[0].replicas), start)
+
+
+def _registered(
+    image: ClusterImage, placed: Sequence[Sequence[int]], refusal: ErrorCode
+) -> tuple[PartitionRegistration, ...]:
+    made = []
+    for number, replicas in enumerate(placed):
+        isr = tuple(filter(image.is_active, replicas))
+        if not isr:
+            raise TopicRefused(
+                refusal,
+                f"all brokers of new partition {number}, {list(replicas)}, are shutting down",
+            )
+        made.append(PartitionRegistration.new(tuple(replicas), isr))
+    return tuple(made)

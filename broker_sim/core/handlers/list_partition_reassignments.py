@@ -1,0 +1,44 @@
+"""ListPartitionReassignments (key 46): those in progress (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_sim.core.effects import Effects, Request
+from broker_sim.core.handlers._access import cluster_allowed
+from broker_sim.core.handlers._controller import control_of
+from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey, Message
+
+_Response = CLUSTER_APIS[ApiKey.LIST_PARTITION_REASSIGNMENTS].response
+_Topic = _Response.OngoingTopicReassignment
+
+
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+    """Of these partitions, or of all for a null list."""
+    del effects
+    wanted = request.message.topics
+    if not cluster_allowed(parts, request):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _Response(
+            throttle_time_ms=0, error_code=int(error), error_message=error.name, topics=[]
+        )
+    partitions = None
+    if wanted is not None:
+        partitions = [(each.name, number) for each in wanted for number in each.partition_indexes]
+    by_topic: dict[str, list[Any]] = {}
+    for name, number, held in control_of(parts).list_reassignments(partitions):
+        made = _Topic.OngoingPartitionReassignment(
+            partition_index=number,
+            replicas=list(held.replicas),
+            adding_replicas=list(held.adding),
+            removing_replicas=list(held.removing),
+        )
+        by_topic.setdefault(name, []).append(made)
+    return _Response(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        topics=[_Topic(name=name, partitions=made) for name, made in by_topic.items()],
+    )

@@ -1,0 +1,50 @@
+"""Blocks of producer ids from the controller: AllocateProducerIds (KIP-730).
+
+Source: Kafka's `RPCProducerIdManager`. Who needs an id while the next block is on its way has
+to come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_sim.apis import BROKER_APIS, BrokerApiKey
+from broker_sim.core.effects import Effects
+from broker_sim.core.replies import Reply
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import Message
+
+_API = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS]
+
+
+class ClusterProducerIds:
+    """Implements `ProducerIdBlocks`; `ask` as in `IsrProposals`."""
+
+    def __init__(
+        self,
+        ask: Callable[[Message, Reply[Any], Effects], None],
+        me: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._me = me
+        self._ask = ask
+        self._block: tuple[int, int] | None = None
+        self._is_asked = False
+
+    def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
+        """(first id, count); None when it has to be asked for first."""
+        block, self._block = self._block, None
+        if block is None and not self._is_asked:
+            self._is_asked = True
+            broker_id, broker_epoch = self._me()
+            message = _API.request(broker_id=broker_id, broker_epoch=broker_epoch)
+            self._ask(message, self._take, effects)
+        return block
+
+    def _take(self, answer: Any, effects: Effects) -> None:
+        self._is_asked = False
+        if isinstance(answer, ErrorCode) or answer.error_code:
+            error = answer if isinstance(answer, ErrorCode) else ErrorCode(answer.error_code)
+            effects.trace("no-producer-ids", error=error.name)
+            return
+        self._block = answer.producer_id_start, answer.producer_id_len

@@ -1,0 +1,119 @@
+"""The controller's own part: brokers that come and go, leaders that go back to the first replica.
+
+It compares the registrations with the image, and decides until they say the same. Requests are
+decided by the handlers (`decide`). All of it goes through one queue (`decisions`), so each decision
+knows what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.election import Election
+from broker_sim.core.controller.image import MetadataRecord, cluster_record
+from broker_sim.core.controller.replication_control import ReplicationControl
+from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
+from broker_sim.core.membership.decisions import Decisions
+from broker_sim.core.membership.registration import registered_brokers
+from broker_sim.core.membership.registry_link import RegistryLink
+from broker_sim.core.replies import Reply
+
+IMBALANCE_TIMER = ("leader-imbalance",)
+
+
+class Controller:
+    """Of one broker; it does nothing while another one is the controller."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        link: RegistryLink,
+        decisions: Decisions,
+        new_cluster_id: Callable[[], str],
+    ) -> None:
+        self.control = ReplicationControl(metadata.image, config)
+        self._config = config
+        self._metadata = metadata
+        self._link = link
+        self._decisions = decisions
+        self._new_cluster_id = new_cluster_id
+        self._is_reviewing = False
+        self._watches_imbalance = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._decisions.epoch is not None
+
+    def review(self, epoch: int | None, effects: Effects) -> None:
+        """Decide what the nodes ask for; `epoch` is that of this controller, None for no one."""
+        if epoch is None or epoch != self._decisions.epoch:
+            self._decisions.end(effects)
+        if epoch is not None and not self.is_active and self._link.has_fresh_nodes:
+            self._decisions.begin(epoch, effects)
+        if self.is_active:
+            self._watch_imbalance(effects)
+            self._review_brokers(effects)
+
+    def submit(
+        self, plan: Callable[[Effects], list[MetadataRecord]], done: Reply[bool], effects: Effects
+    ) -> None:
+        """As `Decisions.submit`."""
+        self._decisions.submit(plan, done, effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> bool:
+        """Whether the timer is of this module."""
+        if key == IMBALANCE_TIMER:
+            self._watches_imbalance = False
+            if self.is_active:
+                self._watch_imbalance(effects)
+                if self._config.boolean("auto.leader.rebalance.enable"):
+                    self._decisions.submit(self._plan_rebalance, _ignore, effects)
+        return key == IMBALANCE_TIMER
+
+    # ------------------------------------------------------------------ details
+
+    def _review_brokers(self, effects: Effects) -> None:
+        if not self._is_reviewing and self._link.has_all_records and self._plan_brokers(effects):
+            self._is_reviewing = True
+            self._decisions.submit(self._plan_brokers, self._on_reviewed, effects)
+
+    def _on_reviewed(self, is_done: bool, effects: Effects) -> None:
+        self._is_reviewing = False
+        if is_done:
+            self._review_brokers(effects)
+        else:
+            self._link.pause(effects)
+
+    def _plan_brokers(self, effects: Effects) -> list[MetadataRecord]:
+        """What the first broker whose registration is not in the image needs; those that are gone
+        come first, so that nobody is elected who is down."""
+        del effects
+        image, registered = self._metadata.image, registered_brokers(self._link.nodes)
+        if not image.cluster_id:
+            return [cluster_record(self._new_cluster_id())]
+        for broker_id in sorted(image.brokers):
+            if broker_id not in registered:
+                return self.control.broker_down(broker_id)
+        for _, broker in sorted(registered.items()):
+            records = self.control.broker_up(broker)
+            if records:
+                return records
+        return []
+
+    def _plan_rebalance(self, effects: Effects) -> list[MetadataRecord]:
+        del effects
+        return self.control.elect_leaders(Election.PREFERRED, None).records
+
+    def _watch_imbalance(self, effects: Effects) -> None:
+        if not self._watches_imbalance:
+            self._watches_imbalance = True
+            after_s = self._config.integer("leader.imbalance.check.interval.seconds")
+            effects.set_timer(*IMBALANCE_TIMER, after_ms=after_s * 1000)
+
+
+def _ignore(_is_done: bool, _effects: Effects) -> None:
+    """Nobody has asked; it is looked at again later."""

@@ -1,0 +1,182 @@
+"""Requests that the controller carries out, on their way to it; it may be this broker.
+
+A client's request goes to the controller in an Envelope (KIP-590), with who asks and from where,
+and its answer comes back as it is. Who the controller is may change meanwhile, and nobody may be:
+the request is tried again within its time, so it may be carried out twice, as in Kafka. What this
+broker itself asks is asked once: whoever asks has to ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker_sim.apis import BROKER_APIS, AnyApiKey, BrokerApiKey
+from broker_sim.core.effects import Effects, Request, TimerKey
+from broker_sim.core.membership.registration import NO_CONTROLLER
+from broker_sim.core.peers import Peers
+from broker_sim.core.replies import Reply
+from broker_sim.core.security.principals import ANONYMOUS
+from txnlog_spark.wire import framing
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.framing import MalformedFrame
+from txnlog_spark.wire.kafka_python import to_encode_again
+from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey, Message
+
+CONTROLLER_REQUEST_TIMER = ("controller-requests",)
+RETRY_MS = 100
+_LOCAL = "127.0.0.1"
+TIMEOUT_MS = 30_000
+"""Of a request that has no time limit of its own."""
+
+CarryOut = Callable[[Request, Reply[Any], Effects], None]
+"""Handles a request at the controller; replies with its answer, or with an ErrorCode:
+NOT_CONTROLLER when this broker is not, or not any more."""
+
+
+@dataclass(eq=False, slots=True)
+class _Forwarded:
+    """A client's request that is not answered yet."""
+
+    request: Request
+    reply: Reply[Any]
+    deadline_ms: int
+    is_asked: bool = False
+
+
+class ControllerRequests:
+    """See the module."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        who: tuple[int, str],
+        controller_id: Callable[[], int],
+        carry_out: CarryOut,
+    ) -> None:
+        """`who` is this broker's id, and the listener by which other brokers ask it."""
+        node_id, listener = who
+        self._peers = peers
+        self._node_id = node_id
+        self._controller_id = controller_id
+        self._carry_out = carry_out
+        self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, ANONYMOUS)
+        """What a controller on this broker is asked by it."""
+        self._forwarded: list[_Forwarded] = []
+        self._ticks = False
+
+    # ------------------------------------------------------------------ this broker's own
+
+    def ask(
+        self, message: Message, api: tuple[AnyApiKey, int], reply: Reply[Any], effects: Effects
+    ) -> None:
+        """Ask once, `api` being key and version. Replies with the answer or with NOT_CONTROLLER,
+        also when the connection was lost, and then it may have been carried out."""
+        controller = self._controller_id()
+        if controller == NO_CONTROLLER:
+            reply(ErrorCode.NOT_CONTROLLER, effects)
+        elif controller == self._node_id:
+            self._carry_out(self.own(message, api), reply, effects)
+        else:
+            self._peers.send(controller, message, api[1], _unless_lost(reply), effects)
+
+    def own(self, message: Message, api: tuple[AnyApiKey, int]) -> Request:
+        """A request of this broker itself, as of one of its clients."""
+        return replace(self._own, api_key=api[0], api_version=api[1], message=message)
+
+    # ------------------------------------------------------------------ of clients
+
+    def forward(self, request: Request, reply: Reply[Any], effects: Effects) -> None:
+        """Bring a client's request to the controller; replies with its answer or an ErrorCode."""
+        asked_ms = getattr(request.message, "timeout_ms", None) or TIMEOUT_MS
+        timeout_ms = min(asked_ms, TIMEOUT_MS) if asked_ms > 0 else TIMEOUT_MS
+        item = _Forwarded(request, reply, effects.monotonic_ms + timeout_ms)
+        self._forwarded.append(item)
+        self._try(item, effects)
+        self._schedule(effects)
+
+    def retry(self, effects: Effects) -> None:
+        """There may be a controller now."""
+        for item in list(self._forwarded):
+            self._try(item, effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> bool:
+        """Whether the timer is of this module."""
+        if key == CONTROLLER_REQUEST_TIMER:
+            self._ticks = False
+            for item in list(self._forwarded):
+                if effects.monotonic_ms >= item.deadline_ms:
+                    self._finish(item, ErrorCode.REQUEST_TIMED_OUT, effects)
+            self.retry(effects)
+            self._schedule(effects)
+        return key == CONTROLLER_REQUEST_TIMER
+
+    def _schedule(self, effects: Effects) -> None:
+        if self._forwarded and not self._ticks:
+            self._ticks = True
+            effects.set_timer(*CONTROLLER_REQUEST_TIMER, after_ms=RETRY_MS)
+
+    def _try(self, item: _Forwarded, effects: Effects) -> None:
+        controller = self._controller_id()
+        if item.is_asked or controller == NO_CONTROLLER:
+            return
+        item.is_asked = True
+        if controller == self._node_id:
+            self._carry_out(
+                item.request, lambda answer, effects: self._take(item, answer, effects), effects
+            )
+            return
+
+        def on_answer(envelope: Message | None, effects: Effects) -> None:
+            self._take(item, _opened(item.request, envelope), effects)
+
+        version = BROKER_APIS[BrokerApiKey.ENVELOPE].version
+        self._peers.send(controller, _enveloped(item.request), version, on_answer, effects)
+
+    def _take(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
+        item.is_asked = False
+        if answer is not ErrorCode.NOT_CONTROLLER:
+            self._finish(item, answer, effects)
+
+    def _finish(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
+        """One that was given up may be answered all the same, later."""
+        if item in self._forwarded:
+            self._forwarded.remove(item)
+            item.reply(answer, effects)
+
+
+def _unless_lost(reply: Reply[Any]) -> Reply[Message | None]:
+    """A reply that takes a lost connection for NOT_CONTROLLER: it may have been carried out."""
+
+    def take(message: Message | None, effects: Effects) -> None:
+        reply(ErrorCode.NOT_CONTROLLER if message is None else message, effects)
+
+    return take
+
+
+def _enveloped(request: Request) -> Message:
+    """The Envelope of a client's request."""
+    message = to_encode_again(request.message)
+    frame = framing.encode_request(
+        message, request.api_version, request.correlation_id, request.client_id
+    )
+    return BROKER_APIS[BrokerApiKey.ENVELOPE].request(
+        request_data=frame[4:],
+        request_principal=request.principal.encode(),
+        client_host_address=request.client_host.encode(),
+    )
+
+
+def _opened(request: Request, envelope: Message | None) -> Any:
+    """The answer to a client's request, or an ErrorCode."""
+    if envelope is None:
+        return ErrorCode.NOT_CONTROLLER
+    if envelope.error_code:
+        return ErrorCode(envelope.error_code)
+    api = KNOWN_APIS[ApiKey(request.api_key)]
+    try:
+        data = bytes(envelope.response_data)
+        return to_encode_again(framing.decode_response(api, request.api_version, data))
+    except MalformedFrame:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

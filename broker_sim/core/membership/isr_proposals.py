@@ -1,0 +1,98 @@
+"""ISR proposals of this broker's leaders, on their way to the controller: AlterPartition (KIP-497).
+
+One request is on its way at a time, and takes all proposals there are then (Kafka's
+`AlterPartitionManager`). A leader hears what became of its proposal; asking again is its business.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from broker_sim.apis import BROKER_APIS, BrokerApiKey
+from broker_sim.core.effects import Effects
+from broker_sim.core.replica.leader import IsrProposal
+from broker_sim.core.replies import Reply
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import Message
+
+_API = BROKER_APIS[BrokerApiKey.ALTER_PARTITION]
+_Key = tuple[uuid.UUID, int]
+_Pending = dict[_Key, tuple[IsrProposal, Reply[ErrorCode]]]
+
+
+class IsrProposals:
+    """`ask` sends a message to the controller; see `ControllerRequests.ask`."""
+
+    def __init__(
+        self,
+        ask: Callable[[Message, Reply[Any], Effects], None],
+        me: Callable[[], tuple[int, int]],
+    ) -> None:
+        """`me` gives this broker's id and epoch."""
+        self._me = me
+        self._ask = ask
+        self._pending: _Pending = {}
+        self._is_asked = False
+
+    def propose(self, proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
+        """Ask for an ISR, in place of what was asked for the partition and not yet sent."""
+        self._pending[proposal.topic_id, proposal.partition] = proposal, reply
+        self._send(effects)
+
+    def _send(self, effects: Effects) -> None:
+        if self._is_asked or not self._pending:
+            return
+        self._is_asked = True
+        sent, self._pending = self._pending, {}
+
+        def on_answer(answer: Any, effects: Effects) -> None:
+            self._is_asked = False
+            errors = _errors(answer)
+            for key, (_, reply) in sent.items():
+                reply(errors.get(key, _of_all(answer)), effects)
+            self._send(effects)
+
+        proposals = [proposal for proposal, _ in sent.values()]
+        self._ask(_message(self._me(), proposals), on_answer, effects)
+
+
+def _message(me: tuple[int, int], proposals: list[IsrProposal]) -> Message:
+    topic_class = _API.request.TopicData
+    partition_class = topic_class.PartitionData
+    by_topic: dict[uuid.UUID, list[Any]] = {}
+    for each in proposals:
+        members = zip(each.isr, each.broker_epochs, strict=True)
+        made = partition_class(
+            partition_index=each.partition,
+            leader_epoch=each.leader_epoch,
+            new_isr_with_epochs=[
+                partition_class.BrokerState(broker_id=number, broker_epoch=epoch)
+                for number, epoch in members
+            ],
+            partition_epoch=each.partition_epoch,
+        )
+        by_topic.setdefault(each.topic_id, []).append(made)
+    topics = [
+        topic_class(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in by_topic.items()
+    ]
+    return _API.request(broker_id=me[0], broker_epoch=me[1], topics=topics)
+
+
+def _of_all(answer: Any) -> ErrorCode:
+    """What an answer says of what it does not name: the controller was not asked, or refused."""
+    if isinstance(answer, ErrorCode):
+        return answer
+    return ErrorCode(answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _errors(answer: Any) -> dict[_Key, ErrorCode]:
+    if isinstance(answer, ErrorCode):
+        return {}
+    return {
+        (topic.topic_id, partition.partition_index): ErrorCode(partition.error_code)
+        for topic in answer.topics
+        for partition in topic.partitions
+    }

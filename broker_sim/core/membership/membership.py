@@ -1,0 +1,235 @@
+"""A broker of a cluster: it reads the metadata, opens its logs, registers, and may be elected.
+
+Theory of operation: everything follows from what the registry has, which `registry_link` reads.
+After each answer `on_progress` compares: the logs are opened once the image is the registry's, for
+only then is it known which of them belong here; then the broker registers, unless its registration
+is there, or still that of the process before, whose session has to expire; then it tries to become
+the controller, unless there is one. A broker serves when its image has its own registration.
+
+When the session has expired others have been elected already, or will be: what the broker leads it
+leads no more, until a new registration is in the image (Kafka: it is fenced).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from broker_sim.apis import BROKER_APIS, BrokerApiKey
+from broker_sim.apis.registry import Operation, RegistryError
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.image import MetadataRecord
+from broker_sim.core.controller.registrations import BrokerRegistration
+from broker_sim.core.effects import Effects, Request, TimerKey
+from broker_sim.core.endpoint import inter_broker_listener
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
+from broker_sim.core.membership.cluster_producer_ids import ClusterProducerIds
+from broker_sim.core.membership.controller import Controller
+from broker_sim.core.membership.controller_requests import ControllerRequests
+from broker_sim.core.membership.decisions import Decisions
+from broker_sim.core.membership.isr_proposals import IsrProposals
+from broker_sim.core.membership.registration import (
+    NO_CONTROLLER,
+    broker_epoch_of_session,
+    broker_path,
+    controller_of,
+    electing,
+    epoch_of_session,
+    registered_brokers,
+    registering,
+    registering_again,
+)
+from broker_sim.core.membership.registry_link import RegistryLink
+from broker_sim.core.membership.topic_creations import CREATE_TOPICS_VERSION, TopicCreations
+from broker_sim.core.peers import Peers
+from broker_sim.core.registry_client import MultiAnswer, RegistryClient
+from broker_sim.core.replies import Reply
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey, Message
+
+
+def _no_handler(_request: Request, _effects: Effects) -> None:
+    """Before the parts are there nothing can be carried out."""
+
+
+def _nothing(_effects: Effects) -> None:
+    """Before the parts are there."""
+
+
+class Membership:
+    """See the module."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        peers: Peers,
+        metadata: ClusterMetadata,
+        broker: BrokerRegistration,
+        new_cluster_id: Callable[[], str],
+    ) -> None:
+        self.is_open = False
+        """Whether the logs are open; before that nothing can be asked of this broker."""
+        self.open: Callable[[Effects], None] = _nothing
+        """Opens the logs and coordinators, by the image."""
+        self.fence: Callable[[Effects], None] = _nothing
+        """Gives up what this broker leads."""
+        self._broker = broker
+        """As it registers; in a controlled shutdown the registration says so."""
+        self._metadata = metadata
+        self._client = client = RegistryClient(peers)
+        timeouts_ms = (
+            config.integer("registry.session.timeout.ms"),
+            config.integer("registry.heartbeat.interval.ms"),
+        )
+        self._link = RegistryLink(client, metadata, timeouts_ms, self)
+        self._decisions = Decisions(client, self._link, metadata)
+        self.controller = Controller(config, metadata, self._link, self._decisions, new_cluster_id)
+        self.handle: Callable[[Request, Effects], Message | None] = _no_handler
+        """Handles a request that the controller carries out; None when it makes no sense."""
+        self.requests = ControllerRequests(
+            peers,
+            (broker.broker_id, inter_broker_listener(config)),
+            lambda: self.controller_id,
+            self.carry_out,
+        )
+        self.isr_proposals = IsrProposals(self._ask(BrokerApiKey.ALTER_PARTITION), self._me)
+        self.producer_ids = ClusterProducerIds(
+            self._ask(BrokerApiKey.ALLOCATE_PRODUCER_IDS), self._me
+        )
+        self.creations = TopicCreations(
+            lambda message, reply, effects: self.requests.forward(
+                self.requests.own(message, (ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION)),
+                reply,
+                effects,
+            )
+        )
+        self._changing_nodes = False
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """Of this broker's registration, None when it has none."""
+        node_id, link = self._broker.broker_id, self._link
+        return broker_epoch_of_session(link.nodes, node_id, link.session_id)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the image has this registration; before that nobody is answered."""
+        known = self._metadata.image.brokers.get(self._broker.broker_id)
+        return self.is_open and known is not None and known.epoch == self.broker_epoch
+
+    @property
+    def controller_id(self) -> int:
+        """The controller as far as this broker knows, or NO_CONTROLLER. Clients hear of
+        one that is up in the image only."""
+        found = controller_of(self._link.nodes)
+        return found if found in self._metadata.image.brokers else NO_CONTROLLER
+
+    @property
+    def has_handed_over(self) -> bool:
+        """Whether this broker leads nothing that another one could lead."""
+        if not self.is_open or self.broker_epoch is None:
+            return True
+        known = self._metadata.image.brokers.get(self._broker.broker_id)
+        return known is not None and known.in_controlled_shutdown
+
+    # ------------------------------------------------------------------ life
+
+    def start(self, effects: Effects) -> None:
+        """Begin to read the metadata."""
+        self._link.start(effects)
+
+    def begin_shutdown(self, effects: Effects) -> None:
+        """Register again as one that is about to stop: the controller takes such a broker out of
+        every ISR that has another one, so that it leads nothing any more (KIP-841)."""
+        self._broker = replace(self._broker, in_controlled_shutdown=True)
+        self._maybe_change_nodes(effects)
+
+    def stop(self, effects: Effects) -> None:
+        """The broker stops: others need not wait until the session expires."""
+        self._link.close(effects)
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> bool:
+        """Whether the timer is of this module."""
+        return (
+            self._link.on_timer(key, effects)
+            or self.controller.on_timer(key, effects)
+            or self.requests.on_timer(key, effects)
+        )
+
+    def on_progress(self, effects: Effects) -> None:
+        """Something was read from the registry, or it can be asked again."""
+        if not self.is_open:
+            if not self._link.has_all_records:
+                return
+            self.open(effects)
+            self.is_open = True
+        self._maybe_change_nodes(effects)
+        link = self._link
+        self.controller.review(epoch_of_session(link.nodes, link.session_id), effects)
+        self._decisions.pump(effects)
+        self.requests.retry(effects)
+
+    def on_session_expired(self, effects: Effects) -> None:
+        """This broker is neither registered nor the controller any more."""
+        self.controller.review(None, effects)
+        if self.is_open:
+            self.fence(effects)
+
+    # ------------------------------------------------------------------ requests
+
+    def carry_out(self, request: Request, reply: Reply[Any], effects: Effects) -> None:
+        """Handle a request as the controller, when it is its turn; replies with its answer when
+        what it changes is in the metadata log, else with an ErrorCode."""
+        answers: list[Any] = []
+
+        def plan(effects: Effects) -> list[MetadataRecord]:
+            answer, records = self._metadata.drafted(lambda: self.handle(request, effects))
+            answers.append(ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer)
+            return [] if answer is None else records
+
+        def done(is_done: bool, effects: Effects) -> None:
+            reply(answers[0] if is_done else ErrorCode.NOT_CONTROLLER, effects)
+
+        self._decisions.submit(plan, done, effects)
+
+    def _ask(self, key: BrokerApiKey) -> Callable[[Message, Reply[Any], Effects], None]:
+        api = key, BROKER_APIS[key].version
+        return lambda message, reply, effects: self.requests.ask(message, api, reply, effects)
+
+    def _me(self) -> tuple[int, int]:
+        """This broker's id and epoch."""
+        epoch = self.broker_epoch
+        return self._broker.broker_id, -1 if epoch is None else epoch
+
+    # ------------------------------------------------------------------ nodes
+
+    def _maybe_change_nodes(self, effects: Effects) -> None:
+        nodes = self._link.nodes
+        if not self._link.has_fresh_nodes:
+            return
+        if self.broker_epoch is not None:
+            own = registered_brokers(nodes)[self._broker.broker_id]
+            if self._broker.in_controlled_shutdown and not own.in_controlled_shutdown:
+                self._change(registering_again(self._broker), effects)
+            elif controller_of(nodes) == NO_CONTROLLER:
+                self._change(electing(self._broker.broker_id, nodes), effects)
+        elif broker_path(self._broker.broker_id) not in nodes:
+            self._change(registering(self._broker), effects)
+
+    def _change(self, operations: list[Operation], effects: Effects) -> None:
+        """Whatever is answered: the nodes, read again, say what there is."""
+        if self._changing_nodes or self._link.is_paused:
+            return
+        self._changing_nodes = True
+        asked = self._link.session_id
+
+        def on_answer(answer: MultiAnswer | None, effects: Effects) -> None:
+            self._changing_nodes = False
+            if answer is not None and answer.error is RegistryError.KAFKA_STORAGE_ERROR:
+                self._link.pause(effects)
+            self._link.on_multi(asked, answer, effects)
+
+        self._client.multi(operations, on_answer, effects)

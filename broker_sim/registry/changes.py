@@ -1,0 +1,132 @@
+"""The changes of the registry's state, and their bytes in the journal.
+
+A change says what is there afterwards and not what was asked for: so its replay decides nothing.
+The bytes are an int16 version, 0, and the definition `RegistryChange` beside this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from txnlog_spark.wire.kafka_python import data_class, decode_data, encode_data
+from txnlog_spark.wire.shape import check_shape
+
+VERSION = 0
+ELEMENTS_MAX = 1 << 31
+"""The bytes that are read here were written here: the file's size is limit enough."""
+
+_RegistryChange = data_class("RegistryChange", __package__)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; the owner is a session, or NO_SESSION for a persistent node."""
+
+    data: bytes
+    version: int
+    owner_session_id: int
+    zxid: int
+    """Of its last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """A new session."""
+
+    session_id: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """A session ended or expired; its ephemeral nodes go with it."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """What is at each path now, None for nothing."""
+
+    nodes: tuple[tuple[str, Node | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsAppended:
+    """Records of the metadata log, which a controller of this epoch appended."""
+
+    controller_epoch: int
+    records: tuple[bytes, ...]
+
+
+Change = SessionOpened | SessionClosed | NodesChanged | RecordsAppended
+
+_SESSION_OPENED, _SESSION_CLOSED, _NODES, _RECORDS = range(4)
+
+
+def encode_change(change: Change) -> bytes:
+    """The bytes, without the zxid."""
+    match change:
+        case SessionOpened(session_id, timeout_ms):
+            data = _RegistryChange(
+                kind=_SESSION_OPENED, session_id=session_id, timeout_ms=timeout_ms
+            )
+        case SessionClosed(session_id):
+            data = _RegistryChange(kind=_SESSION_CLOSED, session_id=session_id)
+        case NodesChanged(nodes):
+            data = _RegistryChange(kind=_NODES, nodes=[_changed(*each) for each in nodes])
+        case RecordsAppended(controller_epoch, records):
+            data = _RegistryChange(
+                kind=_RECORDS, controller_epoch=controller_epoch, records=list(records)
+            )
+    return encode_versioned(data)
+
+
+def decode_change(data: bytes, zxid: int) -> Change:
+    """The inverse. Raises ValueError for bytes that are not a change."""
+    found = decode_versioned(_RegistryChange, data)
+    match found.kind:
+        case 0:
+            return SessionOpened(found.session_id, found.timeout_ms)
+        case 1:
+            return SessionClosed(found.session_id)
+        case 2:
+            return NodesChanged(tuple((each.path, _node(each, zxid)) for each in found.nodes))
+        case 3:
+            return RecordsAppended(found.controller_epoch, tuple(map(bytes, found.records)))
+    raise ValueError(f"a change of the unknown kind {found.kind}")
+
+
+def encode_versioned(data: Any) -> bytes:
+    """A definition's fields behind their version."""
+    return VERSION.to_bytes(2) + encode_data(data, VERSION)
+
+
+def decode_versioned(data_type: Any, data: bytes) -> Any:
+    """The inverse. Raises ValueError."""
+    version = int.from_bytes(data[:2])
+    if version != VERSION:
+        raise ValueError(f"version {version} of {data_type.__name__} is not supported")
+    body = memoryview(data)[2:]
+    check_shape(data_type, VERSION, body, elements_max=ELEMENTS_MAX)
+    return decode_data(data_type, VERSION, body)
+
+
+def _changed(path: str, node: Node | None) -> Any:
+    if node is None:
+        return _RegistryChange.ChangedNode(
+            path=path, data=None, node_version=-1, owner_session_id=-1
+        )
+    return _RegistryChange.ChangedNode(
+        path=path,
+        data=node.data,
+        node_version=node.version,
+        owner_session_id=node.owner_session_id,
+    )
+
+
+def _node(changed: Any, zxid: int) -> Node | None:
+    if changed.data is None:
+        return None
+    return Node(bytes(changed.data), changed.node_version, changed.owner_session_id, zxid)

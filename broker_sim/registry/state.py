@@ -1,0 +1,116 @@
+"""All that the registry keeps: changed by `replay` alone, live and at recovery.
+
+What is not kept is soft: when a session was last heard of, and who waits.
+"""
+
+from __future__ import annotations
+
+from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH
+from broker_sim.registry.changes import (
+    Change,
+    Node,
+    NodesChanged,
+    RecordsAppended,
+    SessionClosed,
+    SessionOpened,
+    decode_versioned,
+    encode_versioned,
+)
+from broker_sim.registry.metadata_log import MetadataLog
+from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.kafka_python import data_class
+
+_RegistrySnapshot = data_class("RegistrySnapshot", __package__)
+
+
+class RegistryState:
+    """See the module; empty when made."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        """Of the last change; the first is 1, and each has the next."""
+        self.nodes_zxid = 0
+        """Of the last change of any node."""
+        self.next_session_id = 1
+        self.sessions: dict[int, int] = {}
+        """Session id -> timeout in ms."""
+        self.nodes: dict[str, Node] = {}
+        self.log = MetadataLog()
+
+    @property
+    def controller_epoch(self) -> int:
+        """-1 before there was a controller."""
+        node = self.nodes.get(CONTROLLER_EPOCH_PATH)
+        return -1 if node is None else node.version
+
+    def replay(self, zxid: int, change: Change) -> None:
+        """Apply a change that is in the journal."""
+        check(zxid == self.zxid + 1, "a change is missing", zxid=zxid, last=self.zxid)
+        self.zxid = zxid
+        match change:
+            case SessionOpened(session_id, timeout_ms):
+                self.sessions[session_id] = timeout_ms
+                self.next_session_id = session_id + 1
+            case SessionClosed(session_id):
+                del self.sessions[session_id]
+                owned = [p for p, n in self.nodes.items() if n.owner_session_id == session_id]
+                self._put(tuple((path, None) for path in owned))
+            case NodesChanged(nodes):
+                self._put(nodes)
+            case RecordsAppended(controller_epoch, records):
+                self.log.append(controller_epoch, records)
+
+    def _put(self, nodes: tuple[tuple[str, Node | None], ...]) -> None:
+        for path, node in nodes:
+            self.nodes_zxid = self.zxid
+            if node is None:
+                self.nodes.pop(path, None)
+            else:
+                self.nodes[path] = node
+
+    def encode(self) -> bytes:
+        """A snapshot."""
+        made = _RegistrySnapshot
+        return encode_versioned(
+            made(
+                zxid=self.zxid,
+                nodes_zxid=self.nodes_zxid,
+                next_session_id=self.next_session_id,
+                sessions=[
+                    made.Session(session_id=session_id, timeout_ms=timeout_ms)
+                    for session_id, timeout_ms in self.sessions.items()
+                ],
+                nodes=[
+                    made.SnapshotNode(
+                        path=path,
+                        data=node.data,
+                        node_version=node.version,
+                        owner_session_id=node.owner_session_id,
+                        zxid=node.zxid,
+                    )
+                    for path, node in self.nodes.items()
+                ],
+                epochs=[
+                    made.Epoch(controller_epoch=epoch, start_offset=start)
+                    for epoch, start in self.log.epochs
+                ],
+                records=list(self.log.records),
+            )
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> RegistryState:
+        """The inverse. Raises ValueError."""
+        found = decode_versioned(_RegistrySnapshot, data)
+        state = RegistryState()
+        state.zxid = found.zxid
+        state.nodes_zxid = found.nodes_zxid
+        state.next_session_id = found.next_session_id
+        state.sessions = {each.session_id: each.timeout_ms for each in found.sessions}
+        state.nodes = {
+            n.path: Node(bytes(n.data), n.node_version, n.owner_session_id, n.zxid)
+            for n in found.nodes
+        }
+        epochs = [(each.controller_epoch, each.start_offset) for each in found.epochs]
+        state.log = MetadataLog([bytes(each) for each in found.records], epochs)
+        return state

@@ -1,0 +1,303 @@
+"""Requests to other processes, brokers and the registry: performs `Step.sends`.
+
+Theory of operation: a peer is connected to at the first request for it, and again at the first one
+after a loss. Requests wait here while their connection is being made, or while the peer reads too
+slowly; answers are matched by their order, which is that of the requests. Whatever ends a
+connection (refused, broken, no address, bytes that are not an answer, an answer that stays away)
+loses the peer: all of its connections are dropped, and the core gets one PeerLost if it waits for
+anything.
+
+A fetch may wait at the leader for replica.fetch.wait.max.ms, and answers behind it wait, too. So
+fetches have a connection of their own, as in Kafka, where each fetcher thread has one.
+
+Rules for this file: nothing here holds up the loop. After a loss a peer is left alone for
+RECONNECT_SECONDS, so that a core which asks again at once does not keep the process busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, cast
+
+from broker_sim.apis import frames, own_api_of
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.effects import PeerAnswer, PeerLost, Send
+from broker_sim.core.endpoint import Endpoint
+from broker_sim.server.connection import WRITE_BUFFER_HIGH_BYTES
+from txnlog_spark.wire import framing
+from txnlog_spark.wire.framing import FrameDecoder, MalformedFrame
+from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+
+RECONNECT_SECONDS = 0.05
+"""Kafka's default of reconnect.backoff.ms."""
+REQUESTS_MAX = 10_000
+"""Requests to one peer that are not answered; the core's own limits are far below."""
+
+_log = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """What the peers need from the host."""
+
+    def peer_endpoint(self, peer: int) -> Endpoint | None:
+        """Where the peer listens; None when that is not known now."""
+
+    def submit(self, item: PeerAnswer | PeerLost, size_bytes: int = 0) -> None:
+        """Hand an input, of so many bytes, to the core, in the order of the calls."""
+
+
+class Peers:
+    """The connections of one broker to all its peers; used inside a running event loop."""
+
+    def __init__(self, owner: Owner, config: BrokerConfig) -> None:
+        self._owner = owner
+        self._limits = _Limits(
+            config.integer("socket.connection.setup.timeout.ms") / 1000,
+            config.integer("replica.socket.timeout.ms") / 1000,
+            f"broker-{config.integer('node.id')}",
+        )
+        self._peers: dict[int, _Peer] = {}
+
+    def send(self, request: Send) -> None:
+        """Ask; the answer, or the loss of the peer, is submitted later, never within this call."""
+        peer = self._peers.get(request.peer)
+        if peer is None:
+            peer = self._peers[request.peer] = _Peer(request.peer, self._owner, self._limits)
+        peer.send(request)
+
+    def close(self, *, abort: bool = False) -> None:
+        """Drop all connections and tell nobody: the core that asked is gone, or stops. What was
+        handed to the sockets still goes, unless `abort`."""
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            peer.close(abort)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Of every connection."""
+
+    connect_seconds_max: float
+    answer_seconds_max: float
+    client_id: str
+
+
+class _Peer:
+    """One peer: its connections, by whether they carry fetches."""
+
+    def __init__(self, number: int, owner: Owner, limits: _Limits) -> None:
+        self.number = number
+        self.owner = owner
+        self.limits = limits
+        self._links: dict[bool, _Link] = {}
+        self._not_before = 0.0
+        """When the next connection may be made, by the loop's clock."""
+        self._is_away = False
+        """The operator has been warned."""
+
+    @property
+    def name(self) -> str:
+        return "the registry" if self.number < 0 else f"broker {self.number}"
+
+    def send(self, request: Send) -> None:
+        fetches = isinstance(request.message, APIS[ApiKey.FETCH].request)
+        link = self._links.get(fetches)
+        if link is None:
+            link = self._links[fetches] = _Link(self)
+            link.open(self._not_before)
+        link.send(request)
+
+    def connected(self) -> None:
+        """A connection is open."""
+        if self._is_away:
+            _log.warning("connected to %s again", self.name)
+        self._is_away = False
+
+    def lost(self, reason: str) -> None:
+        """Some connection ended: all do."""
+        links, self._links = self._links, {}
+        if not any(link.waits for link in links.values()):
+            level = logging.DEBUG  # an idle one, which either side may close
+        else:
+            level = logging.DEBUG if self._is_away else logging.WARNING
+            self._is_away = True
+            self.owner.submit(PeerLost(self.number))
+        _log.log(level, "lost %s: %s", self.name, reason)
+        self._not_before = asyncio.get_running_loop().time() + RECONNECT_SECONDS
+        for link in links.values():
+            link.close(abort=True)
+
+    def close(self, abort: bool) -> None:
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.close(abort)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that was handed to the socket."""
+
+    correlation_id: int
+    decode: Callable[[bytes], Message]
+    deadline: float
+
+
+class _Link(asyncio.Protocol):
+    """One connection, from the attempt to make it on; it is not used again when it has ended."""
+
+    def __init__(self, peer: _Peer) -> None:
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder()
+        self._unsent: deque[Send] = deque()
+        self._unanswered: deque[_Asked] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._writable = True
+        self._closed = False
+
+    @property
+    def waits(self) -> bool:
+        """For an answer."""
+        return bool(self._unsent or self._unanswered)
+
+    def open(self, not_before: float) -> None:
+        """Connect, in the loop's next turn or later."""
+        self._connecting = self._loop.create_task(self._connect(not_before - self._loop.time()))
+
+    def send(self, request: Send) -> None:
+        """Ask when the connection is there and the peer reads."""
+        self._unsent.append(request)
+        if len(self._unsent) + len(self._unanswered) > REQUESTS_MAX:
+            self._fail(f"it has not answered {REQUESTS_MAX} requests")
+            return
+        self._write()
+
+    def close(self, abort: bool) -> None:
+        """Nothing more is reported of it."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if self._transport is not None:
+            if abort:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    # ------------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closed:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._peer.connected()
+        self._write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ended by the other side, or by `close`."""
+        self._fail("it has closed the connection" if exc is None else str(exc))
+
+    def data_received(self, data: bytes) -> None:
+        """A part of answers."""
+        if self._closed:
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+        except MalformedFrame as error:
+            self._fail(str(error))
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._writable = True
+        self._write()
+
+    # ------------------------------------------------------------------ details
+
+    async def _connect(self, delay_seconds: float) -> None:
+        peer = self._peer
+        try:
+            if delay_seconds > 0:
+                await asyncio.sleep(delay_seconds)
+            endpoint = peer.owner.peer_endpoint(peer.number)
+            if endpoint is None:
+                self._fail("its address is not known")
+                return
+            async with asyncio.timeout(peer.limits.connect_seconds_max):
+                await self._loop.create_connection(lambda: self, endpoint.host, endpoint.port)
+        except TimeoutError:
+            self._fail(f"no connection within {peer.limits.connect_seconds_max:g} s")
+        except (OSError, UnicodeError) as error:  # the latter for what cannot be a host name
+            self._fail(str(error))
+
+    def _fail(self, reason: str) -> None:
+        if not self._closed:
+            self._peer.lost(reason)
+
+    def _write(self) -> None:
+        transport = self._transport
+        while self._unsent and self._writable and transport is not None and not self._closed:
+            request = self._unsent[0]
+            try:
+                frame, decode = _encode(request, self._peer.limits.client_id)
+            except Exception:  # noqa: BLE001 a bug of ours costs this connection only
+                _log.exception("a request to %s cannot be encoded", self._peer.name)
+                self._fail("a request cannot be encoded")
+                return
+            self._unsent.popleft()
+            deadline = self._loop.time() + self._peer.limits.answer_seconds_max
+            self._unanswered.append(_Asked(request.correlation_id, decode, deadline))
+            transport.write(frame)
+        if self._unanswered and self._overdue is None and not self._closed:
+            self._overdue = self._loop.call_at(self._unanswered[0].deadline, self._check_overdue)
+
+    def _take(self, frame: bytes) -> None:
+        """Raises MalformedFrame for what is not the answer to the oldest request."""
+        correlation_id = framing.response_correlation_id(frame)
+        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
+            raise MalformedFrame(f"an answer to no request of ours, number {correlation_id}")
+        message = self._unanswered[0].decode(frame)
+        self._unanswered.popleft()
+        answer = PeerAnswer(self._peer.number, correlation_id, message)
+        self._peer.owner.submit(answer, len(frame))
+
+    def _check_overdue(self) -> None:
+        self._overdue = None
+        if not self._unanswered:
+            return
+        deadline = self._unanswered[0].deadline
+        if self._loop.time() >= deadline:
+            self._fail(f"no answer within {self._peer.limits.answer_seconds_max:g} s")
+        else:
+            self._overdue = self._loop.call_at(deadline, self._check_overdue)
+
+
+def _encode(request: Send, client_id: str) -> tuple[bytes, Callable[[bytes], Message]]:
+    """The framed request, and what decodes the frame of its answer."""
+    message, number = request.message, request.correlation_id
+    try:
+        own = own_api_of(message)
+    except KeyError:
+        frame = framing.encode_request(message, request.api_version, number, client_id)
+        return frame, partial(framing.decode_response, api_of(message), request.api_version)
+    frame = frames.encode_request(message, number, client_id)
+    return frame, lambda answer: frames.decode_response(own, answer)[1]

@@ -1,0 +1,56 @@
+"""Three brokers of broker_sim and their registry, with everything on all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_sim.local_cluster import LocalCluster
+from support.probe import free_ports
+
+NODES = 3
+REPLICATED = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    # A broker that was killed is replaced as a leader within seconds.
+    "registry.session.timeout.ms": 6000,
+    "registry.heartbeat.interval.ms": 500,
+}
+
+
+class SimCluster:
+    """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
+
+    name = "broker_sim_cluster"
+
+    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+        self.ports = free_ports(NODES)
+        self._cluster = LocalCluster(folder, NODES, REPLICATED | (config or {}), self.ports)
+        self.bootstrap_servers = self._cluster.bootstrap_servers
+
+    def __enter__(self) -> SimCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the registry and all brokers."""
+        self._cluster.start()
+
+    def stop(self) -> None:
+        """Stop them cleanly."""
+        self._cluster.stop()
+
+    def kill(self, number: int) -> None:
+        """SIGKILL one."""
+        self._cluster.kill(number)
+
+    def restart(self, number: int) -> None:
+        """Start one that was killed."""
+        self._cluster.start(number)
+
+    @property
+    def live_port(self) -> int:
+        """The port of one that is up."""
+        return next(p for n, p in enumerate(self.ports) if self._cluster.is_running(n))

@@ -1,0 +1,264 @@
+"""Coordinators follow the leaders of their partitions: who answers, what a load reads, what ends
+with a shard."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import request, struct
+from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+
+from broker_sim.core.controller.registrations import NO_LEADER
+from txnlog_spark.wire.errors import ErrorCode, error_name
+from txnlog_spark.wire.messages import ApiKey
+
+GROUP, TRANSACTION = 0, 1
+MEMBER = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}
+
+
+@pytest.fixture
+def cluster() -> TransactionCluster:
+    return TransactionCluster()
+
+
+def found(cluster: TransactionCluster, asked: int, key_type: int) -> tuple[str, int, int]:
+    """(error, node, port) of FindCoordinator at this broker."""
+    message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["x"])
+    (entry,) = cluster.ask(asked, message, 4).coordinators
+    return error_name(entry.error_code), entry.node_id, entry.port
+
+
+def join(cluster: TransactionCluster, number: int, member_id: str = "") -> object:
+    message = request(
+        ApiKey.JOIN_GROUP, group_id="g", member_id=member_id, protocol_type="consumer", **MEMBER
+    )
+    protocol = struct(message, "JoinGroupRequestProtocol", name="range", metadata=b"m")
+    message.protocols = [protocol]
+    return cluster.ask(number, message, 5)
+
+
+def stable_member(cluster: TransactionCluster, number: int) -> str:
+    """The one member of group `g`, with its assignment."""
+    member_id = join(cluster, number).member_id
+    joined = join(cluster, number, member_id)
+    assert (joined.error_code, joined.leader) == (0, member_id)
+    message = request(
+        ApiKey.SYNC_GROUP, group_id="g", generation_id=joined.generation_id, member_id=member_id
+    )
+    entry = struct(message, "SyncGroupRequestAssignment", member_id=member_id, assignment=b"mine")
+    message.assignments = [entry]
+    assert cluster.ask(number, message, 3).assignment == b"mine"
+    return str(member_id)
+
+
+def heartbeat(cluster: TransactionCluster, number: int, member_id: str, generation: int = 1) -> str:
+    message = request(ApiKey.HEARTBEAT, group_id="g", member_id=member_id, generation_id=generation)
+    return error_name(cluster.ask(number, message, 3).error_code)
+
+
+# --------------------------------------------------------------------------- who answers
+
+
+def test_every_broker_names_the_leader_of_the_keys_partition(cluster) -> None:
+    for asked in range(3):
+        assert found(cluster, asked, TRANSACTION) == ("NONE", 0, 9000)
+        assert found(cluster, asked, GROUP) == ("NONE", 1, 9001)
+    cluster.move(STATE, 2)
+    assert {found(cluster, asked, TRANSACTION) for asked in range(3)} == {("NONE", 2, 9002)}
+
+
+def test_without_a_leader_there_is_no_coordinator_now(cluster) -> None:
+    cluster.move(STATE, NO_LEADER)
+    assert found(cluster, 1, TRANSACTION) == ("COORDINATOR_NOT_AVAILABLE", -1, -1)
+    cluster.move(STATE, 0)
+    cluster.unregister(0)  # and the election has not come yet
+    assert found(cluster, 1, TRANSACTION) == ("COORDINATOR_NOT_AVAILABLE", -1, -1)
+
+
+def test_only_the_leader_coordinates_and_the_next_one_goes_on_with_what_it_loads(cluster) -> None:
+    producer = cluster.producer()
+    assert producer.init() == "NONE"
+    assert producer.add_partitions("orders", 0) == "NONE"
+    assert [cluster.state(n) for n in range(3)] == ["Ongoing", *["NOT_COORDINATOR"] * 2]
+    cluster.move(STATE, 2)
+    cluster.wait()
+    assert [cluster.state(n) for n in range(3)] == [*["NOT_COORDINATOR"] * 2, "Ongoing"]
+    assert producer.add_partitions("orders", 1) == "NONE"
+    cluster.move(STATE, 0)  # back, and it must not remember what it knew
+    cluster.wait()
+    assert cluster.state(0) == "Ongoing"
+    listed = cluster.brokers[0].parts.transactions.describe("t")
+    assert [number for _, number in listed.partitions] == [0, 1]
+
+
+def test_a_reassignment_that_takes_the_replica_away_takes_the_coordinator_away(cluster) -> None:
+    assert cluster.producer().init() == "NONE"
+    cluster.change(STATE, replicas=(1, 2), isr=(1, 2), leader=1)
+    cluster.wait()
+    assert [cluster.state(n) for n in range(3)] == ["NOT_COORDINATOR", "Empty", "NOT_COORDINATOR"]
+
+
+def test_a_broker_that_starts_again_coordinates_nothing_before_the_next_election(cluster) -> None:
+    assert cluster.producer().init() == "NONE"
+    cluster.kill(0)
+    cluster.restart(0)
+    assert cluster.state(0) == "NOT_COORDINATOR"
+    cluster.move(STATE, 1)
+    cluster.move(STATE, 0)
+    cluster.settle()
+    assert cluster.state(0) == "Empty"
+
+
+# --------------------------------------------------------------------------- loading
+
+
+def test_a_new_leader_loads_what_is_above_the_high_watermark_and_answers_when_it_is_committed(
+    cluster,
+) -> None:
+    producer = cluster.producer()
+    assert producer.init() == "NONE"
+    message = request(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+    )
+    message.v3_and_below_topics = [
+        struct(message, "AddPartitionsToTxnTopic", name="orders", partitions=[2])
+    ]
+    cluster.brokers[0].send(message, 3, connection_id=5)
+    cluster.replicate(0, 1, times=1)
+    ends = [cluster.brokers[n].log(STATE).log_end_offset for n in range(3)]
+    assert ends == [2, 2, 1]
+    cluster.kill(0)
+    cluster.change(STATE, leader=1, isr=(1, 2))
+    cluster.brokers[1].advance(0)
+    assert cluster.brokers[1].log(STATE).high_watermark < 2
+    told = cluster.brokers[1].parts.transactions.describe("t")
+    assert told.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.settle()
+    assert cluster.state(1) == "Ongoing"
+    assert cluster.brokers[1].parts.transactions.describe("t").partitions == (DATA[2],)
+
+
+def test_until_a_group_is_loaded_its_members_wait_and_heartbeats_are_taken(cluster) -> None:
+    member_id = stable_member(cluster, 1)
+    cluster.move(OFFSETS, 2)
+    at_new = cluster.brokers[2]
+    beat = request(ApiKey.HEARTBEAT, group_id="g", member_id=member_id, generation_id=1)
+    listing = request(ApiKey.LIST_GROUPS, states_filter=[], types_filter=[])
+    describing = request(ApiKey.DESCRIBE_GROUPS, groups=["g"])
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert at_new.ask(beat, 3).error_code == 0
+    assert at_new.ask(listing, 4).error_code == loading
+    assert at_new.ask(describing, 5).groups[0].error_code == loading
+    cluster.settle()
+    assert at_new.ask(beat, 3).error_code == 0
+    assert [group.group_id for group in at_new.ask(listing, 4).groups] == ["g"]
+    assert at_new.ask(describing, 5).groups[0].group_state == "Stable"
+
+
+def test_a_load_that_is_overtaken_by_the_next_election_counts_for_nothing(cluster) -> None:
+    assert cluster.producer().init() == "NONE"
+    cluster.move(STATE, 1)
+    cluster.move(STATE, 2)
+    cluster.wait()
+    assert [cluster.state(n) for n in range(3)] == [*["NOT_COORDINATOR"] * 2, "Empty"]
+
+
+# --------------------------------------------------------------------------- what ends
+
+
+def test_who_waits_for_a_record_at_resignation_is_sent_to_the_next_coordinator(cluster) -> None:
+    producer = cluster.producer()
+    assert producer.init() == "NONE"
+    message = request(
+        ApiKey.INIT_PRODUCER_ID,
+        transactional_id="t",
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    key = cluster.brokers[0].send(message, 4, connection_id=5)
+    assert key not in cluster.brokers[0].asked.answers
+    cluster.move(STATE, 1)
+    assert cluster.brokers[0].asked.answers[key].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_the_timeout_of_a_transaction_is_the_new_coordinators_business(cluster) -> None:
+    producer = cluster.producer()
+    assert producer.init(timeout_ms=30_000) == "NONE"
+    assert producer.add_partitions("orders", 2) == "NONE"
+    cluster.move(STATE, 2)
+    cluster.wait()
+    ends = [cluster.brokers[n].log(STATE).log_end_offset for n in range(3)]
+    cluster.brokers[0].advance(60_000)
+    assert [cluster.brokers[n].log(STATE).log_end_offset for n in range(3)] == ends
+    cluster.brokers[2].advance(60_000)
+    cluster.settle()
+    assert cluster.state(2) == "CompleteAbort"
+
+
+def test_a_member_goes_on_at_the_new_coordinator_which_also_ends_its_session(cluster) -> None:
+    member_id = stable_member(cluster, 1)
+    cluster.move(OFFSETS, 2)
+    cluster.settle()
+    assert heartbeat(cluster, 1, member_id) == "NOT_COORDINATOR"
+    assert heartbeat(cluster, 2, member_id) == "NONE"
+    ends = [cluster.brokers[n].log(OFFSETS).log_end_offset for n in range(3)]
+    cluster.brokers[1].advance(30_000)
+    assert [cluster.brokers[n].log(OFFSETS).log_end_offset for n in range(3)] == ends
+    cluster.brokers[2].advance(30_000)
+    assert heartbeat(cluster, 2, member_id) == "UNKNOWN_MEMBER_ID"
+
+
+def test_committed_offsets_are_the_same_at_each_coordinator(cluster) -> None:
+    for committed, leader in ((5, 1), (6, 2), (7, 1)):
+        if leader != cluster.leader(OFFSETS):
+            cluster.move(OFFSETS, leader)
+            cluster.settle()
+        message = request(ApiKey.OFFSET_COMMIT, group_id="g", generation_id_or_member_epoch=-1)
+        topic = struct(message, "OffsetCommitRequestTopic", name="orders")
+        place = struct(
+            message,
+            "OffsetCommitRequestPartition",
+            partition_index=0,
+            committed_offset=committed,
+            committed_metadata="",
+        )
+        topic.partitions = [place]
+        message.topics = [topic]
+        answer = cluster.ask(leader, message, 8)
+        assert answer.topics[0].partitions[0].error_code == 0
+        groups = cluster.brokers[leader].parts.groups
+        fetched = groups.offset_fetch("g", {"orders": [0]}, require_stable=True)
+        assert fetched.offsets[0].committed_offset == committed
+
+
+def test_a_broker_that_follows_in_all_partitions_coordinates_nothing(cluster) -> None:
+    assert cluster.producer().init() == "NONE"
+    cluster.brokers[0].cause(cluster.brokers[0].parts.replication.start)
+    assert cluster.state(0) == "NOT_COORDINATOR"
+
+
+def test_who_waits_for_a_rebalance_joins_again_at_the_next_coordinator(cluster) -> None:
+    member_id = stable_member(cluster, 1)
+    message = request(
+        ApiKey.JOIN_GROUP, group_id="g", member_id="", protocol_type="consumer", **MEMBER
+    )
+    message.protocols = [struct(message, "JoinGroupRequestProtocol", name="range", metadata=b"n")]
+    second = cluster.ask(1, message, 5).member_id
+    message.member_id = second
+    key = cluster.brokers[1].send(message, 5, connection_id=70)
+    assert key not in cluster.brokers[1].asked.answers
+    cluster.move(OFFSETS, 2)
+    assert cluster.brokers[1].asked.answers[key].error_code == ErrorCode.NOT_COORDINATOR
+    cluster.settle()
+    # The rebalance was not written down: the group is what it was before.
+    described = cluster.brokers[2].parts.groups.describe_group("g")
+    assert (described.state, [each.member_id for each in described.members]) == (
+        "Stable", [member_id],
+    )  # fmt: skip
+    assert error_name(cluster.ask(2, message, 5).error_code) == "UNKNOWN_MEMBER_ID"
+    message.member_id = ""
+    assert error_name(cluster.ask(2, message, 5).error_code) == "MEMBER_ID_REQUIRED"
+    assert heartbeat(cluster, 2, member_id) == "NONE"

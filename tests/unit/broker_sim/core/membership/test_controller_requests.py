@@ -1,0 +1,365 @@
+"""Requests that the controller carries out, wherever they arrive; what brokers ask of it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from support.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.message_build import fill
+from support.registry_cluster import RegistryCluster
+
+from broker_sim.apis import BROKER_APIS, BrokerApiKey, frames
+from broker_sim.core.effects import Request
+from broker_sim.core.handlers._forwarding import FORWARDED, refusal
+from broker_sim.core.security.principals import ANONYMOUS
+from txnlog_spark.wire import framing
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import CLUSTER_APIS, KNOWN_APIS, ApiKey
+from txnlog_spark.wire.records import Record, encode_batch
+
+K, E = ApiKey, ErrorCode
+ADMIN, ALICE = "User:admin", "User:alice"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def started(count: int = 3, **config: Any) -> RegistryCluster:
+    made = RegistryCluster(count, **config)
+    made.run(1_000)
+    return made
+
+
+@pytest.fixture
+def cluster() -> RegistryCluster:
+    return started()
+
+
+def other(cluster: RegistryCluster) -> int:
+    """A broker that is not the controller."""
+    return next(n for n in cluster.brokers if n not in cluster.controllers)
+
+
+def metadata(cluster: RegistryCluster, number: int, *names: str) -> Any:
+    message = request(K.METADATA, allow_auto_topic_creation=True)
+    message.topics = [struct(message, "MetadataRequestTopic", name=name) for name in names]
+    return cluster.ask(number, message, 12)
+
+
+def ask_broker(cluster: RegistryCluster, number: int, message: Any, key: BrokerApiKey) -> Any:
+    """As another broker would, or somebody who takes its place."""
+    broker = cluster.brokers[number]
+    asked = Request(77, 1, key, BROKER_APIS[key].version, "x", "127.0.0.1", message,
+                    principal=broker.principal)  # fmt: skip
+    broker.asked.answers.pop((77, 1), None)
+    broker.step(asked)
+    cluster.run(200)
+    return broker.asked.answers[77, 1]
+
+
+# ------------------------------------------------------------------ of clients
+
+
+def test_a_topic_that_is_created_by_any_broker_is_in_all_images_when_it_is_answered(cluster):
+    for number in cluster.brokers:
+        created = cluster.create_topic(number, f"orders{number}")
+        assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 3)
+        controller = cluster.controller()
+        assert f"orders{number}" in controller.parts.image.topics
+    cluster.run(200)
+    cluster.check_healed()
+    answer = metadata(cluster, other(cluster), "orders0")
+    assert answer.controller_id == cluster.controllers[0]
+    assert {b.node_id for b in answer.brokers} == {0, 1, 2}
+    assert sorted(answer.topics[0].partitions[0].isr_nodes) == [0, 1, 2]
+
+
+def test_of_three_that_create_one_topic_at_three_brokers_two_are_told_that_it_exists(cluster):
+    message = request(K.CREATE_TOPICS, timeout_ms=1000, validate_only=False)
+    message.topics = [struct(message, "CreatableTopic", name="orders", num_partitions=1,
+                             replication_factor=-1, assignments=[], configs=[])]  # fmt: skip
+    keys = {number: cluster.brokers[number].send(message, 7) for number in cluster.brokers}
+    cluster.run(300)
+    answers = [cluster.brokers[n].asked.answers[key].topics[0] for n, key in keys.items()]
+    codes = sorted(each.error_code for each in answers)
+    assert codes == [0, E.TOPIC_ALREADY_EXISTS, E.TOPIC_ALREADY_EXISTS]
+    cluster.check_healed()
+
+
+def test_the_controller_decides_as_who_has_asked_another_broker():
+    cluster = started(authorizer_class_name=AUTHORIZER, super_users=f"{ADMIN};{ANONYMOUS}")
+    number = other(cluster)
+    cluster.brokers[number].principal = ALICE
+    assert cluster.create_topic(number, "a").error_code == E.TOPIC_AUTHORIZATION_FAILED
+    cluster.brokers[number].principal = ADMIN
+    assert cluster.create_topic(number, "a").error_code == 0
+
+
+def enveloped(key: ApiKey, principal: str) -> Any:
+    frame = framing.encode_request(request(key, topics=[]), 6, 5, "c")
+    return BROKER_APIS[BrokerApiKey.ENVELOPE].request(
+        request_data=frame[4:],
+        request_principal=principal.encode(),
+        client_host_address=b"10.0.0.1",
+    )
+
+
+def test_nobody_but_a_broker_may_say_for_whom_it_asks():
+    cluster = started(authorizer_class_name=AUTHORIZER, super_users=f"{ADMIN};{ANONYMOUS}")
+    (number,) = cluster.controllers
+    message = enveloped(K.DELETE_TOPICS, ADMIN)
+    assert ask_broker(cluster, number, message, BrokerApiKey.ENVELOPE).error_code == 0
+    cluster.brokers[number].principal = ALICE
+    refused = ask_broker(cluster, number, message, BrokerApiKey.ENVELOPE)
+    assert (refused.error_code, refused.response_data) == (E.CLUSTER_AUTHORIZATION_FAILED, None)
+
+
+def test_an_envelope_carries_nothing_but_what_the_controller_carries_out(cluster):
+    (number,) = cluster.controllers
+    message = enveloped(K.METADATA, ADMIN)
+    answer = ask_broker(cluster, number, message, BrokerApiKey.ENVELOPE)
+    assert answer.error_code == E.INVALID_REQUEST
+    message.request_data = b"\x00\x13"
+    answer = ask_broker(cluster, number, message, BrokerApiKey.ENVELOPE)
+    assert answer.error_code == E.INVALID_REQUEST
+
+
+def test_a_broker_that_is_not_the_controller_refuses_what_is_the_controllers(cluster):
+    number = other(cluster)
+    answer = ask_broker(cluster, number, enveloped(K.DELETE_TOPICS, ADMIN), BrokerApiKey.ENVELOPE)
+    assert answer.error_code == E.NOT_CONTROLLER
+    for key in (BrokerApiKey.ALTER_PARTITION, BrokerApiKey.ALLOCATE_PRODUCER_IDS):
+        message = BROKER_APIS[key].request(broker_id=0, broker_epoch=1)
+        assert ask_broker(cluster, number, message, key).error_code == E.NOT_CONTROLLER
+
+
+def test_a_request_waits_through_an_election_and_is_then_carried_out(cluster):
+    cluster.kill(cluster.controllers[0])
+    message = request(K.CREATE_TOPICS, timeout_ms=20_000, validate_only=False)
+    message.topics = [struct(message, "CreatableTopic", name="orders", num_partitions=1,
+                             replication_factor=2, assignments=[], configs=[])]  # fmt: skip
+    answer = cluster.ask(cluster.up[0].node_id, message, 7, within_ms=10_000)
+    assert answer.topics[0].error_code == 0
+    assert "orders" in cluster.controller().parts.image.topics
+
+
+def test_without_a_controller_a_request_is_answered_after_its_time(cluster):
+    cluster.brokers[0].membership.requests._controller_id = lambda: -1
+    created = cluster.create_topic(0, "orders")
+    assert created.error_code == E.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("key", FORWARDED, ids=lambda key: key.name)
+def test_a_refusal_as_a_whole_can_be_read_in_every_version(key):
+    api = KNOWN_APIS[key]
+    for version in range(api.version_min, api.version_max + 1):
+        refused = 0
+        for seed in range(20):
+            message = fill(api.request, version, random.Random(seed))
+            asked = Request(1, 1, key, version, None, "127.0.0.1", message)
+            answer = refusal(asked, E.REQUEST_TIMED_OUT)
+            frame = frames.encode_response(key, version, 1, answer)
+            read = framing.decode_response(api, version, frame[4:])
+            refused += f"error_code={int(E.REQUEST_TIMED_OUT)}" in str(read)
+        assert refused
+
+
+# ------------------------------------------------------------------ what comes to be later
+
+
+def test_topics_that_somebody_needs_are_not_there_at_once_and_then_they_are(cluster):
+    number = other(cluster)
+    answer = metadata(cluster, number, "orders")
+    assert answer.topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.run(300)
+    assert metadata(cluster, number, "orders").topics[0].error_code == 0
+    for key_type in (0, 1):
+        message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["x"])
+        first = cluster.ask(number, message, 4).coordinators[0]
+        assert first.error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert first.error_message.endswith(" is being created")
+        cluster.run(300)
+        assert cluster.ask(number, message, 4).coordinators[0].error_code == 0
+    held = cluster.controller().parts.image.topics["__transaction_state"]
+    assert held.configs["min.insync.replicas"] == 2
+    assert all(len(each.replicas) == 3 for each in held.partitions)
+
+
+def init_producer_id(cluster: RegistryCluster, number: int) -> int:
+    message = request(K.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1000,
+                      producer_id=-1, producer_epoch=-1)  # fmt: skip
+    for _ in range(20):
+        answer = cluster.ask(number, message, 4)
+        if answer.error_code == 0:
+            return int(answer.producer_id)
+        assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        cluster.run(100)
+    raise AssertionError("no producer id")
+
+
+def test_producer_ids_are_unique_over_brokers_elections_and_starts(cluster):
+    given = [init_producer_id(cluster, number) for number in (0, 1, 2, 0, 1, 2)]
+    (old,) = cluster.controllers
+    cluster.kill(old)
+    cluster.run(5_000)
+    given += [init_producer_id(cluster, broker.node_id) for broker in cluster.up]
+    cluster.start(old)
+    cluster.run(1_000)
+    given += [init_producer_id(cluster, number) for number in (0, 1, 2)]
+    assert len(set(given)) == len(given)
+
+
+# ------------------------------------------------------------------ partitions
+
+
+def test_an_isr_shrinks_and_grows_by_way_of_the_controller(cluster):
+    cluster.create_topic(0, "orders", 1)
+    leader = cluster.held("orders").leader
+    away = next(n for n in cluster.brokers if n not in (leader, cluster.controllers[0]))
+    cluster.cut.add(frozenset((leader, away)))
+    cluster.lose(leader, away)
+    batch = encode_batch([Record(None, b"a", cluster.brokers[leader].now_ms)])
+    cluster.ask(leader, produce_request({("orders", 0): batch}, acks=1), 11)
+    cluster.run(6_000)
+    assert away not in cluster.held("orders").isr
+    answer = cluster.ask(leader, produce_request({("orders", 0): batch}), 11)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    cluster.cut.clear()
+    cluster.run(6_000)
+    cluster.check_healed()
+
+
+def test_a_replica_does_not_come_into_an_isr_by_what_it_had_before_it_was_started_again(cluster):
+    cluster.create_topic(0, "orders", 1)
+    held = cluster.held("orders")
+    image = cluster.controller().parts.image
+    own = BROKER_APIS[BrokerApiKey.ALTER_PARTITION].request
+    part = own.TopicData.PartitionData
+    follower = next(n for n in held.isr if n != held.leader)
+    for epoch, error in ((image.brokers[follower].epoch - 1, E.INELIGIBLE_REPLICA),
+                         (image.brokers[follower].epoch, E.NONE)):  # fmt: skip
+        isr = [part.BrokerState(broker_id=held.leader, broker_epoch=-1),
+               part.BrokerState(broker_id=follower, broker_epoch=epoch)]  # fmt: skip
+        changed = part(partition_index=0, leader_epoch=held.leader_epoch,
+                       new_isr_with_epochs=isr, partition_epoch=held.partition_epoch)  # fmt: skip
+        message = own(
+            broker_id=held.leader,
+            broker_epoch=image.brokers[held.leader].epoch,
+            topics=[own.TopicData(topic_id=image.topics["orders"].topic_id, partitions=[changed])],
+        )
+        answer = ask_broker(cluster, cluster.controllers[0], message, BrokerApiKey.ALTER_PARTITION)
+        assert answer.topics[0].partitions[0].error_code == error
+
+
+def test_the_leader_names_the_epochs_by_which_its_followers_have_fetched(cluster):
+    cluster.create_topic(0, "orders", 1)
+    cluster.run(1_000)
+    held, image = cluster.held("orders"), cluster.controller().parts.image
+    parts = cluster.brokers[held.leader].parts
+    leader = parts.replicas.partition(parts.logs.get("orders", 0)).leader
+    epochs = dict(zip(held.isr, leader.broker_epochs(held.isr), strict=True))
+    assert epochs == {
+        each: -1 if each == held.leader else image.brokers[each].epoch for each in held.isr
+    }
+
+
+def test_replicas_are_reassigned_by_way_of_any_broker_until_the_new_ones_are_in_sync():
+    cluster = started(4)
+    assignment = _assignment({0: [0, 1, 2]})
+    cluster.pause(3)
+    number = other(cluster)
+    created = cluster.create_topic(
+        number, "orders", -1, replication_factor=-1, assignments=assignment
+    )
+    assert (created.error_code, created.replication_factor) == (0, 3)
+    message = request(K.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=1000)
+    partition = struct(message, "ReassignablePartition", partition_index=0, replicas=[3, 1])
+    message.topics = [struct(message, "ReassignableTopic", name="orders", partitions=[partition])]
+    answer = cluster.ask(number, message, 1)
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+    listed = cluster.ask(number, request(K.LIST_PARTITION_REASSIGNMENTS, topics=None), 0)
+    assert listed.topics[0].partitions[0].adding_replicas == [3]
+    cluster.resume(3)
+    cluster.run(3_000)
+    listed = cluster.ask(number, request(K.LIST_PARTITION_REASSIGNMENTS, topics=None), 0)
+    assert (listed.error_code, listed.topics) == (0, [])
+    held = cluster.held("orders")
+    assert (held.replicas, set(held.isr)) == ((3, 1), {3, 1})
+    assert [b.parts.logs.get("orders", 0) is not None for b in cluster.up] == [0, 1, 0, 1]
+    cluster.check_healed()
+
+
+def _assignment(replicas: dict[int, list[int]]) -> list[Any]:
+    message = request(K.CREATE_TOPICS)
+    return [
+        struct(message, "CreatableReplicaAssignment", partition_index=number, broker_ids=ids)
+        for number, ids in replicas.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "error"),
+    [([0, 0], E.INVALID_REPLICA_ASSIGNMENT), ([0, 9], E.INVALID_REPLICA_ASSIGNMENT)],
+)
+def test_an_assignment_to_brokers_that_are_not_there_is_refused(cluster, replicas, error):
+    created = cluster.create_topic(
+        1, "orders", -1, replication_factor=-1, assignments=_assignment({0: replicas})
+    )
+    assert created.error_code == error
+
+
+def test_more_replicas_than_brokers_are_refused(cluster):
+    created = cluster.create_topic(1, "orders", replication_factor=4)
+    assert created.error_code == E.INVALID_REPLICATION_FACTOR
+
+
+def test_a_topic_grows_by_partitions_that_have_as_many_replicas(cluster):
+    cluster.create_topic(1, "orders", 1, replication_factor=2)
+    message = request(K.CREATE_PARTITIONS, timeout_ms=1000, validate_only=False)
+    message.topics = [struct(message, "CreatePartitionsTopic", name="orders", count=3,
+                             assignments=None)]  # fmt: skip
+    assert cluster.ask(2, message, 3).results[0].error_code == 0
+    cluster.run(300)
+    partitions = cluster.controller().parts.image.topics["orders"].partitions
+    assert [len(each.replicas) for each in partitions] == [2, 2, 2]
+    cluster.check_healed()
+
+
+def test_preferred_leaders_are_elected_on_demand_and_when_it_is_time(cluster):
+    cluster.create_topic(0, "orders", 3)
+    dead = other(cluster)
+    cluster.kill(dead)
+    cluster.run(5_000)
+    cluster.start(dead)
+    cluster.run(3_000)
+    leaders = [cluster.held("orders", n).leader for n in range(3)]
+    assert dead not in leaders
+    message = request(K.ELECT_LEADERS, election_type=0, topic_partitions=None, timeout_ms=1000)
+    answer = cluster.ask(dead, message, 2)
+    (found,) = answer.replica_election_results
+    assert [each.error_code for each in found.partition_result] == [0]
+    assert cluster.held("orders", found.partition_result[0].partition_id).leader == dead
+    cluster.kill(dead)
+    cluster.run(5_000)
+    cluster.start(dead)
+    cluster.run(301_000)
+    leaders = [cluster.held("orders", n).leader for n in range(3)]
+    assert sorted(leaders) == [0, 1, 2]
+
+
+# ------------------------------------------------------------------ where a broker is alone
+
+
+def test_only_a_broker_of_a_cluster_names_and_answers_what_is_of_clusters(cluster):
+    message = request(K.API_VERSIONS, client_software_name="a", client_software_version="1")
+    named = {each.api_key for each in cluster.ask(0, message, 3).api_keys}
+    assert named >= set(CLUSTER_APIS)
+    assert not named & set(BROKER_APIS)
+    alone = BrokerOnDisk()
+    assert not {each.api_key for each in alone.ask(message, 3).api_keys} & set(CLUSTER_APIS)
+    for connection, key in enumerate(CLUSTER_APIS):
+        alone.send(request(key), 0, connection_id=connection)
+        assert "is not supported" in alone.asked.closed[connection]
+    for key, own in BROKER_APIS.items():
+        alone.step(Request(90, key, own.key, own.version, None, "", own.request()))
+        assert "is not supported" in alone.asked.closed.pop(90)

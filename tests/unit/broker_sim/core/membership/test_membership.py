@@ -1,0 +1,312 @@
+"""Brokers on a registry: who is up, who is the controller, and what all of them read."""
+
+from __future__ import annotations
+
+import uuid
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from support.broker_build import produce_request, request
+from support.registry_cluster import REGISTRY, Member, RegistryCluster
+
+from broker_sim.core.config import DataDirectoryError
+from broker_sim.core.controller.image import (
+    MetadataRecord,
+    Topic,
+    producer_ids_record,
+    topic_record,
+)
+from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
+from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import Record, encode_batch
+
+SESSION_MS = 3_000
+EXPIRED_MS = SESSION_MS + 1_000
+
+
+@pytest.fixture
+def cluster() -> RegistryCluster:
+    made = RegistryCluster()
+    made.run(1_000)
+    return made
+
+
+def others(cluster: RegistryCluster, number: int) -> list[int]:
+    return [each for each in cluster.brokers if each != number]
+
+
+def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> list[bool]:
+    """What the broker is told of a decision to append these records, as soon as it is."""
+    told: list[bool] = []
+    broker = cluster.brokers[number]
+    broker.cause(
+        lambda effects: broker.membership.controller.submit(
+            lambda _: list(records), lambda done, _: told.append(done), effects
+        )
+    )
+    return told
+
+
+def watch_serving(broker: Member) -> list[bool]:
+    """Whether the broker serves, after each of its steps from here on."""
+    served: list[bool] = []
+    step = broker.step
+
+    def watched(item: Any) -> Any:
+        found = step(item)
+        served.append(broker.membership.is_serving)
+        return found
+
+    broker.step = watched
+    return served
+
+
+def next_producer_ids(cluster: RegistryCluster) -> list[int]:
+    return [broker.parts.image.next_producer_id for broker in cluster.up]
+
+
+def test_of_three_brokers_one_is_the_controller_and_all_serve_by_one_image(cluster):
+    assert len(cluster.controllers) == 1
+    cluster.check_healed()
+    epochs = [broker.membership.broker_epoch for broker in cluster.up]
+    assert len(set(epochs)) == 3
+    assert {broker.membership.controller_id for broker in cluster.up} == set(cluster.controllers)
+    (cluster_id,) = {broker.parts.image.cluster_id for broker in cluster.up}
+    assert (
+        f"cluster.id={cluster_id}"
+        in cluster.brokers[2].disk.read("meta.properties", 0, 1000).decode()
+    )
+
+
+def test_a_broker_answers_nobody_before_it_has_read_the_metadata():
+    cluster = RegistryCluster(1)
+    broker = cluster.brokers[0]
+    assert not broker.membership.is_serving
+    broker.send(request(ApiKey.METADATA, topics=None), 12)
+    assert "has not read" in broker.asked.closed[1]
+    cluster.run(500)
+    assert broker.membership.is_serving
+    assert broker.ask(request(ApiKey.METADATA, topics=None), 12).brokers[0].node_id == 0
+
+
+def test_when_the_controller_dies_another_broker_takes_over_and_unregisters_it(cluster):
+    (old,) = cluster.controllers
+    cluster.kill(old)
+    cluster.run(EXPIRED_MS)
+    (new,) = cluster.controllers
+    assert new != old
+    assert set(cluster.controller().parts.image.brokers) == set(others(cluster, old))
+    assert decide(cluster, new, producer_ids_record(7_000)) == []
+    cluster.run(200)
+    assert next_producer_ids(cluster) == [7_000, 7_000]
+    cluster.start(old)
+    cluster.run(1_000)
+    cluster.check_healed()
+
+
+def test_a_broker_that_is_started_again_waits_until_its_old_registration_is_gone(cluster):
+    before = cluster.brokers[2].membership.broker_epoch
+    cluster.kill(2)
+    cluster.start(2)
+    cluster.run(SESSION_MS - 1_000)
+    assert not cluster.brokers[2].membership.is_serving
+    cluster.run(2_000)
+    assert cluster.brokers[2].membership.broker_epoch > before
+    cluster.check_healed()
+
+
+def test_a_broker_that_stops_ends_its_session_and_the_next_process_need_not_wait(cluster):
+    cluster.brokers[2].step(Stop())
+    cluster.exchange()
+    cluster.kill(2)
+    cluster.start(2)
+    cluster.run(500)
+    cluster.check_healed()
+
+
+def test_a_registry_that_is_started_again_has_the_sessions_and_nobody_loses_anything(cluster):
+    controllers = cluster.controllers
+    epochs = [broker.membership.broker_epoch for broker in cluster.up]
+    cluster.stop_registry()
+    cluster.run(2 * EXPIRED_MS)
+    cluster.start_registry()
+    cluster.run(1_000)
+    assert cluster.controllers == controllers
+    assert [broker.membership.broker_epoch for broker in cluster.up] == epochs
+    assert decide(cluster, controllers[0], producer_ids_record(3_000)) == []
+    cluster.run(200)
+    assert next_producer_ids(cluster) == [3_000] * 3
+    cluster.check_healed()
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_a_broker_whose_session_expired_serves_no_more_and_registers_again(cluster, is_controller):
+    (controller,) = cluster.controllers
+    cut_off = controller if is_controller else others(cluster, controller)[0]
+    before = cluster.brokers[cut_off].membership.broker_epoch
+    cluster.cut.add(frozenset((cut_off, REGISTRY)))
+    cluster.lose(cut_off, REGISTRY)
+    cluster.run(EXPIRED_MS)
+    rest = [cluster.brokers[each] for each in others(cluster, cut_off)]
+    assert all(cut_off not in broker.parts.image.brokers for broker in rest)
+    assert sum(broker.is_controller for broker in rest) == 1
+    cluster.cut.clear()
+    served = watch_serving(cluster.brokers[cut_off])
+    cluster.run(1_000)
+    assert cluster.brokers[cut_off].membership.broker_epoch > before
+    changes = [now for before, now in pairwise(served) if before != now]
+    assert changes == [False, True]
+    cluster.check_healed()
+
+
+def test_a_controller_that_was_paused_through_an_election_changes_nothing(cluster):
+    (old,) = cluster.controllers
+    cluster.pause(old)
+    cluster.run(EXPIRED_MS)
+    rest = [cluster.brokers[each] for each in others(cluster, old)]
+    (new,) = [broker for broker in rest if broker.is_controller]
+    assert cluster.brokers[old].is_controller
+    told = decide(cluster, old, producer_ids_record(5_000))
+    assert decide(cluster, new.node_id, producer_ids_record(9_000)) == []
+    cluster.run(200)
+    assert next_producer_ids(cluster)[new.node_id] == 9_000
+    cluster.resume(old)
+    cluster.run(1_000)
+    assert told == [False]
+    assert next_producer_ids(cluster) == [9_000] * 3
+    assert cluster.controllers == [new.node_id]
+    cluster.check_healed()
+
+
+def lose_answer_of_append(cluster: RegistryCluster, number: int) -> None:
+    """The registry carries out the broker's append, and the broker is not told."""
+    cluster.registry_requests(number)
+    cluster.lose(number, REGISTRY)
+
+
+@pytest.mark.parametrize("through_election", [False, True])
+def test_an_append_whose_answer_was_lost_is_carried_out_once(cluster, through_election):
+    (number,) = cluster.controllers
+    told = decide(cluster, number, producer_ids_record(4_000))
+    lose_answer_of_append(cluster, number)
+    assert told == []
+    if through_election:
+        cluster.pause(number)
+        cluster.run(EXPIRED_MS)
+        cluster.resume(number)
+    cluster.run(1_000)
+    assert told == [True]
+    assert next_producer_ids(cluster) == [4_000] * 3
+    cluster.check_healed()
+
+
+def test_decisions_are_made_one_after_another_each_by_the_image_of_the_one_before(cluster):
+    (number,) = cluster.controllers
+    broker, told = cluster.brokers[number], []
+
+    def plan(_: Any) -> list[MetadataRecord]:
+        return [producer_ids_record(broker.parts.image.next_producer_id + 1_000)]
+
+    def submit_all(effects: Any) -> None:
+        for each in range(3):
+            broker.membership.controller.submit(
+                plan, lambda done, _, each=each: told.append((each, done)), effects
+            )
+
+    broker.cause(submit_all)
+    assert told == []
+    cluster.run(200)
+    assert told == [(0, True), (1, True), (2, True)]
+    assert next_producer_ids(cluster) == [3_000] * 3
+
+
+def test_a_decision_at_a_broker_that_is_not_the_controller_is_refused_at_once(cluster):
+    number = others(cluster, cluster.controllers[0])[0]
+    assert decide(cluster, number, producer_ids_record(1_000)) == [False]
+    cluster.run(200)
+    assert next_producer_ids(cluster) == [0] * 3
+
+
+def test_the_data_directory_of_another_cluster_is_refused(cluster):
+    disk = cluster.brokers[2].disk
+    lines = disk.read("meta.properties", 0, 1000).decode().splitlines()
+    strange = [f"{line}x" if line.startswith("cluster.id") else line for line in lines]
+    cluster.kill(2)
+    disk.apply(WriteFile("meta.properties", "\n".join(strange).encode()))
+    cluster.start(2)
+    with pytest.raises(DataDirectoryError, match="two clusters"):
+        cluster.run(500)
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_broker_in_a_controlled_shutdown_hands_over_what_it_leads_before_it_stops(
+    cluster: RegistryCluster, is_controller: bool
+) -> None:
+    controller = cluster.controller().node_id
+    number = controller if is_controller else others(cluster, controller)[0]
+    broker = cluster.brokers[number]
+    replicas = (number, *others(cluster, number))
+    topic = Topic("t", uuid.UUID(int=9), 2, {}, 0, (
+        PartitionRegistration.new(replicas, replicas),
+        PartitionRegistration.new((number,), (number,)),
+    ))  # fmt: skip
+    decide(cluster, controller, topic_record(topic))
+    cluster.run(1_000)
+    epoch = broker.membership.broker_epoch
+    assert not broker.broker.may_stop
+    broker.step(ControlledShutdown())
+    assert not broker.broker.may_stop
+    cluster.run(2_000)
+    assert broker.broker.may_stop
+    image = cluster.brokers[others(cluster, number)[0]].parts.image
+    shared, alone = image.topics["t"].partitions
+    assert number not in (shared.leader, *shared.isr)
+    assert alone.leader == NO_LEADER
+    assert image.brokers[number].in_controlled_shutdown
+    # One registration was enough.
+    raised = broker.membership.broker_epoch
+    assert raised > epoch
+    cluster.run(2_000)
+    assert broker.membership.broker_epoch == raised
+    broker.step(Stop())
+    cluster.exchange()
+    cluster.kill(number)
+    cluster.run(1_000)
+    assert number not in image.brokers
+    cluster.start(number)
+    cluster.run(2_000)
+    assert not image.brokers[number].in_controlled_shutdown
+    assert cluster.held("t", 1).leader == number
+
+
+def test_a_broker_that_is_not_registered_has_nothing_to_hand_over(
+    cluster: RegistryCluster,
+) -> None:
+    cluster.stop_registry()
+    cluster.kill(0)
+    cluster.start(0)
+    broker = cluster.brokers[0]
+    broker.step(ControlledShutdown())
+    assert broker.broker.may_stop
+
+
+def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one(cluster):
+    cluster.create_topic(0, "orders", 1)
+    held = cluster.held("orders")
+    (controller,) = cluster.controllers
+    away = next(n for n in held.replicas if n not in (held.leader, controller))
+    batch = encode_batch([Record(None, b"old", cluster.brokers[away].now_ms)])
+    cluster.ask(held.leader, produce_request({("orders", 0): batch}), 11)
+    cluster.run(500)
+    assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 1
+    cluster.kill(away)
+    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
+    assert cluster.ask(controller, message, 5).responses[0].error_code == 0
+    # Still registered, the broker that is down gets a replica of the new one, too.
+    assert cluster.create_topic(controller, "orders", 1).error_code == 0
+    cluster.start(away)
+    cluster.run(EXPIRED_MS + 3_000)
+    assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
+    cluster.check_healed()

@@ -1,0 +1,343 @@
+"""The leader of several replicas: high watermark, ISR, acks=all, who is refused."""
+
+from __future__ import annotations
+
+import pytest
+from support.broker_build import fetch_request, request, struct
+from support.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
+
+from broker_sim.core.controller.registrations import NO_LEADER
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+
+
+def of(cluster: CoreCluster, follower: int) -> list:
+    """The requests of a follower that are under way."""
+    return [asked for asked in cluster.sent if asked.sender == follower]
+
+
+def give(cluster: CoreCluster, *followers: int, times: int = 1) -> None:
+    """So many fetches of these followers alone, each answered if there is an answer."""
+    for _ in range(times):
+        for follower in followers:
+            for asked in of(cluster, follower):
+                if asked.key is None:
+                    cluster.deliver(asked)
+                cluster.answer(asked)
+
+
+@pytest.fixture
+def cluster() -> CoreCluster:
+    made = CoreCluster()
+    made.create(replicated(0, 1, 2))
+    return made
+
+
+def test_acks_all_waits_for_every_replica_of_the_isr(cluster: CoreCluster) -> None:
+    key = cluster.produce(0, "a", "b")
+    give(cluster, 1, times=3)
+    assert cluster.outcome(0, key) is None
+    assert cluster.brokers[0].log().high_watermark == 0
+    give(cluster, 2, times=3)
+    assert cluster.outcome(0, key).error_code == 0
+    assert cluster.outcome(0, key).base_offset == 0
+    assert cluster.brokers[0].log().high_watermark == 2
+
+
+def test_acks_one_is_answered_before_any_replica_has_it(cluster: CoreCluster) -> None:
+    key = cluster.produce(0, "a", acks=1)
+    assert cluster.outcome(0, key).error_code == 0
+    assert cluster.brokers[0].log().high_watermark == 0
+
+
+def test_consumers_are_bounded_by_the_high_watermark_and_followers_are_not(
+    cluster: CoreCluster,
+) -> None:
+    cluster.produce(0, "a", acks=1)
+    assert cluster.fetch(0).records in (None, b"")
+    give(cluster, 1)
+    assert cluster.brokers[1].log().log_end_offset == 1
+    cluster.settle()
+    assert cluster.fetch(0).records
+    assert cluster.fetch(0).high_watermark == 1
+
+
+def test_acks_all_times_out_and_a_later_commit_does_not_answer_again(
+    cluster: CoreCluster,
+) -> None:
+    key = cluster.produce(0, "a")
+    cluster.brokers[0].advance(1000)
+    assert cluster.outcome(0, key).error_code == ErrorCode.REQUEST_TIMED_OUT
+    del cluster.brokers[0].asked.answers[key]
+    cluster.settle()
+    assert cluster.brokers[0].log().high_watermark == 1
+    assert cluster.outcome(0, key) is None
+
+
+@pytest.mark.parametrize("leader", [1, NO_LEADER])
+def test_a_deposed_leader_answers_who_waits(cluster: CoreCluster, leader: int) -> None:
+    key = cluster.produce(0, "a")
+    cluster.change(leader=leader)
+    assert cluster.outcome(0, key).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_deleted_replica_answers_who_waits(cluster: CoreCluster) -> None:
+    key = cluster.produce(0, "a")
+    cluster.change(replicas=(1, 2), isr=(1, 2), leader=1)
+    assert cluster.outcome(0, key).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.brokers[0].parts.logs.get(*ORDERS) is None
+    assert not cluster.brokers[0].disk.list("orders-0")
+
+
+# --------------------------------------------------------------------------- the ISR
+
+
+def test_a_stuck_replica_leaves_the_isr_and_what_waited_is_committed(cluster: CoreCluster) -> None:
+    broker = cluster.brokers[0]
+    cluster.produce(0, "a", acks=1)
+    for _ in range(2 * LAG_MS // 1000):
+        give(cluster, 1, times=3)
+        broker.advance(1000)
+    ((proposal, _),) = cluster.proposals
+    assert proposal.isr == (0, 1)
+    give(cluster, 1, times=3)
+    assert broker.log().high_watermark == 0, "the maximal ISR counts until it is decided"
+    assert cluster.decide() == [ErrorCode.NONE]
+    give(cluster, 1, times=3)
+    assert broker.log().high_watermark == 1
+    assert cluster.held().isr == (0, 1)
+
+
+def test_a_replica_that_left_the_isr_does_not_hold_the_high_watermark(
+    cluster: CoreCluster,
+) -> None:
+    cluster.unregister(2)
+    cluster.change(isr=(0, 1))
+    key = cluster.produce(0, "a")
+    give(cluster, 1, times=3)
+    assert cluster.outcome(0, key).error_code == 0
+
+
+def test_nobody_leaves_the_isr_of_an_idle_partition(cluster: CoreCluster) -> None:
+    cluster.settle()
+    cluster.brokers[0].advance(3 * LAG_MS)
+    assert cluster.proposals == []
+
+
+def test_a_replica_that_never_fetched_is_given_its_time() -> None:
+    cluster = CoreCluster()
+    cluster.create(replicated(0, 1, 2))
+    cluster.produce(0, "a", acks=1)
+    cluster.brokers[0].advance(LAG_MS)
+    assert cluster.proposals == []
+    cluster.brokers[0].advance(LAG_MS)
+    assert [proposal.isr for proposal, _ in cluster.proposals] == [(0,)]
+
+
+def test_a_slow_replica_that_always_fetches_the_end_of_before_stays() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    for _ in range(40):
+        cluster.produce(0, "a", acks=1)
+        give(cluster, 1)
+        cluster.produce(0, "b", acks=1)
+        cluster.brokers[0].advance(LAG_MS // 8)
+    assert cluster.proposals == []
+
+
+def test_a_replica_joins_when_it_has_what_is_committed() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster.produce(0, "a")
+    assert cluster.brokers[0].log().high_watermark == 1
+    give(cluster, 1)
+    assert cluster.proposals == []
+    give(cluster, 1)
+    ((proposal, _),) = cluster.proposals
+    assert (proposal.isr, proposal.leader_epoch, proposal.partition_epoch) == ((0, 1), 0, 0)
+    cluster.produce(0, "b")
+    assert cluster.brokers[0].log().high_watermark == 1, "the maximal ISR holds it"
+    give(cluster, 1, times=2)
+    assert cluster.brokers[0].log().high_watermark == 2
+
+
+def test_a_replica_does_not_join_before_it_has_what_the_leader_began_with() -> None:
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, 1, replicas=(0, 1, 2)))
+    cluster.produce(0, "a", acks=1)
+    give(cluster, 1)
+    cluster.change(leader=1, isr=(0, 1))
+    leader = cluster.brokers[1]
+    assert (leader.log().high_watermark, leader.log().log_end_offset) == (0, 1)
+    for asked in of(cluster, 2):
+        cluster.deliver(asked)
+    assert cluster.proposals == []
+
+
+def test_a_replica_of_an_older_broker_epoch_does_not_join() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster.register(1)
+    cluster.settle()
+    assert cluster.held().isr == (0, 1)
+    cluster.change(isr=(0,))
+    cluster.registered[1] = 7
+    cluster.brokers[0].parts.image.brokers.pop(1)
+    cluster.produce(0, "b")
+    give(cluster, 1, times=4)
+    assert cluster.proposals == []
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST]
+)
+def test_a_refused_proposal_ends_and_an_unheard_one_is_made_again(error: ErrorCode) -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, replicas=(0, 1)))
+    give(cluster, 1)
+    ((proposal, reply),) = cluster.proposals
+    cluster.proposals.clear()
+    leader = cluster.brokers[0].partition().leader
+    assert leader is not None
+    cluster.answer_proposal(proposal, reply, error)
+    assert leader.maximal_isr == ({0} if error is ErrorCode.INELIGIBLE_REPLICA else {0, 1})
+    cluster.brokers[0].advance(LAG_MS)
+    again = [each for each, _ in cluster.proposals if each is proposal]
+    assert bool(again) == (error is ErrorCode.NOT_CONTROLLER)
+
+
+def test_there_is_one_proposal_at_a_time_and_an_answer_of_before_changes_nothing(
+    cluster: CoreCluster,
+) -> None:
+    cluster.produce(0, "a", acks=1)
+    cluster.brokers[0].advance(2 * LAG_MS)
+    cluster.brokers[0].advance(2 * LAG_MS)
+    ((_, reply),) = cluster.proposals
+    cluster.change(isr=(0, 2))
+    leader = cluster.brokers[0].partition().leader
+    assert leader is not None
+    assert leader.proposal is None
+    cluster.brokers[0].cause(lambda effects: reply(ErrorCode.INELIGIBLE_REPLICA, effects))
+    assert leader.maximal_isr == {0, 2}
+
+
+# --------------------------------------------------------------------------- min.insync.replicas
+
+
+def test_too_few_in_sync_refuse_acks_all_before_the_append() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, replicas=(0, 1)), min_insync_replicas=2)
+    key = cluster.produce(0, "a")
+    assert cluster.outcome(0, key).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.brokers[0].log().log_end_offset == 0
+    assert cluster.outcome(0, cluster.produce(0, "a", acks=1)).error_code == 0
+
+
+def test_under_min_isr_the_high_watermark_stays_and_acks_all_times_out() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, 1, replicas=(0, 1)), min_insync_replicas=2)
+    key = cluster.produce(0, "a")
+    cluster.unregister(1)
+    cluster.change(isr=(0,))
+    assert cluster.brokers[0].log().high_watermark == 0
+    cluster.brokers[0].advance(1000)
+    assert cluster.outcome(0, key).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_too_few_in_sync_when_it_is_committed_is_an_error_after_the_append() -> None:
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, 1, replicas=(0, 1)), min_insync_replicas=2)
+    cluster.produce(0, "a")
+    give(cluster, 1, times=2)
+    cluster.change(isr=(0,))
+    partition, told = cluster.brokers[0].partition(), []
+    cluster.brokers[0].cause(
+        lambda effects: partition.when_committed(0, lambda error, _: told.append(error), effects)
+    )
+    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+def test_no_more_in_sync_are_needed_than_there_are_replicas() -> None:
+    cluster = CoreCluster(1)
+    cluster.create(replicated(0, replicas=(0,)), min_insync_replicas=3)
+    assert cluster.outcome(0, cluster.produce(0, "a")).error_code == 0
+
+
+# --------------------------------------------------------------------------- who is refused
+
+
+def test_a_follower_answers_not_leader_and_says_who_leads(cluster: CoreCluster) -> None:
+    assert cluster.outcome(1, cluster.produce(1, "a")).error_code == 6
+    answer = cluster.brokers[1].asked.answers.popitem()[1]
+    held = answer.responses[0].partition_responses[0].current_leader
+    assert (held.leader_id, held.leader_epoch) == (0, 0)
+    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(0, 9000)]
+    assert cluster.fetch(1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    message = fetch_request("", 0, max_wait_ms=0)
+    message.topics[0].topic_id = cluster.topics["orders"].topic_id
+    told = cluster.brokers[1].ask(message, 16)
+    held = told.responses[0].partitions[0].current_leader
+    assert (held.leader_id, held.leader_epoch) == (0, 0)
+    assert [node.node_id for node in told.node_endpoints] == [0]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_list_offsets_delete_records_and_epochs_are_for_the_leader(number: int) -> None:
+    """Broker 2 has no replica at all."""
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    asked = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
+    entry = struct(asked, "ListOffsetsPartition", partition_index=0, timestamp=-1)
+    asked.topics = [struct(asked, "ListOffsetsTopic", name="orders", partitions=[entry])]
+    answer = cluster.brokers[number].ask(asked, 7)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    deleted = request(ApiKey.DELETE_RECORDS, timeout_ms=1)
+    entry = struct(deleted, "DeleteRecordsPartition", partition_index=0, offset=0)
+    deleted.topics = [struct(deleted, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    answer = cluster.brokers[number].ask(deleted, 2)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    epochs = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=-1)
+    entry = struct(
+        epochs, "OffsetForLeaderPartition", partition=0, current_leader_epoch=-1, leader_epoch=0
+    )
+    epochs.topics = [struct(epochs, "OffsetForLeaderTopic", topic="orders", partitions=[entry])]
+    answer = cluster.brokers[number].ask(epochs, 4)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.outcome(number, cluster.produce(number, "a")).error_code == 6
+
+
+def test_a_new_leader_does_not_tell_the_end_before_it_knows_what_is_committed(
+    cluster: CoreCluster,
+) -> None:
+    cluster.produce(0, "a", acks=1)
+    give(cluster, 1, 2)
+    cluster.change(leader=1)
+    asked = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
+    entry = struct(asked, "ListOffsetsPartition", partition_index=0, timestamp=-1)
+    asked.topics = [struct(asked, "ListOffsetsTopic", name="orders", partitions=[entry])]
+    answer = cluster.brokers[1].ask(asked, 5).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    answer = cluster.brokers[1].ask(asked, 4).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    cluster.settle()
+    answer = cluster.brokers[1].ask(asked, 5).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset) == (0, 1)
+
+
+def test_who_has_no_replica_may_not_fetch_as_one() -> None:
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    answer = cluster.fetch(0, replica_id=2)
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.fetch(0, replica_id=1).error_code == 0
+
+
+def test_requests_of_another_leader_epoch_are_fenced_on_every_replica(
+    cluster: CoreCluster,
+) -> None:
+    cluster.change(leader=1)
+    for number in (0, 1):
+        fenced = cluster.fetch(number, leader_epoch=0).error_code
+        unknown = cluster.fetch(number, leader_epoch=2).error_code
+        assert fenced == ErrorCode.FENCED_LEADER_EPOCH
+        assert unknown == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -1,0 +1,119 @@
+"""A broker's side of the registry, on the registry itself: what is asked is what is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.registry_build import RegistryHost
+
+from broker_sim.apis import own_api_of
+from broker_sim.apis.registry import (
+    CONTROLLER_EPOCH_PATH,
+    NO_SESSION,
+    Operation,
+    OperationType,
+    RegistryError,
+)
+from broker_sim.core.effects import Effects, PeerAnswer, PeerLost, Respond
+from broker_sim.core.peers import Peers
+from broker_sim.core.registry_client import (
+    REGISTRY_PEER,
+    MultiAnswer,
+    NodeAnswer,
+    Position,
+    ReadAnswer,
+    RegistryClient,
+    SessionAnswer,
+)
+
+E, T = RegistryError, OperationType
+
+
+class Asker:
+    """A client whose questions reach a registry, each peer id by a connection of its own."""
+
+    def __init__(self, host: RegistryHost) -> None:
+        self.host = host
+        self.peers = Peers()
+        self.client = RegistryClient(self.peers)
+        self.told: list[Any] = []
+        self.effects = Effects(0, 0)
+        self.asked: dict[tuple[int, int], tuple[int, int]] = {}
+        """(connection, correlation id of the host) -> (peer, correlation id)."""
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The reply; None when there is none yet."""
+        before = len(self.told)
+        getattr(self.client, method)(*arguments, lambda a, _: self.told.append(a), self.effects)
+        (send,) = self.effects.sends
+        self.effects.sends.clear()
+        request = self.host.request(own_api_of(send.message).key, send.message, -send.peer)
+        self.asked[-send.peer, request.correlation_id] = (send.peer, send.correlation_id)
+        self.host.step(request)
+        self.take_answers()
+        return self.told[-1] if len(self.told) > before else None
+
+    def take_answers(self) -> None:
+        """What the registry has answered goes to who waits for it."""
+        for each in self.host.answers:
+            assert isinstance(each, Respond)
+            peer, correlation_id = self.asked.pop((each.connection_id, each.correlation_id))
+            self.peers.on_answer(PeerAnswer(peer, correlation_id, each.message), self.effects)
+        self.host.answers.clear()
+
+
+@pytest.fixture
+def asker():
+    made = Asker(RegistryHost())
+    assert made.ask("open_session", 5_000) == SessionAnswer(E.NONE, 1, 5_000)
+    return made
+
+
+def test_the_session_that_was_opened_is_used_until_it_expires(asker):
+    assert asker.client.session_id == 1
+    assert asker.ask("heartbeat") is E.NONE
+    assert asker.ask("open_session", 5_000).session_id == 1
+    asker.host.advance(5_000)
+    assert asker.ask("heartbeat") is E.SESSION_EXPIRED
+    assert asker.ask("open_session", 5_000).error is E.SESSION_EXPIRED
+    assert asker.client.session_id == NO_SESSION
+    assert asker.ask("open_session", 5_000).session_id == 2
+    assert asker.ask("close_session") is E.NONE
+    assert asker.ask("heartbeat") is E.SESSION_EXPIRED
+
+
+def test_a_controller_is_elected_writes_the_log_and_others_read_it(asker):
+    election = [
+        Operation(T.CREATE_EPHEMERAL, "/controller", b"1"),
+        Operation(T.CREATE, CONTROLLER_EPOCH_PATH),
+    ]
+    assert asker.ask("multi", election) == MultiAnswer(E.NONE, 2, ((E.NONE, 0), (E.NONE, 0)))
+    refused = asker.ask("multi", election)
+    assert refused.results == ((E.NODE_EXISTS, -1), (E.RUNTIME_INCONSISTENCY, -1))
+    assert asker.ask("append", 0, 0, [b"a", b"b"]) == (E.NONE, 2)
+    assert asker.ask("append", 1, 2, [b"c"]) == (E.STALE_CONTROLLER_EPOCH, 2)
+    assert asker.ask("read", 1, 100) == ReadAnswer(E.NONE, 2, (b"b",))
+    nodes = asker.ask("get_nodes", [CONTROLLER_EPOCH_PATH], "/controller")
+    assert nodes == (
+        Position(E.NONE, 2, 2),
+        {
+            "/controller": NodeAnswer(b"1", 0, 1, 2),
+            CONTROLLER_EPOCH_PATH: NodeAnswer(b"", 0, NO_SESSION, 2),
+        },
+    )
+
+
+def test_a_wait_does_not_keep_changes_waiting_and_is_answered_by_them(asker):
+    seen, _ = asker.ask("get_nodes", [], None)
+    assert asker.ask("wait", seen, 1_000) is None
+    asker.ask("multi", [Operation(T.CREATE, "/a")])
+    assert Position(E.NONE, 2, 0) in asker.told
+    assert asker.asked == {}
+
+
+def test_a_lost_connection_is_answered_with_none():
+    asker = Asker(RegistryHost())
+    asker.client.heartbeat(lambda answer, _: asker.told.append(answer), asker.effects)
+    asker.peers.on_lost(PeerLost(REGISTRY_PEER), asker.effects)
+    assert asker.told == [None]

@@ -1,0 +1,94 @@
+"""Sessions of the registry: timeouts, expiry, what outlives a restart."""
+
+from __future__ import annotations
+
+import pytest
+from support.registry_build import K, RegistryHost, error_of
+
+from broker_sim.apis.registry import NO_SESSION, Operation, OperationType, RegistryError
+
+OK, EXPIRED = RegistryError.NONE, RegistryError.SESSION_EXPIRED
+
+
+@pytest.mark.parametrize(("asked_ms", "given_ms"), [(1, 1_000), (5_000, 5_000), (10_000, 9_000)])
+def test_a_timeout_is_negotiated_between_the_least_and_the_largest(asked_ms, given_ms):
+    assert RegistryHost().open(asked_ms).timeout_ms == given_ms
+
+
+def test_any_request_keeps_a_session_alive_and_silence_ends_it():
+    host = RegistryHost()
+    session_id = host.open(5_000).session_id
+    host.advance(4_999)
+    assert host.heartbeat(session_id) is OK
+    host.advance(4_999)
+    assert error_of(host.multi(session_id, Operation(OperationType.CHECK, "/a"))) is (
+        RegistryError.NO_NODE
+    )
+    host.advance(4_999)
+    assert error_of(host.open(1, session_id)) is OK
+    host.advance(5_000)
+    assert host.heartbeat(session_id) is EXPIRED
+    assert error_of(host.open(1, session_id)) is EXPIRED
+
+
+def test_the_ephemeral_nodes_of_an_expired_session_go_in_the_change_that_ends_it():
+    host = RegistryHost()
+    session_id, other_id = host.open(1_000).session_id, host.open(9_000).session_id
+    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
+    host.multi(session_id, Operation(OperationType.CREATE, "/b"))
+    host.multi(other_id, Operation(OperationType.CREATE_EPHEMERAL, "/c"))
+    before = len(host.operations)
+    host.advance(1_000)
+    assert set(host.nodes()) == {"/b", "/c"}
+    assert [type(each).__name__ for each in host.operations[before:]] == ["Append", "Flush"]
+
+
+def test_a_closed_session_is_gone_at_once_with_its_timer():
+    host = RegistryHost()
+    session_id = host.open().session_id
+    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
+    assert error_of(host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is OK
+    assert host.nodes() == {}
+    assert host.timers == {}
+    assert error_of(host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is EXPIRED
+
+
+def test_after_a_restart_every_session_has_its_whole_timeout_again():
+    host = RegistryHost()
+    session_id = host.open(5_000).session_id
+    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
+    host.advance(4_999)
+    host = host.restarted()
+    host.advance(4_999)
+    assert set(host.nodes()) == {"/a"}
+    assert host.heartbeat(session_id) is OK
+    host.advance(5_000)
+    assert host.nodes() == {}
+
+
+def test_a_session_id_is_never_given_twice():
+    host = RegistryHost()
+    given = []
+    for _ in range(30):  # more than a journal holds: snapshots carry the counter too
+        session_id = host.open().session_id
+        host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+        given.append(session_id)
+        host = host.restarted()
+    assert host.disk.size_bytes("snapshot")
+    assert len(set(given)) == len(given)
+
+
+def test_a_session_may_use_several_connections():
+    host = RegistryHost()
+    session_id = host.open().session_id
+    host.disconnect(1)
+    assert error_of(host.send(K.REGISTRY_HEARTBEAT, 2, session_id=session_id)) is OK
+
+
+def test_without_a_session_only_reads_are_carried_out():
+    host = RegistryHost()
+    assert error_of(host.multi(NO_SESSION, Operation(OperationType.CREATE, "/a"))) is EXPIRED
+    assert error_of(host.append(NO_SESSION, 0, 0, b"r")) is EXPIRED
+    assert error_of(host.wait(NO_SESSION, 0, 0)) is EXPIRED
+    assert error_of(host.read(0)) is OK
+    assert host.nodes() == {}
