@@ -45,7 +45,8 @@ $(READY): setup.cfg pyproject.toml
 		echo "$$python -m venv failed: install your system's python3-venv package" >&2; exit 1; \
 	fi
 	@echo "== set-up: installing packages (a minute or three the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,test,lint]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--config-settings editable_mode=compat -e '.[demo,test,lint]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'pyjks>=20'
 	@touch $(READY)
 

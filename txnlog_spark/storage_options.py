@@ -14,6 +14,7 @@ from txnlog_spark.storage.location import AZURE, GCS, S3
 
 STORAGE_PREFIX = "txnlog.fs."
 TIMEOUT_MS_MAX = 2**31 - 1
+RETRIES_MAX = 1000
 
 
 def _text(text: str) -> str:
@@ -33,6 +34,13 @@ def _milliseconds(text: str) -> str:
     plain = text.strip()
     if not plain.isascii() or not plain.isdigit() or not 0 < int(plain) <= TIMEOUT_MS_MAX:
         raise ValueError(f"milliseconds, at least 1 and at most {TIMEOUT_MS_MAX}")
+    return plain
+
+
+def _retries(text: str) -> str:
+    plain = text.strip()
+    if not plain.isascii() or not plain.isdigit() or int(plain) > RETRIES_MAX:
+        raise ValueError(f"an integer of at least 0 and at most {RETRIES_MAX}")
     return plain
 
 
@@ -89,6 +97,17 @@ STORAGE_OPTIONS: tuple[StorageOption, ...] = (
     StorageOption("azure.account.oauth2.msi.tenant", "Tenant that goes with it."),
     StorageOption(
         "azure.abfs.endpoint", "Address of a store like Azure's, `host:port`, without TLS."
+    ),
+    StorageOption(
+        "azure.http.connection.timeout", "Timeout of connecting, in ms.", _milliseconds, "2000"
+    ),
+    StorageOption(
+        "azure.http.read.timeout", "Timeout of waiting for an answer, in ms.",
+        _milliseconds, "30000",
+    ),
+    StorageOption(
+        "azure.io.retry.max.retries",
+        "How often a request that failed is sent again, 3 seconds later each time.", _retries, "3",
     ),
 )  # fmt: skip
 

@@ -7,12 +7,15 @@ PKCS12, whichever of the two the type names. Errors name the option, never what 
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
+import os
 import re
 import ssl
+import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _BLOCK = re.compile(
     r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=what)-----", re.DOTALL
 )
+_OPEN_FILES = "/proc/self/fd"
 _WRONG_PASSWORD = "it cannot be opened: look at kafka.ssl.{kind}.password"
 
 
@@ -114,23 +118,41 @@ def limit_versions(context: ssl.SSLContext, text: str | None) -> None:
 
 
 def use_key(context: ssl.SSLContext, key: KeyStore) -> None:
-    """`ssl` takes a key from a file only: it is there for this call, for this user alone."""
+    """Show this key to whom we connect. Raises OptionError."""
 
     def password() -> str:
         if key.key_password is None:
             raise OptionError(PREFIX + "ssl.key.password", None, "set it: the key is encrypted")
         return key.key_password
 
-    with tempfile.NamedTemporaryFile("w", delete=False) as file:
-        file.write(key.key + key.chain)
     try:
-        context.load_cert_chain(file.name, password=password)
+        with _as_file(key.key + key.chain) as path:
+            context.load_cert_chain(path, password=password)
     except (ssl.SSLError, ValueError) as error:
         raise OptionError(
             PREFIX + "ssl.keystore.location", None,
             "the key cannot be used: look at kafka.ssl.key.password, and whether the key and the "
             "certificate belong together",
         ) from error  # fmt: skip
+
+
+@contextlib.contextmanager
+def _as_file(pem: str) -> Iterator[str]:
+    """A path to read this at, as `ssl` takes a key from a file only.
+
+    In Linux it is in memory: a process that is killed here leaves no key on a disk. Elsewhere it is
+    for this user alone.
+    """
+    if sys.platform == "linux" and Path(_OPEN_FILES).is_dir():
+        with os.fdopen(os.memfd_create("key"), "w") as memory:
+            memory.write(pem)
+            memory.flush()
+            yield f"{_OPEN_FILES}/{memory.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile("w", delete=False) as file:
+        file.write(pem)
+    try:
+        yield file.name
     finally:
         Path(file.name).unlink()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.availability import available
-from support.java_tools import JavaHost, JavaProcess, class_path
+from support.java_tools import JavaHost, JavaProcess, java_command
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def java_host(tmp_path_factory) -> Iterator[JavaHost]:
 @pytest.fixture
 def java(java_host) -> JavaHost:
     """Runs the main methods of Kafka's tools. The test is not run where they cannot be had."""
-    available(class_path)
+    available(java_command)
     return java_host
 
 

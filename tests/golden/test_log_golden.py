@@ -118,7 +118,7 @@ class _Writer:
     def _metadata(self) -> None:
         effects = self.effects()
         folder = Folder(METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), self.disk)
-        metadata = MetadataLog(PartitionLog.create(folder, effects))
+        metadata = MetadataLog(PartitionLog.create(folder, effects), 1)
         for record in (
             image.cluster_record("a-cluster"),
             image.broker_start_record(0),
@@ -221,13 +221,13 @@ def test_stored_checkpoints_are_read():
 def test_stored_metadata_is_read():
     folder = Folder(METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), stored_disk())
     log = PartitionLog.load(folder, KnownAtStart(), Effects(NOW_MS, 0))
-    metadata = MetadataLog(log)
+    metadata = MetadataLog(log, 1)
     metadata.load()
     changed = image.Topic(TOPIC.name, TOPIC.topic_id, 3, {"retention.ms": 5}, 0)
     acls = Acls()
     acls.add(ACL)
     assert metadata.image == image.ClusterImage(
-        "a-cluster", 0, 1000, {"": {"log.cleaner.enable": "true"}},
+        1, "a-cluster", {}, 0, 1000, {"": {"log.cleaner.enable": "true"}},
         {TOPIC.name: changed}, {TOPIC.topic_id: TOPIC.name},
         {("alice", SCRAM_SHA_256): CREDENTIAL}, acls,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""One body on broker_sim, on Apache Kafka 3.9 and 4, and on three brokers, killed in turn."""
+"""One body on broker_sim and Apache Kafka 3.9 and 4, alone and three of each, killed in turn."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from support.apache_kafka import VERSION_3, ApacheKafka
 from support.audit import check_audit
 from support.availability import check_available
+from support.cluster_roles import coordinator, leader
 from support.coordinators_ready import GROUP, TRANSACTION
 from support.kafka_cluster import KafkaCluster
 from support.prepared import wait_until_marked
 from support.sim_broker import SimBroker
+from support.sim_cluster import SimCluster
 from support.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -21,6 +23,7 @@ STEPS = ("S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after")
 
 KINDS = {
     "broker_sim": SimBroker,
+    "broker_sim_cluster": SimCluster,
     "apache_kafka_3": lambda folder: ApacheKafka(folder, version=VERSION_3),
     "apache_kafka": ApacheKafka,
     "apache_kafka_cluster": KafkaCluster,
@@ -33,7 +36,7 @@ def running(tmp_path_factory) -> Iterator[Callable]:
     started: dict[str, object] = {}
 
     def of(kind: str):
-        check_available("broker_sim" if kind == "broker_sim" else "apache_kafka")
+        check_available("broker_sim" if kind.startswith("broker_sim") else "apache_kafka")
         if kind not in started:
             made = KINDS[kind](tmp_path_factory.mktemp(kind))
             made.start()
@@ -89,15 +92,16 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query: CopyQue
     query.check_exactly_once()
 
 
+@pytest.mark.parametrize("kind", ["broker_sim_cluster", "apache_kafka_cluster"])
 @pytest.mark.parametrize("role", ["leader", "transaction coordinator", "group coordinator"])
 @pytest.mark.parametrize(
     "step", ["S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after"]
 )
 def test_a_killed_broker_of_three_costs_nothing(
-    running, tmp_path: Path, unique: Callable[[str], str], role: str, step: str
+    running, tmp_path: Path, unique: Callable[[str], str], kind: str, role: str, step: str
 ) -> None:
     """The driver stands still in a batch while the broker dies that it needs next; it goes on."""
-    cluster = running("apache_kafka_cluster")
+    cluster = running(kind)
     name = unique("query")
     query = new_query(cluster, tmp_path, name)
     failpoint = f"{step}:stop-driver@1"
@@ -105,11 +109,11 @@ def test_a_killed_broker_of_three_costs_nothing(
     try:
         job.wait_fired(failpoint)
         number = {
-            "leader": lambda: cluster.leader(query.target, 0),
-            "transaction coordinator": lambda: cluster.coordinator(f"id-{name}", TRANSACTION),
-            "group coordinator": lambda: cluster.coordinator(query.group, GROUP),
+            "leader": lambda: leader(cluster, query.target, 0),
+            "transaction coordinator": lambda: coordinator(cluster, f"id-{name}", TRANSACTION),
+            "group coordinator": lambda: coordinator(cluster, query.group, GROUP),
         }[role]()
-        cluster.brokers[number].kill_now()
+        cluster.kill(number)
         job.resume()
         ended = job.wait()
     finally:

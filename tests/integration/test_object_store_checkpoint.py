@@ -39,7 +39,11 @@ def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of,
     query = query_of("broker_sim")
     events = query.folder / "events"
     events.mkdir()
-    query.spark_config |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    query.spark_config |= {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
     query.spark_config["spark.sql.redaction.options.regex"] = "(?i)url|account[.]key"
     query.read_options["maxOffsetsPerTrigger"] = str(2 * query.batch_size)  # two batches
     query.write_options["txnlog.fs.azure.account.key"] = PLANTED

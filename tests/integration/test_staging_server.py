@@ -9,17 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from support.probe import pause, wait_until
 from support.staged_messages import is_there, message_of, on_server, stage
+from support.staging_home import expected, read_back, remote, rows, servers_under, staging_home
 
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging import address as address_module
@@ -31,69 +30,20 @@ from txnlog_spark.staging.frames import Attempt, Kind
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
-from txnlog_spark.wire.records import Record, encode_batch
 
 MIB = 2**20
 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory with a name that is short enough for a Unix socket."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="txn") as name:
-        monkeypatch.setenv("TMPDIR", name)
-        monkeypatch.setattr("tempfile.tempdir", name)
-        yield Path(name)
-        for process in servers_under(Path(name)):
-            process.kill()
-            process.wait()
+    with staging_home(monkeypatch) as folder:
+        yield folder
 
 
 @pytest.fixture
 def settings(home: Path) -> StagingSettings:
     """A server of this test alone; it is ended with the test."""
     return StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
-
-
-def servers_under(folder: Path) -> list[psutil.Process]:
-    """The staging servers whose directory is there."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and "txnlog_spark.staging.server" in child.cmdline()
-        and any(file.path.startswith(str(folder)) for file in child.open_files())
-    ]
-
-
-def rows(count: int, size: int = 50_000) -> list[tuple[str, int, bytes]]:
-    return [
-        ("out", number % 7, encode_batch([Record(None, b"%d" % number + bytes(size))]))
-        for number in range(count)
-    ]
-
-
-def read_back(settings: StagingSettings, message: StagedBatches) -> dict[int, bytes]:
-    reader = StagedReader(settings, None)
-    try:
-        return {
-            part.partition: b"".join(bytes(reader.read(piece)) for piece in part.pieces)
-            for part in reader.plan([message])
-        }
-    finally:
-        reader.close()
-
-
-def expected(staged: list[tuple[str, int, bytes]]) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for _, partition, data in staged:
-        found[partition] = found.get(partition, b"") + data
-    return found
-
-
-def remote(settings: StagingSettings, attempt: Attempt) -> Callable[[], object]:
-    return lambda: open_server_outlet(
-        ensure_server(settings), attempt, host="127.0.0.1", is_local=False
-    )
 
 
 @pytest.mark.parametrize("memory", [0, 2 * MIB, 64 * MIB])

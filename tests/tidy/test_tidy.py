@@ -1,7 +1,6 @@
 """Style is a test that fails, not a document: the house rules over the whole tree.
 
-Each rule first catches an offender planted here, so that a silent rule is noticed. An exception
-needs a line with its reason in EXCEPTIONS, and falls when it is no longer needed.
+Each rule first catches an offender planted here, so that a silent rule is noticed.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ ENTRY_POINTS = {
 }
 """Modules that nobody imports, and who runs them."""
 
+CONTROL = "broker_sim.core.controller.replication_control.ReplicationControl"
 PUBLIC_NAMES = {
     "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
     "txnlog_spark.avro.functions.from_avro": "as above",
@@ -45,17 +45,14 @@ PUBLIC_NAMES = {
     "txnlog_spark.metrics.listener.serve_metrics": "a person's own driver calls it",
     "txnlog_spark.source.batch.FilteringBatchReader.pushFilters": "Spark calls it",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
-    "broker_sim.local_cluster.LocalCluster": "a person's own tests start it",
-    "broker_sim.local_cluster.LocalCluster.restart": "as above",
+    "broker_sim.local_cluster.LocalCluster.restart": "a person's own tests call it",
+    "broker_sim.local_cluster.LocalCluster.resume": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
     "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
-    "broker_sim.core.log.partition_log.PartitionLog.append_as_follower": "a follower will call it",
+    f"{CONTROL}.controlled_shutdown": "a broker registers again instead; Kafka has the request",
     "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""
-
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-"""(rule, path) -> why this one may."""
 
 Rule = Callable[[str, str], Iterator[Violation]]
 EVERYWHERE: tuple[Rule, ...] = (
@@ -97,32 +94,14 @@ def apply(checks: tuple[Rule, ...], sources: dict[str, str]) -> list[Violation]:
 
 
 def refuse(violations: list[Violation]) -> None:
-    """Fail with one line a finding, the excepted ones left out."""
-    left = [str(v) for v in violations if (v.rule, v.path) not in EXCEPTIONS]
-    assert not left, "\n" + "\n".join(left)
+    """Fail with one line a finding."""
+    assert not violations, "\n" + "\n".join(map(str, violations))
 
 
 def collected_folders() -> list[str]:
     """The folders that `make test` names."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     return re.findall(r"\btests/\w+", "\n".join(re.findall(r"^TESTS_\w+ .*$", makefile, re.M)))
-
-
-def all_violations() -> list[Violation]:
-    """Every finding in the tree, exceptions included."""
-    product, tests = read_tree(*PRODUCT), read_tree("tests")
-    quiet = {path: text for path, text in product.items() if not PRINTING.match(path)}
-    return [
-        *apply(EVERYWHERE, {**product, **tests}),
-        *apply(IN_PRODUCT, product),
-        *apply((rules.check_prints,), quiet),
-        *apply((rules.check_sleeps,), tests),
-        *apply(IN_TEXT, {p: t for p, t in read_texts().items() if "tests/tidy/" not in p}),
-        *rules.check_unused_modules(product, ENTRY_POINTS),
-        *rules.check_unused_names(product, PUBLIC_NAMES),
-        *rules.check_ambiguous_constants(product),
-        *rules.check_collected(tests, collected_folders()),
-    ]
 
 
 def test_lines_modules_and_functions_keep_their_limits() -> None:
@@ -169,12 +148,6 @@ def test_one_name_never_means_two_things() -> None:
 
 def test_every_test_file_is_collected() -> None:
     refuse(list(rules.check_collected(read_tree("tests"), collected_folders())))
-
-
-def test_every_exception_has_a_reason_and_is_still_needed() -> None:
-    found = {(v.rule, v.path) for v in all_violations()}
-    assert all(EXCEPTIONS.values())
-    assert set(EXCEPTIONS) <= found, "no longer needed"
 
 
 def test_every_entry_point_exists() -> None:

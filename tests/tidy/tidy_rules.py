@@ -35,6 +35,22 @@ class Violation:
         return f"{self.path}:{self.line}: {self.rule}: {self.text}"
 
 
+def _statements(source: str) -> Iterator[ast.stmt]:
+    """All statements, however deep: there are ten times as many nodes, most of expressions."""
+    bodies: list[Iterable[ast.stmt]] = [ast.parse(source).body]
+    while bodies:
+        for statement in bodies.pop():
+            yield statement
+            parts = [
+                statement,
+                *getattr(statement, "handlers", ()),
+                *getattr(statement, "cases", ()),
+            ]
+            for part in parts:
+                for name in ("body", "orelse", "finalbody"):
+                    bodies.append(getattr(part, name, ()))
+
+
 def check_line_length(path: str, source: str) -> Iterator[Violation]:
     """Lines of at most 100 columns."""
     for number, line in enumerate(source.splitlines(), 1):
@@ -51,7 +67,7 @@ def check_module_length(path: str, source: str) -> Iterator[Violation]:
 
 def check_function_length(path: str, source: str) -> Iterator[Violation]:
     """Functions of at most 70 lines, docstring and nested functions included."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(source):
         if isinstance(node, _DEFINITIONS):
             count = (node.end_lineno or node.lineno) - node.lineno + 1
             if count > FUNCTION_LINES_MAX:
@@ -87,14 +103,14 @@ def _is_overload(node: ast.stmt) -> bool:
 
 def check_asserts(path: str, source: str) -> Iterator[Violation]:
     """No `assert` in product code: `python -O` removes it, `check()` stays."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(source):
         if isinstance(node, ast.Assert):
             yield Violation("assert", path, node.lineno, "use check(): -O removes an assert")
 
 
 def check_sleeps(path: str, source: str) -> Iterator[Violation]:
     """No `time.sleep` in tests: wait for the event itself, with a deadline."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if "sleep" in source else ():
         called = isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
         imported = (
             isinstance(node, ast.ImportFrom)
@@ -108,7 +124,7 @@ def check_sleeps(path: str, source: str) -> Iterator[Violation]:
 
 def check_prints(path: str, source: str) -> Iterator[Violation]:
     """No `print` in product code: only command-line entry points talk to a terminal."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if "print" in source else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
             yield Violation("print", path, node.lineno, "only an entry point prints")
 
@@ -141,7 +157,7 @@ def imported_modules(path: str, source: str) -> set[str]:
     if not path.endswith("/__init__.py"):
         package = package[:-1]
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(source):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -189,7 +205,7 @@ def check_collected(
 
 
 def _has_tests(source: str) -> bool:
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(source):
         if isinstance(node, _DEFINITIONS) and node.name.startswith("test_"):
             return True
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not node.bases:

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema
 from txnlog_spark.avro.options import URL
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import HIDDEN, OptionError
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_MS = 60_000
@@ -33,6 +33,7 @@ class Registry:
         self._addresses = [_address(each) for each in options[URL].split(",")]
         self._timeout_s = _timeout_s(options)
         self._authorization = _authorization(options, self._addresses[0])
+        self._secrets = _secrets(self._authorization)
         secure = any(address.scheme == "https" for address in self._addresses)
         self._tls = _tls_context(options) if secure else None
         self._schemas: dict[int, str] = {}
@@ -83,8 +84,9 @@ class Registry:
                 failures.append(f"{_shown(address)}: {type(error).__name__}: {error}")
                 continue
             if status < 500:
-                return _answer(status, text, what, _shown(address))
-            failures.append(f"{_shown(address)}: HTTP {status}: {_reason(text)}")
+                return _answer(status, text, what, _shown(address), self._secrets)
+            reason = _reason(text, self._secrets)
+            failures.append(f"{_shown(address)}: HTTP {status}: {reason}")
         raise RegistryUnreachable(
             f"no schema registry in the option {URL} answered when asked for {what}: "
             + "; ".join(failures)
@@ -148,7 +150,11 @@ def _authorization(options: Mapping[str, str], address: SplitResult) -> str:
     if bearer:
         if bearer != "STATIC_TOKEN":
             raise OptionError("bearer.auth.credentials.source", bearer, "STATIC_TOKEN")
-        return f"Bearer {_needed(options, 'bearer.auth.token')}"
+        token = _needed(options, "bearer.auth.token").strip()
+        if not token.isascii() or not token.isprintable():
+            # Here, because http.client would show it.
+            raise OptionError("bearer.auth.token", None, "one line of ASCII characters")
+        return f"Bearer {token}"
     if source == "USER_INFO":
         user_info = _needed(options, "basic.auth.user.info")
         if ":" not in user_info:
@@ -162,6 +168,16 @@ def _authorization(options: Mapping[str, str], address: SplitResult) -> str:
     else:
         raise OptionError("basic.auth.credentials.source", source, "USER_INFO or URL")
     return f"Basic {base64.b64encode(user_info.encode()).decode()}" if user_info else ""
+
+
+def _secrets(authorization: str) -> tuple[str, ...]:
+    """What an answer may say back to us of it, longest first."""
+    kind, _, given = authorization.partition(" ")
+    secrets = {given}
+    if kind == "Basic":
+        user_info = base64.b64decode(given).decode()
+        secrets |= {user_info, user_info.partition(":")[2]}
+    return tuple(sorted(secrets - {""}, key=len, reverse=True))
 
 
 def _needed(options: Mapping[str, str], name: str) -> str:
@@ -215,35 +231,49 @@ def _load_authorities(context: ssl.SSLContext, name: str, given: str) -> None:
 # Answers --------------------------------------------------------------------------------------
 
 
-def _answer(status: int, text: bytes, what: str, address: str) -> dict[str, Any]:
+def _answer(
+    status: int, text: bytes, what: str, address: str, secrets: tuple[str, ...]
+) -> dict[str, Any]:
     if status == _NOT_FOUND:
-        raise UnknownSchema(f"the schema registry {address} does not have {what}: {_reason(text)}")
+        reason = _reason(text, secrets)
+        raise UnknownSchema(f"the schema registry {address} does not have {what}: {reason}")
     if status in (401, 403):
         raise RegistryError(
             f"the schema registry {address} refused {what} with HTTP {status}: see "
             "basic.auth.credentials.source and basic.auth.user.info"
         )
     if status != 200:
+        reason = _reason(text, secrets)
         raise RegistryError(
-            f"the schema registry {address} refused {what} with HTTP {status}: {_reason(text)}"
+            f"the schema registry {address} refused {what} with HTTP {status}: {reason}"
         )
     try:
         answer = json.loads(text)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
+        reason = _reason(text, secrets)
         raise RegistryError(
-            f"the option {URL}: {address} does not answer as a schema registry: {_reason(text)}"
+            f"the option {URL}: {address} does not answer as a schema registry: {reason}"
         )
     return answer
 
 
-def _reason(text: bytes) -> str:
+def _reason(text: bytes, secrets: tuple[str, ...]) -> str:
+    """What it says, without what a proxy in front of it may say back to us."""
     try:
         answer = json.loads(text)
-        return f"{answer['message']} ({answer['error_code']})"
+        message = f"{answer['message']} ({answer['error_code']})"
     except (ValueError, KeyError, TypeError):
-        return repr(text[:100].decode("latin-1"))
+        message = text.decode("latin-1")
+        return repr(_without(message, secrets)[:100])
+    return _without(message, secrets)
+
+
+def _without(message: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        message = message.replace(secret, HIDDEN)
+    return message
 
 
 def _id_of(answer: dict[str, Any]) -> int:

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.scatter import RowOrder, sort_rows
 from txnlog_spark.codec.varints import (
     Int64Array,

@@ -34,11 +34,11 @@ __all__ = [
     "list_transactions",
 ]
 
-_CREATE = APIS[ApiKey.CREATE_TOPICS].request
-_DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS].request
-_LIST_GROUPS = APIS[ApiKey.LIST_GROUPS].request
-_LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS].request
-_DESCRIBE_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS].request
+_CREATE = APIS[ApiKey.CREATE_TOPICS]
+_DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS]
+_LIST_GROUPS = APIS[ApiKey.LIST_GROUPS]
+_LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS]
+_DESCRIBE_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def create_topic(
 
     A try without an answer may have created it, so TOPIC_ALREADY_EXISTS after one is success.
     """
-    topic_type = _CREATE.CreatableTopic
-    message = _CREATE(
+    topic_type = _CREATE.request.CreatableTopic
+    message = _CREATE.request(
         topics=[
             topic_type(
                 name=topic,
@@ -169,7 +169,7 @@ def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -
     request = CoordinatorRequest(
         GROUP,
         group_id,
-        _DELETE_GROUPS(groups_names=[group_id]),
+        _DELETE_GROUPS.request(groups_names=[group_id]),
         f"deleting group {group_id!r}",
         lambda reply: tuple(r.error_code for r in reply.message.results),
     )
@@ -182,7 +182,7 @@ def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -
 
 def list_groups(session: Session) -> Operation[tuple[str, ...]]:
     """The ids of all groups on all brokers, sorted."""
-    replies = yield from _ask_all_nodes(session, _LIST_GROUPS(), "listing groups")
+    replies = yield from _ask_all_nodes(session, _LIST_GROUPS.request(), "listing groups")
     return tuple(sorted({g.group_id for reply in replies for g in reply.message.groups}))
 
 
@@ -190,7 +190,7 @@ def list_transactions(
     session: Session, states: Iterable[str] = ()
 ) -> Operation[tuple[TransactionListing, ...]]:
     """All transactional ids on all brokers, sorted; `states` in Kafka's words filters them."""
-    message = _LIST_TRANSACTIONS(
+    message = _LIST_TRANSACTIONS.request(
         state_filters=list(states), producer_id_filters=[], duration_filter=-1
     )
     replies = yield from _ask_all_nodes(session, message, "listing transactions")
@@ -237,7 +237,7 @@ def describe_transaction(
     request = CoordinatorRequest(
         TRANSACTION,
         transactional_id,
-        _DESCRIBE_TRANSACTIONS(transactional_ids=[transactional_id]),
+        _DESCRIBE_TRANSACTIONS.request(transactional_ids=[transactional_id]),
         f"describing transactional id {transactional_id!r}",
         lambda reply: tuple(s.error_code for s in reply.message.transaction_states),
     )

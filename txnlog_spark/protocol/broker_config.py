@@ -15,7 +15,7 @@ BROKER = 4
 CONFIG_TIMEOUT_MS = 2_000
 """Whoever waits for the answer has an error to report: soon is better than complete."""
 
-_DESCRIBE = APIS[ApiKey.DESCRIBE_CONFIGS].request
+_DESCRIBE = APIS[ApiKey.DESCRIBE_CONFIGS]
 
 
 def fetch_broker_config(session: Session, name: str) -> Operation[str | None]:
@@ -28,10 +28,10 @@ def fetch_broker_config(session: Session, name: str) -> Operation[str | None]:
     node = next(iter(session.coordinators.values()), min(session.cluster.nodes, default=None))
     if node is None:
         return None
-    resource = _DESCRIBE.DescribeConfigsResource(
+    resource = _DESCRIBE.request.DescribeConfigsResource(
         resource_type=BROKER, resource_name=str(node), configuration_keys=[name]
     )
-    message = _DESCRIBE(resources=[resource])
+    message = _DESCRIBE.request(resources=[resource])
     timeout_ms = min(CONFIG_TIMEOUT_MS, session.config.request_timeout_ms)
     outcomes: tuple[Reply | Unanswered] = yield Calls((Call(node, message, timeout_ms),))
     (outcome,) = outcomes

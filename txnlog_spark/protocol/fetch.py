@@ -32,7 +32,7 @@ TOPIC_NAME_VERSION_MAX = 12
 MAX_WAIT_MS = 500
 SHARE_BYTES_MIN = 64 * 1024
 """What each partition may bring, at least, to an answer for several."""
-_FETCH = APIS[ApiKey.FETCH].request
+_FETCH = APIS[ApiKey.FETCH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
     for cursor in cursors:
         by_topic[cursor.partition[0]].append(cursor)
     topic_ids = {topic: session.cluster.topic_id(topic) for topic in by_topic}
-    topic_type = _FETCH.FetchTopic
-    message = _FETCH(
+    topic_type = _FETCH.request.FetchTopic
+    message = _FETCH.request(
         replica_id=-1,
         max_wait_ms=min(MAX_WAIT_MS, deadline.call_ms // 2),
         min_bytes=1,

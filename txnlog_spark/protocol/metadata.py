@@ -24,8 +24,8 @@ TRANSACTION_VERSION = "transaction.version"
 
 UNKNOWN_TOPIC_PATIENCE_MS = 3_000
 
-_METADATA = APIS[ApiKey.METADATA].request
-_API_VERSIONS = APIS[ApiKey.API_VERSIONS].request
+_METADATA = APIS[ApiKey.METADATA]
+_API_VERSIONS = APIS[ApiKey.API_VERSIONS]
 
 
 def refresh_metadata(
@@ -44,8 +44,10 @@ def refresh_metadata(
         deadline = session.deadline(session.config.bootstrap_timeout_ms)
     deadline = deadline or session.deadline()
     names = None if topics is None else sorted(set(topics))
-    message = _METADATA(
-        topics=None if names is None else [_METADATA.MetadataRequestTopic(name=n) for n in names],
+    message = _METADATA.request(
+        topics=None
+        if names is None
+        else [_METADATA.request.MetadataRequestTopic(name=n) for n in names],
         allow_auto_topic_creation=allow_auto_create,
     )
     doing = "reading the cluster's metadata"
@@ -188,7 +190,7 @@ def _no_partition(session: Session, topic: str, number: int) -> UnknownTopic:
 
 def api_versions_request() -> Message:
     """What is asked of each broker first, with this software's name."""
-    return _API_VERSIONS(
+    return _API_VERSIONS.request(
         client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
     )
 

@@ -33,9 +33,9 @@ REQUIRE_STABLE_VERSION = 7
 TOPIC_NAME_VERSION_MAX = 9
 """Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
 
-_LIST = APIS[ApiKey.LIST_OFFSETS].request
-_FETCH = APIS[ApiKey.OFFSET_FETCH].request
-_COMMIT = APIS[ApiKey.OFFSET_COMMIT].request
+_LIST = APIS[ApiKey.LIST_OFFSETS]
+_FETCH = APIS[ApiKey.OFFSET_FETCH]
+_COMMIT = APIS[ApiKey.OFFSET_COMMIT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def list_offsets(
 
 
 def _list_request(specs: Mapping[Partition, int], read_committed: bool) -> Message:
-    topic_type = _LIST.ListOffsetsTopic
-    return _LIST(
+    topic_type = _LIST.request.ListOffsetsTopic
+    return _LIST.request(
         replica_id=-1,
         isolation_level=int(read_committed),
         topics=[
@@ -196,14 +196,16 @@ def _fetch_offsets(
 
 def _fetch_request(group_id: str, named: list[Partition] | None, require_stable: bool) -> Message:
     """For the named partitions, or for all; in the shape up to v7 and in that from v8 on."""
-    group_type = _FETCH.OffsetFetchRequestGroup
+    group_type = _FETCH.request.OffsetFetchRequestGroup
     if named is None:
         old, new = None, None
     else:
         topics = by_topic(named).items()
-        old = [_FETCH.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in topics]
+        old = [
+            _FETCH.request.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in topics
+        ]
         new = [group_type.OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in topics]
-    return _FETCH(
+    return _FETCH.request(
         group_id=group_id,
         topics=old,
         groups=[group_type(group_id=group_id, topics=new)],
@@ -232,8 +234,8 @@ def commit_offsets(
 
     Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has members), DeadlineExceeded.
     """
-    topic_type = _COMMIT.OffsetCommitRequestTopic
-    message = _COMMIT(
+    topic_type = _COMMIT.request.OffsetCommitRequestTopic
+    message = _COMMIT.request(
         group_id=group_id,
         generation_id_or_member_epoch=-1,
         member_id="",

@@ -86,7 +86,7 @@ TOPIC_NAME_VERSION_MAX = 12
 """Later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1
 
-_PRODUCE = APIS[ApiKey.PRODUCE].request
+_PRODUCE = APIS[ApiKey.PRODUCE]
 
 
 @dataclass(slots=True)
@@ -464,12 +464,12 @@ class _Window:
 
 
 def _call_of(request: _Request, transaction: Transaction, deadline: Deadline) -> Call:
-    topic_type = _PRODUCE.TopicProduceData
+    topic_type = _PRODUCE.request.TopicProduceData
     topics: dict[str, list[Message]] = defaultdict(list)
     for batch in request.batches:
         topic, number = batch.partition
         topics[topic].append(topic_type.PartitionProduceData(index=number, records=batch.data))
-    message = _PRODUCE(
+    message = _PRODUCE.request(
         transactional_id=transaction.transactional_id,
         acks=ACKS_ALL,
         timeout_ms=deadline.call_ms,

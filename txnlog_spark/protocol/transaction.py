@@ -57,11 +57,11 @@ END_TXN_VERSION_MAX_V1 = 4
 PRODUCE_VERSION_MAX_V1 = 11
 ABORT_TIMEOUT_MS = 10_000
 
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
-_ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN].request
-_TXN_OFFSETS = APIS[ApiKey.TXN_OFFSET_COMMIT].request
-_END = APIS[ApiKey.END_TXN].request
+_INIT = APIS[ApiKey.INIT_PRODUCER_ID]
+_ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN]
+_ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN]
+_TXN_OFFSETS = APIS[ApiKey.TXN_OFFSET_COMMIT]
+_END = APIS[ApiKey.END_TXN]
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def init_producer_id(
     With `current` it is refused (ProducerFenced) if anybody else was initialised since (KIP-360).
     Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
     """
-    message = _INIT(
+    message = _INIT.request(
         transactional_id=transactional_id,
         transaction_timeout_ms=transaction_timeout_ms,
         producer_id=NO_PRODUCER_ID if current is None else current.producer_id,
@@ -130,8 +130,8 @@ def add_partitions(
     session: Session, transaction: Transaction, partitions: Iterable[Partition]
 ) -> Operation[None]:
     """Version 1 only: tell the coordinator before the first Produce to these partitions."""
-    topic_type = _ADD_PARTITIONS.AddPartitionsToTxnTopic
-    message = _ADD_PARTITIONS(
+    topic_type = _ADD_PARTITIONS.request.AddPartitionsToTxnTopic
+    message = _ADD_PARTITIONS.request(
         v3_and_below_transactional_id=transaction.transactional_id,
         v3_and_below_producer_id=transaction.producer_id,
         v3_and_below_producer_epoch=transaction.producer_epoch,
@@ -166,7 +166,7 @@ def _add_partitions_codes(reply: Reply) -> tuple[int, ...]:
 
 def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Operation[None]:
     """Version 1 only: tell the coordinator before the group's TxnOffsetCommit."""
-    message = _ADD_OFFSETS(
+    message = _ADD_OFFSETS.request(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
@@ -267,8 +267,8 @@ def _offsets_request(
     offsets: Mapping[Partition, CommittedOffset],
     codes: Callable[[Reply], Iterable[int]],
 ) -> CoordinatorRequest:
-    topic_type = _TXN_OFFSETS.TxnOffsetCommitRequestTopic
-    message = _TXN_OFFSETS(
+    topic_type = _TXN_OFFSETS.request.TxnOffsetCommitRequestTopic
+    message = _TXN_OFFSETS.request(
         transactional_id=transaction.transactional_id,
         group_id=group_id,
         producer_id=transaction.producer_id,
@@ -308,7 +308,7 @@ def _ask(
 
 
 def _end_request(transaction: Transaction, *, committed: bool) -> Message:
-    return _END(
+    return _END.request(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,

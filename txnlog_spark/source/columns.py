@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
 from txnlog_spark.wire.topics import TopicPartition
 

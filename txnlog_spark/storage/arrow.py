@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _UNFINISHED = ".new"
+_GCS = "gcs"
+"""Arrow's client of it lists a folder only where an object stands for it, which ours have not."""
 LOOKS = 3
 """At a file that is absent or changes: a driver replaces one once a batch, not more often."""
 
@@ -73,6 +75,11 @@ class ObjectFiles(RemoteFiles):
     def _names(self, inner: str, *, folders: bool = False) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
+        if folders and self._file_system.type_name == _GCS:
+            below = FileSelector(inner, allow_not_found=True, recursive=True)
+            paths = [each.path for each in self._file_system.get_file_info(below)]
+            parts = [path.removeprefix(f"{inner}/").partition("/") for path in paths]
+            return list({name for name, slash, _ in parts if slash})
         wanted = FileType.Directory if folders else FileType.File
         found = self._file_system.get_file_info(FileSelector(inner, allow_not_found=True))
         return [each.base_name for each in found if each.type == wanted]

@@ -4,6 +4,6 @@
 bytes into frames and frames into messages, `records` has the record batch header, the control
 records and a plain scalar codec for small batches, `compression` the codecs of batches, `varint`
 the integers in both, `errors` Kafka's error codes. What is private to kafka-python is in
-`kafka_python`. `invariants` has the checks of our own state, `topics` the names of
-partitions.
+`kafka_python`, and `kafka_packages` keeps its clients from being imported with its messages.
+`invariants` has the checks of our own state, `topics` the names of partitions.
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.kafka_python import decode_at
-from txnlog_spark.wire.messages import APIS, Api, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
 from txnlog_spark.wire.shape import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
@@ -115,7 +115,7 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
     if len(frame) < _REQUEST_HEAD.size:
         raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
     key, version, correlation_id = _REQUEST_HEAD.unpack_from(frame)
-    api = APIS.get(key)
+    api = KNOWN_APIS.get(key)
     if api is None:
         raise MalformedFrame(f"unknown api key {key}")
     client_id, position = _decode_client_id(frame)
@@ -179,7 +179,7 @@ def encode_request(
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
     """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
-    api = APIS[api_key]
+    api = KNOWN_APIS[api_key]
     body = message.encode(version=version)
     flexible = api.response.flexible_version_q(version) and api_key != ApiKey.API_VERSIONS
     head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")

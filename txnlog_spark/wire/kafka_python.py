@@ -2,24 +2,33 @@
 
 Its message classes are compiled from Kafka's own definitions. What is here reaches behind them:
 structs made without their slow constructor, decoders and encoders called at just one version, the
-schema of a class, its SASL mechanisms without its connections, and classes of our own definitions
+schema of a class, its packages without what they import, its SASL mechanisms without its
+connections, and classes of our own definitions
 (the records of the internal topics, which kafka-python does not ship). Another release of
 kafka-python may change any of it: setup.cfg keeps to 3.0, and a test names each use.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from kafka.net.sasl import get_sasl_mechanism
-from kafka.net.sasl.oauth import AbstractTokenProvider
+from txnlog_spark.wire import kafka_packages as _before_kafka_python  # noqa: F401
+
+# isort: split
+
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 
 _RECORD_BYTES = 512
 """What most records of internal topics fit in; the buffer grows."""
+
+
+def message_class(module: str, name: str) -> Any:
+    """The class of a request or an answer, in a module of `kafka.protocol`."""
+    return getattr(importlib.import_module(f"kafka.protocol.{module}"), name)
 
 
 def build(struct_class: Any, **fields: Any) -> Any:
@@ -39,6 +48,12 @@ def decode_at(message_class: Any, version: int, body: memoryview) -> Any:
     """The message of these bytes, at just this version: kafka-python's own `decode` takes every
     ApiVersions answer with an error for one of version 0."""
     return ApiMessage.decode.__func__(message_class, body, version=version)
+
+
+def to_encode_again(message: Any) -> Any:
+    """A message that was decoded, for an encoder: a decoder leaves out what that looks for."""
+    message._header = None
+    return message
 
 
 def schema_of(message_class: Any) -> Any:
@@ -79,6 +94,8 @@ def password_mechanism(name: str, user: str, password: str) -> Any:
 
     SCRAM names are escaped as RFC 5802 writes them, which kafka-python leaves to its caller.
     """
+    from kafka.net.sasl import get_sasl_mechanism  # few connections need it
+
     if name != "PLAIN":
         user = user.replace("=", "=3D").replace(",", "=2C")
     return get_sasl_mechanism(name)(
@@ -92,13 +109,16 @@ def password_mechanism(name: str, user: str, password: str) -> Any:
 
 def token_mechanism(token: str, extensions: Mapping[str, str]) -> Any:
     """The client's side of OAUTHBEARER with a token that is there already."""
+    from kafka.net.sasl import get_sasl_mechanism
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    AbstractTokenProvider.register(_GivenToken)
     provider = _GivenToken(token, extensions)
     return get_sasl_mechanism("OAUTHBEARER")(sasl_oauth_token_provider=provider)
 
 
-class _GivenToken(AbstractTokenProvider):  # type: ignore[misc]
+class _GivenToken:
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        super().__init__()
         self._token = token
         self._extensions = extensions
 

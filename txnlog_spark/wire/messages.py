@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from kafka.protocol import admin, consumer, metadata, producer, sasl
+from txnlog_spark.wire.kafka_python import message_class
 
 Message = Any
 """A `kafka.protocol` message. The package ships no types for its generated classes."""
@@ -55,7 +56,10 @@ class ApiKey(enum.IntEnum):
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
@@ -67,85 +71,104 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Api:
     """One request kind: its message classes and the inclusive version range we can encode."""
 
     key: ApiKey
-    request: Any
-    response: Any
+    module: str
+    """Where kafka-python has the classes, which are read when first asked for: a process uses some
+    of sixty, and each costs the start of every one of Spark's Python workers half a millisecond."""
+    name: str
+    """Kafka's name, such as `InitProducerId`."""
     version_min: int
     version_max: int
 
-    @property
-    def name(self) -> str:
-        """Kafka's name, such as `InitProducerId`."""
-        return str(self.request.__name__).removesuffix("Request")
+    @cached_property
+    def request(self) -> Any:
+        """The class of the request."""
+        return message_class(self.module, f"{self.name}Request")
 
-
-def _api(key: ApiKey, package: Any, name: str, version_min: int, version_max: int) -> Api:
-    request = getattr(package, f"{name}Request")
-    response = getattr(package, f"{name}Response")
-    return Api(key, request, response, version_min, version_max)
+    @cached_property
+    def response(self) -> Any:
+        """The class of the answer."""
+        return message_class(self.module, f"{self.name}Response")
 
 
 _K = ApiKey
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        _api(_K.PRODUCE, producer, "Produce", 3, 13),
-        _api(_K.FETCH, consumer, "Fetch", 4, 17),
-        _api(_K.LIST_OFFSETS, consumer, "ListOffsets", 1, 10),
-        _api(_K.METADATA, metadata, "Metadata", 0, 13),
-        _api(_K.OFFSET_COMMIT, consumer, "OffsetCommit", 2, 10),
-        _api(_K.OFFSET_FETCH, consumer, "OffsetFetch", 1, 10),
-        _api(_K.FIND_COORDINATOR, metadata, "FindCoordinator", 0, 6),
-        _api(_K.JOIN_GROUP, consumer, "JoinGroup", 0, 9),
-        _api(_K.HEARTBEAT, consumer, "Heartbeat", 0, 4),
-        _api(_K.LEAVE_GROUP, consumer, "LeaveGroup", 0, 5),
-        _api(_K.SYNC_GROUP, consumer, "SyncGroup", 0, 5),
-        _api(_K.DESCRIBE_GROUPS, admin, "DescribeGroups", 0, 6),
-        _api(_K.LIST_GROUPS, admin, "ListGroups", 0, 5),
+        Api(_K.PRODUCE, "producer.produce", "Produce", 3, 13),
+        Api(_K.FETCH, "consumer.fetch", "Fetch", 4, 17),
+        Api(_K.LIST_OFFSETS, "consumer.offsets", "ListOffsets", 1, 10),
+        Api(_K.METADATA, "metadata.metadata", "Metadata", 0, 13),
+        Api(_K.OFFSET_COMMIT, "consumer.group", "OffsetCommit", 2, 10),
+        Api(_K.OFFSET_FETCH, "consumer.group", "OffsetFetch", 1, 10),
+        Api(_K.FIND_COORDINATOR, "metadata.find_coordinator", "FindCoordinator", 0, 6),
+        Api(_K.JOIN_GROUP, "consumer.group", "JoinGroup", 0, 9),
+        Api(_K.HEARTBEAT, "consumer.group", "Heartbeat", 0, 4),
+        Api(_K.LEAVE_GROUP, "consumer.group", "LeaveGroup", 0, 5),
+        Api(_K.SYNC_GROUP, "consumer.group", "SyncGroup", 0, 5),
+        Api(_K.DESCRIBE_GROUPS, "admin.groups", "DescribeGroups", 0, 6),
+        Api(_K.LIST_GROUPS, "admin.groups", "ListGroups", 0, 5),
         # Version 0 of the handshake is followed by bytes without a frame, which Kafka 1.0 ended.
-        _api(_K.SASL_HANDSHAKE, sasl, "SaslHandshake", 1, 1),
-        _api(_K.API_VERSIONS, metadata, "ApiVersions", 0, 4),
-        _api(_K.CREATE_TOPICS, admin, "CreateTopics", 2, 7),
-        _api(_K.DELETE_TOPICS, admin, "DeleteTopics", 1, 6),
-        _api(_K.DELETE_RECORDS, admin, "DeleteRecords", 0, 2),
-        _api(_K.INIT_PRODUCER_ID, producer, "InitProducerId", 0, 5),
-        _api(_K.OFFSET_FOR_LEADER_EPOCH, consumer, "OffsetForLeaderEpoch", 2, 4),
-        _api(_K.ADD_PARTITIONS_TO_TXN, producer, "AddPartitionsToTxn", 0, 5),
-        _api(_K.ADD_OFFSETS_TO_TXN, producer, "AddOffsetsToTxn", 0, 4),
-        _api(_K.END_TXN, producer, "EndTxn", 0, 5),
-        _api(_K.WRITE_TXN_MARKERS, producer, "WriteTxnMarkers", 1, 2),
-        _api(_K.TXN_OFFSET_COMMIT, producer, "TxnOffsetCommit", 0, 5),
-        _api(_K.DESCRIBE_ACLS, admin, "DescribeAcls", 1, 3),
-        _api(_K.CREATE_ACLS, admin, "CreateAcls", 1, 3),
-        _api(_K.DELETE_ACLS, admin, "DeleteAcls", 1, 3),
-        _api(_K.DESCRIBE_CONFIGS, admin, "DescribeConfigs", 1, 4),
-        _api(_K.ALTER_CONFIGS, admin, "AlterConfigs", 0, 2),
-        _api(_K.DESCRIBE_LOG_DIRS, admin, "DescribeLogDirs", 1, 5),
-        _api(_K.SASL_AUTHENTICATE, sasl, "SaslAuthenticate", 0, 2),
-        _api(_K.CREATE_PARTITIONS, admin, "CreatePartitions", 0, 3),
-        _api(_K.DELETE_GROUPS, admin, "DeleteGroups", 0, 2),
-        _api(_K.INCREMENTAL_ALTER_CONFIGS, admin, "IncrementalAlterConfigs", 0, 1),
-        _api(_K.OFFSET_DELETE, consumer, "OffsetDelete", 0, 0),
-        _api(_K.DESCRIBE_CLIENT_QUOTAS, admin, "DescribeClientQuotas", 0, 1),
-        _api(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, admin, "DescribeUserScramCredentials", 0, 0),
-        _api(_K.ALTER_USER_SCRAM_CREDENTIALS, admin, "AlterUserScramCredentials", 0, 0),
-        _api(_K.DESCRIBE_CLUSTER, admin, "DescribeCluster", 0, 2),
-        _api(_K.DESCRIBE_PRODUCERS, admin, "DescribeProducers", 0, 0),
-        _api(_K.DESCRIBE_TRANSACTIONS, admin, "DescribeTransactions", 0, 0),
-        _api(_K.LIST_TRANSACTIONS, admin, "ListTransactions", 0, 2),
-        _api(_K.DESCRIBE_TOPIC_PARTITIONS, admin, "DescribeTopicPartitions", 0, 0),
+        Api(_K.SASL_HANDSHAKE, "sasl", "SaslHandshake", 1, 1),
+        Api(_K.API_VERSIONS, "metadata.api_versions", "ApiVersions", 0, 4),
+        Api(_K.CREATE_TOPICS, "admin.topics", "CreateTopics", 2, 7),
+        Api(_K.DELETE_TOPICS, "admin.topics", "DeleteTopics", 1, 6),
+        Api(_K.DELETE_RECORDS, "admin.topics", "DeleteRecords", 0, 2),
+        Api(_K.INIT_PRODUCER_ID, "producer.transaction", "InitProducerId", 0, 5),
+        Api(_K.OFFSET_FOR_LEADER_EPOCH, "consumer.offsets", "OffsetForLeaderEpoch", 2, 4),
+        Api(_K.ADD_PARTITIONS_TO_TXN, "producer.transaction", "AddPartitionsToTxn", 0, 5),
+        Api(_K.ADD_OFFSETS_TO_TXN, "producer.transaction", "AddOffsetsToTxn", 0, 4),
+        Api(_K.END_TXN, "producer.transaction", "EndTxn", 0, 5),
+        Api(_K.WRITE_TXN_MARKERS, "producer.transaction", "WriteTxnMarkers", 1, 2),
+        Api(_K.TXN_OFFSET_COMMIT, "producer.transaction", "TxnOffsetCommit", 0, 5),
+        Api(_K.DESCRIBE_ACLS, "admin.acl", "DescribeAcls", 1, 3),
+        Api(_K.CREATE_ACLS, "admin.acl", "CreateAcls", 1, 3),
+        Api(_K.DELETE_ACLS, "admin.acl", "DeleteAcls", 1, 3),
+        Api(_K.DESCRIBE_CONFIGS, "admin.configs", "DescribeConfigs", 1, 4),
+        Api(_K.ALTER_CONFIGS, "admin.configs", "AlterConfigs", 0, 2),
+        Api(_K.DESCRIBE_LOG_DIRS, "admin.cluster", "DescribeLogDirs", 1, 5),
+        Api(_K.SASL_AUTHENTICATE, "sasl", "SaslAuthenticate", 0, 2),
+        Api(_K.CREATE_PARTITIONS, "admin.topics", "CreatePartitions", 0, 3),
+        Api(_K.DELETE_GROUPS, "admin.groups", "DeleteGroups", 0, 2),
+        Api(_K.INCREMENTAL_ALTER_CONFIGS, "admin.configs", "IncrementalAlterConfigs", 0, 1),
+        Api(_K.OFFSET_DELETE, "consumer.group", "OffsetDelete", 0, 0),
+        Api(_K.DESCRIBE_CLIENT_QUOTAS, "admin.client_quotas", "DescribeClientQuotas", 0, 1),
+        Api(
+            _K.DESCRIBE_USER_SCRAM_CREDENTIALS, "admin.users", "DescribeUserScramCredentials", 0, 0
+        ),
+        Api(_K.ALTER_USER_SCRAM_CREDENTIALS, "admin.users", "AlterUserScramCredentials", 0, 0),
+        Api(_K.DESCRIBE_CLUSTER, "admin.cluster", "DescribeCluster", 0, 2),
+        Api(_K.DESCRIBE_PRODUCERS, "admin.transactions", "DescribeProducers", 0, 0),
+        Api(_K.DESCRIBE_TRANSACTIONS, "admin.transactions", "DescribeTransactions", 0, 0),
+        Api(_K.LIST_TRANSACTIONS, "admin.transactions", "ListTransactions", 0, 2),
+        Api(_K.DESCRIBE_TOPIC_PARTITIONS, "admin.topics", "DescribeTopicPartitions", 0, 0),
     )
 }
+CLUSTER_APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        Api(_K.ELECT_LEADERS, "admin.topics", "ElectLeaders", 0, 2),
+        Api(
+            _K.ALTER_PARTITION_REASSIGNMENTS,
+            "admin.topics",
+            "AlterPartitionReassignments",
+            0,
+            1,
+        ),
+        Api(_K.LIST_PARTITION_REASSIGNMENTS, "admin.topics", "ListPartitionReassignments", 0, 0),
+    )
+}
+"""What only a broker of a cluster answers, and names in ApiVersions."""
+KNOWN_APIS: dict[ApiKey, Api] = APIS | CLUSTER_APIS
 
 END_TXN_BUMPS_EPOCH_FROM = 5
 """The version of EndTxn from which on its answer has the producer id and epoch to go on with."""
-API_OF_REQUEST: dict[Any, Api] = {api.request: api for api in APIS.values()}
 
 
 def api_of(message: Message) -> Api:
     """The `Api` a request message belongs to. Raises KeyError for one that is not declared."""
-    return API_OF_REQUEST[type(message)]
+    return KNOWN_APIS[message.API_KEY]

@@ -36,6 +36,35 @@ def refused(options: dict[str, str], use: Use) -> str:
     return text
 
 
+@pytest.mark.parametrize(
+    ("given", "use", "named"),
+    [
+        ({"assign": '{"a":[0]}'}, Use.READ_STREAM, "only one of them"),
+        ({"kafka.auto.offset.reset": "earliest"}, Use.READ_STREAM, "use startingOffsets"),
+        ({"minOffsetsPerTrigger": "0"}, Use.READ_STREAM, "an integer of at least 1"),
+        (
+            {"kafka.security.protocol": "SASL_SSL"},
+            Use.READ_STREAM,
+            "GSSAPI (Kerberos), which is Kafka's default",
+        ),
+        ({"kafka.acks": "1"}, Use.WRITE_STREAM, "all or -1"),
+        (
+            {"kafka.max.in.flight.requests.per.connection": "6"},
+            Use.WRITE_STREAM,
+            "an integer from 1 to 5",
+        ),
+    ],
+)
+def test_a_wrong_option_of_a_query_is_named_with_what_is_allowed(
+    given: dict[str, str], use: Use, named: str
+) -> None:
+    reads = use is Use.READ_STREAM
+    settings = read_source_settings if reads else read_sink_settings
+    options = CaseInsensitiveDict({**(READ if reads else WRITE), **given})
+    with pytest.raises(OptionError, match=re.escape(named)):
+        settings(options, streaming=True)
+
+
 def test_names_are_unique_without_regard_to_case() -> None:
     names = [n.lower() for o in OPTIONS for n in (o.name, *o.aliases)]
     assert len(set(names)) == len(names)

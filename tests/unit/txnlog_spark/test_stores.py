@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import ssl
+import sys
+import tempfile
 
 import jks
 import pytest
@@ -188,8 +190,18 @@ def test_a_store_without_its_package_says_what_to_install(store, monkeypatch):
 
 
 @pytest.mark.parametrize("is_good", [True, False])
-def test_no_key_is_left_in_a_file(ca, client, tmp_path, monkeypatch, is_good):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+@pytest.mark.parametrize("has_files_in_memory", [True, False])
+def test_no_key_is_left_in_a_file(ca, client, tmp_path, monkeypatch, is_good, has_files_in_memory):
+    made = []
+    temporary_file = tempfile.NamedTemporaryFile
+
+    def observed(*given, **how):
+        made.append(given)
+        return temporary_file(*given, dir=tmp_path, **how)
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", observed)
+    if not has_files_in_memory:
+        monkeypatch.setattr("txnlog_spark.stores._OPEN_FILES", str(tmp_path / "nowhere"))
     options = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.key": client.key_pem,
@@ -198,3 +210,4 @@ def test_no_key_is_left_in_a_file(ca, client, tmp_path, monkeypatch, is_good):
     with contextlib.nullcontext() if is_good else pytest.raises(OptionError):
         build_tls_context(options)
     assert list(tmp_path.iterdir()) == []
+    assert bool(made) == (sys.platform != "linux" or not has_files_in_memory), "none on a disk"

@@ -126,3 +126,10 @@ def test_without_fastavro_the_import_says_what_to_install() -> None:
     assert (
         "ImportError: txnlog_spark.avro needs fastavro: install txnlog_spark[avro]" in done.stderr
     )
+
+
+def test_a_token_of_two_lines_is_refused_and_not_shown() -> None:
+    given = {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": "plan\nted"}
+    with pytest.raises(OptionError, match=r"bearer\.auth\.token: one line of ASCII") as error:
+        Registry(ADDRESS | given)
+    assert "plan" not in str(error.value)

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 from support.certificates import LOCAL, Authority
+from support.few_attempts import client_of_few_attempts
 from support.secured_broker import SASL_VERSIONS, SecuredBroker
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
@@ -86,7 +87,11 @@ def call(node=-1, timeout_ms=20_000):
 
 def refused(address, security, kind=SecurityRefused, config=None):
     """The one line of a user who is not let in."""
-    with Client(address, security=security, config=config) as client, pytest.raises(kind) as caught:
+    if config is None:
+        opened = client_of_few_attempts(address, security)
+    else:
+        opened = Client(address, security=security, config=config)
+    with opened as client, pytest.raises(kind) as caught:
         client.run(refresh_metadata(client.session, ()))
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)
@@ -157,7 +162,7 @@ def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(start, ca, 
     with Client(broker.bootstrap_servers, security=security) as connected:
         assert isinstance(connected.run(ask(call()))[0], Reply)
     # TLS 1.3 has the client believe that it is in until it reads.
-    text = refused(broker.bootstrap_servers, trusting(ca), TxnLogError, SHORT)
+    text = refused(broker.bootstrap_servers, trusting(ca), TxnLogError)
     assert "kafka.ssl.keystore.location" in text
 
 
@@ -227,7 +232,7 @@ def test_a_broker_too_old_for_a_login_in_frames_is_one_line(start):
 
 
 def test_plain_text_to_a_tls_listener_names_the_option(start):
-    text = refused(start().bootstrap_servers, read_security({}), TxnLogError, SHORT)
+    text = refused(start().bootstrap_servers, read_security({}), TxnLogError)
     assert "TLS" in text
     assert "set kafka.security.protocol to SSL or SASL_SSL" in text
 
@@ -249,7 +254,7 @@ def listening(answer: bytes | None):
 
 def test_tls_to_a_listener_in_plain_text_names_the_option(ca):
     with listening(b"") as broker:
-        text = refused(broker.bootstrap_servers, trusting(ca), DeadlineExceeded, SHORT)
+        text = refused(broker.bootstrap_servers, trusting(ca), DeadlineExceeded)
         assert "closed the connection within the TLS handshake" in text
         assert "look at kafka.security.protocol" in text
     with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:
@@ -289,7 +294,7 @@ def test_a_host_name_is_looked_up_and_connected_to(start, ca):
 
 
 def test_a_host_that_nobody_knows_is_named():
-    text = refused("no-such-host.invalid:9092", read_security({}), DeadlineExceeded, SHORT)
+    text = refused("no-such-host.invalid:9092", read_security({}), DeadlineExceeded)
     assert "cannot connect to no-such-host.invalid:9092" in text
 
 

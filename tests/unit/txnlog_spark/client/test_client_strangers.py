@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.few_attempts import client_of_few_attempts
 from support.probe import free_ports
 from support.socket_broker import SocketBroker
 
-from txnlog_spark.client.client import Client
 from txnlog_spark.client.strangers import describe_stranger
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import (
@@ -24,9 +24,7 @@ from txnlog_spark.errors import (
     TxnLogError,
 )
 from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
 
-SHORT = SessionConfig(bootstrap_timeout_ms=400, request_timeout_ms=300)
 TLS_ALERT = bytes([0x15, 3, 3, 0, 2, 2, 0x46])
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
@@ -74,9 +72,10 @@ def speaks_tls(connection: socket.socket) -> None:
         context.wrap_socket(connection, server_side=True).close()
 
 
-def error_at(address: str) -> TxnLogError:
+def error_at(address: str, request_timeout_ms: int = 30_000) -> TxnLogError:
     """What a user gets who names this address."""
-    with Client(address, config=SHORT) as client, pytest.raises(TxnLogError) as caught:
+    opened = client_of_few_attempts(address, request_timeout_ms=request_timeout_ms)
+    with opened as client, pytest.raises(TxnLogError) as caught:
         client.run(refresh_metadata(client.session, ()))
     assert "\n" not in str(caught.value)
     return caught.value
@@ -111,7 +110,8 @@ def test_a_listener_that_hangs_up_after_the_versions_may_want_sasl():
 
 def test_a_listener_that_never_answers_may_be_no_broker():
     with listener(lambda connection: [None for _ in iter(lambda: connection.recv(9), b"")]) as at:
-        assert "did not answer in time: it may not be a Kafka broker" in str(error_at(at))
+        text = str(error_at(at, request_timeout_ms=100))
+    assert "did not answer in time: it may not be a Kafka broker" in text
 
 
 def test_another_bootstrap_address_that_is_only_down_is_tried_again():

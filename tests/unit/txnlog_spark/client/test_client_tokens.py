@@ -8,6 +8,7 @@ import urllib.parse
 
 import pytest
 from support.certificates import LOCAL, Authority
+from support.few_attempts import client_of_few_attempts
 from support.probe import free_ports
 from support.secured_broker import SecuredBroker
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
@@ -25,8 +26,7 @@ from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.messages import APIS, ApiKey
 
-VERY_SHORT = SessionConfig(bootstrap_timeout_ms=300, request_timeout_ms=200)
-SHORT = SessionConfig(bootstrap_timeout_ms=1_000, request_timeout_ms=900)
+SHORT = SessionConfig(bootstrap_timeout_ms=300, request_timeout_ms=200)
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SECRET = "endpoint-secret"
 HERE = "txnlog_user_tokens"
@@ -69,8 +69,11 @@ def reaches(broker, security):
 
 
 def refused(broker, security, kind=SecurityRefused, config=None):
-    address = broker.bootstrap_servers
-    with Client(address, security=security, config=config) as client, pytest.raises(kind) as caught:
+    if config is None:
+        opened = client_of_few_attempts(broker.bootstrap_servers, security)
+    else:
+        opened = Client(broker.bootstrap_servers, security=security, config=config)
+    with opened as client, pytest.raises(kind) as caught:
         client.run(refresh_metadata(client.session, ()))
     text = str(caught.value)
     assert "\n" not in text
@@ -124,7 +127,7 @@ def test_an_endpoint_with_a_ca_of_its_own_is_trusted_by_the_login_module(broker,
     tls = ca.sign(*LOCAL).server_context(tmp_path)
     with TokenEndpoint({"access_token": "the-token", "expires_in": 1}, tls) as endpoint:
         assert reaches(broker, by_endpoint(endpoint, sasl_jaas_config=jaas))
-        text = refused(broker, by_endpoint(endpoint), TxnLogError, SHORT)
+        text = refused(broker, by_endpoint(endpoint), TxnLogError)
     assert "CERTIFICATE_VERIFY_FAILED" in text
     assert "look at kafka.sasl.oauthbearer.token.endpoint.url" in text
 
@@ -137,18 +140,18 @@ def test_a_wrong_client_secret_is_one_line_at_once(broker, endpoint):
 
 def test_an_endpoint_that_is_down_is_tried_again_and_then_named(broker, endpoint):
     endpoint.status = 503
-    text = refused(broker, by_endpoint(endpoint), TxnLogError, SHORT)
+    text = refused(broker, by_endpoint(endpoint), TxnLogError)
     assert "(503 server_error)" in text
     assert len(endpoint.forms) > 1
     endpoint.url = f"http://127.0.0.1:{free_ports(1)[0]}/token"
-    text = refused(broker, by_endpoint(endpoint), TxnLogError, SHORT)
+    text = refused(broker, by_endpoint(endpoint), TxnLogError)
     assert f"no token of {endpoint.url}" in text
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"access_token": 7}, {"access_token": ""}])
 def test_an_answer_without_a_token_is_named(broker, endpoint, answer):
     endpoint.answer = answer
-    text = refused(broker, by_endpoint(endpoint), TxnLogError, SHORT)
+    text = refused(broker, by_endpoint(endpoint), TxnLogError)
     assert "answered without an access_token" in text
 
 
@@ -182,12 +185,12 @@ def test_a_users_function_gives_the_token(broker, user_function):
 )
 def test_a_users_function_that_gives_none_is_named(broker, user_function, body, text):
     security = user_function(f"def token():\n    {body}", f"{HERE}_{len(body)}")
-    assert text in refused(broker, security, TxnLogError, SHORT)
+    assert text in refused(broker, security, TxnLogError)
 
 
 def test_a_token_that_does_not_come_is_given_up_in_time(broker, user_function):
     body = "import threading\ndef token():\n    threading.Event().wait(2)\n    return 'the-token'"
-    text = refused(broker, user_function(body, f"{HERE}_late"), TxnLogError, VERY_SHORT)
+    text = refused(broker, user_function(body, f"{HERE}_late"), TxnLogError, SHORT)
     assert "the token for the login did not come in time" in text
     assert "look at kafka.sasl.oauthbearer" in text
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import ServiceRequestError
+from azure.core.pipeline.transport import HttpTransport, RequestsTransport
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.default_fs import check_reading
 from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.storage.location import read_location
+from txnlog_spark.storage.remote import StoreFailed
 
 
 @pytest.mark.parametrize(
@@ -135,6 +138,40 @@ def test_an_azure_account_is_reached_by_its_blob_service(
     settings = StorageSettings({**StorageSettings().values, **given})
     files = open_files("", read_location("", f"abfss://box@{host}/a"), settings)
     assert files._container.url == url
+
+
+@pytest.mark.parametrize(
+    ("retries", "attempts_expected", "at_least_s", "at_most_s"),
+    [(None, 4, 15, 20), ("0", 1, 2, 2), ("9", 10, 38, 56)],
+)
+def test_an_azure_host_that_cannot_be_reached_is_given_up_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+    retries: str | None,
+    attempts_expected: int,
+    at_least_s: int,
+    at_most_s: int,
+) -> None:
+    """By the times that the SDK gives to each attempt and sleeps between two; nobody waits."""
+    connecting, naps = [], []
+
+    def send(transport: RequestsTransport, *_: object, **__: object) -> None:
+        connecting.append(transport.connection_config.timeout)
+        raise ServiceRequestError("nobody is there")
+
+    monkeypatch.setattr(RequestsTransport, "send", send)
+    monkeypatch.setattr(HttpTransport, "sleep", lambda _, seconds: naps.append(seconds))
+    given = {"azure.account.key": KEY}
+    given |= {} if retries is None else {"azure.io.retry.max.retries": retries}
+    settings = StorageSettings({**StorageSettings().values, **given})
+    files = open_files("", read_location("", "abfss://box@unreachable.dfs.here/a"), settings)
+    with pytest.raises(StoreFailed, match="nobody is there"):
+        files.read("abfss://box@unreachable.dfs.here/a/b")
+    assert len(connecting) == attempts_expected
+    assert at_least_s <= sum(connecting) + sum(naps) <= at_most_s
+    with pytest.raises(StoreFailed, match="nobody is there"):
+        files.write("abfss://box@unreachable.dfs.here/a/b", b"new", durable=True)
+    assert len(connecting) == 3 * attempts_expected, "written, and asked what became of it"
+    assert sum(connecting) + sum(naps) <= 3 * at_most_s
 
 
 def test_one_store_with_the_same_settings_is_opened_once() -> None:
