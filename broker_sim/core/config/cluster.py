@@ -65,6 +65,18 @@ CLUSTER = (
         f"How often the controller looks for that. {_IN_CLUSTER}",
         1,
     ),
+    _long(
+        "metadata.log.max.record.bytes.between.snapshots",
+        20 << 20,
+        f"Bytes of the metadata log after which it is put together in a snapshot. {_IN_CLUSTER}",
+        1,
+    ),
+    _long(
+        "metadata.log.max.snapshot.interval.ms",
+        3_600_000,
+        f"How often that is done when less was appended; 0: never. {_IN_CLUSTER}",
+        0,
+    ),
     _int(
         "offsets.topic.replication.factor",
         3,
