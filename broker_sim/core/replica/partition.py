@@ -14,7 +14,6 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replica.leader import (
-    OVERTAKEN,
     REJECTED,
     AlterPartition,
     IsEligible,
@@ -162,23 +161,11 @@ class Partition:
             leader.broker_epochs(isr),
         )
         effects.trace("isr-proposed", log=self.log.directory, isr=list(isr))
-        self.send_proposal(alter, effects)
-
-    def send_proposal(self, alter: AlterPartition, effects: Effects) -> None:
-        """Make the present proposal, for the first time or again."""
-        leader = self.leader
-        proposal = None if leader is None else leader.proposal
-        if leader is None or proposal is None:
-            return
-        leader.is_unanswered = False
+        proposal = leader.proposal
 
         def on_answer(error: ErrorCode, effects: Effects) -> None:
-            if leader.proposal is not proposal or error in OVERTAKEN:
-                return
-            effects.trace("isr-not-changed", log=self.log.directory, error=error.name)
-            if error in REJECTED:
+            if leader.proposal is proposal and error in REJECTED:
+                effects.trace("isr-not-changed", log=self.log.directory, error=error.name)
                 leader.proposal = None
-            else:
-                leader.is_unanswered = True
 
         alter(proposal, on_answer, effects)
