@@ -145,6 +145,11 @@ class Leader:
         proposed = () if self.proposal is None else self.proposal.isr
         return frozenset((*self.registration.isr, *proposed))
 
+    @property
+    def is_alone_in_isr(self) -> bool:
+        """Whether what is committed is here only."""
+        return self.maximal_isr == {self.node_id}
+
     def min_isr(self, min_insync_replicas: int) -> int:
         """How many must be in the ISR: never more than there are replicas."""
         return min(min_insync_replicas, len(self.followers) + 1)
