@@ -102,9 +102,11 @@ class LocalCluster:
                     self.kill(each)
             raise
 
-    def stop(self) -> None:
-        """Stop every running broker cleanly (SIGTERM), one after the other, then the registry."""
-        for each in sorted(self._processes, reverse=True):
+    def stop(self, broker_id: int | None = None) -> None:
+        """Stop this broker cleanly (SIGTERM), or every running one, one after the other, and then
+        the registry."""
+        brokers = sorted(self._processes, reverse=True) if broker_id is None else [broker_id]
+        for each in brokers:
             _terminate(self._processes.pop(each))
 
     def kill(self, broker_id: int = 0) -> None:
