@@ -30,8 +30,8 @@ BOUNDS = {
     "python_threads": 2,
     "python_descriptors": 6,
 }
-"""Pools of threads, connections and workers grow and shrink. A leak of one thread for each batch with
-input is 32, `ROUNDS` of each query; one for each trigger is a thousand."""
+"""Pools of threads, connections and workers grow and shrink. A leak of one thread for each batch
+with input is 32, `ROUNDS` of each query; one for each trigger is a thousand."""
 IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
 
 
