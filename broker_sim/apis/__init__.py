@@ -28,6 +28,8 @@ class RegistryApiKey(enum.IntEnum):
     REGISTRY_APPEND = 20005
     REGISTRY_READ = 20006
     REGISTRY_WAIT = 20007
+    REGISTRY_WRITE_SNAPSHOT = 20008
+    REGISTRY_READ_SNAPSHOT = 20009
 
 
 class BrokerApiKey(enum.IntEnum):
