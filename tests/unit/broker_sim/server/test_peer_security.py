@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
-from support.broker_build import request
+from support.broker_build import BrokerOnDisk, request
 from support.certificates import LOCAL, Authority
 from support.probe import free_ports, wait_until
+from support.sasl_client import MECHANISM_IDS, SASL_CONFIG, add_user
 from support.secured_broker import SecuredBroker
 
 from broker_sim import LocalCluster
@@ -19,9 +20,16 @@ from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
-from broker_sim.server.peer_security import LoginFailed, PeerLogin, PeerUser, read_peer_security
+from broker_sim.server.peer_security import (
+    LoginFailed,
+    LoginStep,
+    PeerLogin,
+    PeerUser,
+    read_peer_security,
+)
 from broker_sim.server.peers import Peers
-from txnlog_spark.wire.framing import MalformedFrame, encode_response
+from txnlog_spark.wire.framing import MalformedFrame, decode_request, encode_response
+from txnlog_spark.wire.kafka_python import to_encode_again
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 WAIT_SECONDS = 20
@@ -197,6 +205,30 @@ def test_a_login_takes_no_answer_but_its_own():
     with pytest.raises(LoginFailed, match="UNSUPPORTED_SASL_MECHANISM"):
         login.on_frame(encode_response(ApiKey.SASL_HANDSHAKE, 1, 1, answer)[4:])
     assert "alice-secret" not in repr(PeerUser("PLAIN", "alice", "alice-secret"))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *MECHANISM_IDS])
+def test_a_broker_is_let_in_by_a_broker_and_again_when_its_login_ends(mechanism):
+    option = f"listener.name.sasl_plaintext.{mechanism.lower()}.connections.max.reauth.ms"
+    broker = BrokerOnDisk(SASL_CONFIG | {option: 60_000})
+    broker.listener, user = "PLAINTEXT", PeerUser(mechanism, "bob", "bob-secret")
+    if mechanism != "PLAIN":
+        assert add_user(broker, "bob", "bob-secret", mechanism) == 0
+    broker.listener = "SASL_PLAINTEXT"
+    login = PeerLogin(user, "broker-3")
+    for _ in range(2):
+        sent: bytes | None = login.begin()
+        while sent is not None:
+            header, message = decode_request(sent[4:])
+            answer = to_encode_again(broker.ask(to_encode_again(message), header.api_version))
+            framed = encode_response(
+                header.api_key, header.api_version, header.correlation_id, answer
+            )
+            sent = login.on_frame(framed[4:])
+        assert (login.step, login.lifetime_ms) == (LoginStep.COMPLETE, 60_000)
+        assert broker.ask(METADATA, 12).brokers
+        broker.advance(60_001)
+    assert broker.broker.parts.logins._logins[1].principal == "User:bob"
 
 
 @pytest.mark.parametrize("missing", ["username", "password"])
