@@ -186,6 +186,7 @@ def run_cluster(tmp_path, *arguments: str) -> tuple[subprocess.Popen, list[psuti
     process = subprocess.Popen(
         [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(tmp_path), *arguments],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     line = process.stdout.readline()
@@ -207,9 +208,13 @@ def test_one_command_runs_a_cluster_and_stops_it(tmp_path):
     assert (tmp_path / "registry").is_dir()
 
 
-def test_when_the_command_is_killed_everything_stops(tmp_path):
+def test_who_ends_is_named_and_when_the_command_is_killed_everything_stops(tmp_path):
     process, children, _ = run_cluster(tmp_path, "--brokers", "2", "--port", "0")
     with process:
+        (registry,) = [each for each in children if "registry" in each.cmdline()]
+        registry.kill()
+        line = process.stderr.readline()
+        assert "registry has ended; its last words are in registry.log" in line
         os.kill(process.pid, signal.SIGKILL)
     gone, alive = psutil.wait_procs(children, 60)
     assert (len(gone), alive) == (3, [])
