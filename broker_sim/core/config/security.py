@@ -87,7 +87,7 @@ SECURITY = (
     _text(
         "security.inter.broker.protocol",
         "PLAINTEXT",
-        "How brokers of a cluster speak to each other, unless inter.broker.listener.name says so.",
+        "How brokers of a cluster speak to each other; inter.broker.listener.name replaces it.",
         ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     _text(
