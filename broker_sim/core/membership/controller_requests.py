@@ -17,7 +17,7 @@ from broker_sim.core.effects import Effects, Request, TimerKey
 from broker_sim.core.membership.registration import NO_CONTROLLER
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
-from broker_sim.core.security.principals import ANONYMOUS
+from broker_sim.core.security.principals import A_BROKER
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import MalformedFrame
@@ -81,7 +81,7 @@ class ControllerRequests:
         self._node_id = node_id
         self._controller_id = controller_id
         self._carry_out = carry_out
-        self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, ANONYMOUS)
+        self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, A_BROKER)
         """What a controller on this broker is asked by it."""
         self._forwarded: list[_Forwarded] = []
         self._asked: list[_Asked] = []

@@ -95,6 +95,26 @@ def test_the_controller_decides_as_who_has_asked_another_broker():
     assert cluster.create_topic(number, "a").error_code == 0
 
 
+def test_what_a_broker_needs_itself_it_may_do_at_itself_and_at_any_controller():
+    """To others it is User:broker, which is a super user, and nobody else may do anything."""
+    cluster = RegistryCluster(3, authorizer_class_name=AUTHORIZER,
+                              super_users=f"{ADMIN};User:broker")  # fmt: skip
+    cluster.broker_principal = "User:broker"
+    cluster.run(1_000)
+    for number, broker in cluster.brokers.items():
+        broker.principal = ADMIN
+        metadata(cluster, number, f"auto{number}")
+        cluster.run(300)
+        assert f"auto{number}" in cluster.controller().parts.image.topics
+    (number,) = cluster.controllers
+    for each in (number, other(cluster)):
+        cluster.kill(each)
+        cluster.run(20_000)
+        cluster.start(each)
+        cluster.run(5_000)
+        cluster.check_healed()
+
+
 def enveloped(key: ApiKey, principal: str) -> Any:
     frame = framing.encode_request(request(key, topics=[]), 6, 5, "c")
     return BROKER_APIS[BrokerApiKey.ENVELOPE].request(
