@@ -1,0 +1,278 @@
+"""Three brokers and their registry on the virtual network, each on a machine of its own.
+
+All that they send each other is bytes on simulated connections (`peer_links`). Witnesses compare
+what they write (`replica_oracle`), tell and read (`metadata_oracle`); `cluster_faults` is what
+happens to them. Once faults have ended a cluster heals by itself: `not_healed` says what is missing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.effects import Respond, Step, StorageOperation
+from broker_sim.core.log import PartitionLog
+from broker_sim.core.membership import Membership
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
+from broker_sim.registry.config import RegistryConfig
+from broker_sim.registry.registry import Registry
+from broker_sim.sim.cluster_faults import ClusterFaults
+from broker_sim.sim.metadata_oracle import METADATA, MetadataOracle
+from broker_sim.sim.network import Network
+from broker_sim.sim.one_broker import broker_options
+from broker_sim.sim.peer_links import PeerLinks
+from broker_sim.sim.places import Places
+from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
+from broker_sim.sim.scenario import Fault, Scenario
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.sim_broker import Core, SimulatedBroker
+from broker_sim.sim.trace import Trace
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.invariants import InvariantViolation, present
+from txnlog_spark.wire.messages import ApiKey
+
+SESSION_MS = 3_000
+ANSWER_US_MAX = 4_000_000
+"""How long a peer may take for an answer: replica.socket.timeout.ms, shortened like all the rest."""
+
+CLUSTER_OPTIONS: dict[str, int | str | bool] = {
+    "registry.connect": "registry:2181",
+    "registry.session.timeout.ms": SESSION_MS,
+    "registry.heartbeat.interval.ms": 500,
+    "replica.lag.time.max.ms": 2_000,
+    "replica.fetch.backoff.ms": 200,
+    "min.insync.replicas": 2,
+    "leader.imbalance.check.interval.seconds": 5,
+    "log.cleaner.enable": False,
+}
+"""All replicas of all, and timeouts that are passed several times in a minute. Each replica compacts
+by itself, so without compaction all are equal to the byte."""
+
+
+class ClusterBroker(SimulatedBroker):
+    """A broker that belongs to a cluster."""
+
+    def _lets_in(self, core: Core) -> bool:
+        return isinstance(core, Broker) and core.is_serving
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The core's; only of one that is up."""
+        core = self._core
+        if not isinstance(core, Broker):
+            raise InvariantViolation(f"{self.name} is down and has no parts")
+        return core.parts
+
+
+class SimulatedRegistry(SimulatedBroker):
+    """The registry's process and its disk."""
+
+    def _make_core(self, rng: random.Random) -> Core:
+        del rng
+        return Registry(RegistryConfig(1_000, 9_000), self.disk)
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        scheduler: Scheduler,
+        trace: Trace,
+        planned: PlannedFaults,
+        rng: Callable[[str], random.Random],
+        network: Network,
+    ) -> None:
+        self.network = network
+        self.metadata = MetadataOracle()
+        self.logs = ReplicaLogs()
+        self.logs.leader_of = self._leader_of
+        self.registry = SimulatedRegistry(
+            name="registry",
+            config=BrokerConfig({}),
+            scheduler=scheduler,
+            trace=trace,
+            seed=f"{seed}/registry",
+        )
+        options = broker_options(scenario) | CLUSTER_OPTIONS
+        if scenario.flushes_all:
+            options["log.flush.interval.messages"] = 1
+        self.hosts = {
+            number: ClusterBroker(
+                name=f"broker-{number}",
+                config=BrokerConfig(
+                    options | {"node.id": number, "listeners": f"PLAINTEXT://b{number}:9092"}
+                ),
+                scheduler=scheduler,
+                trace=trace,
+                seed=f"{seed}/broker-{number}",
+            )
+            for number in range(scenario.brokers)
+        }
+        self._planned = planned
+        self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        for number, host in self.hosts.items():
+            self._connect(number, host, scheduler, trace)
+        self.registry.watch = self._on_registry_storage
+        self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
+        self.registry.died = partial(self.faults.on_died, self.registry)
+
+    def _connect(
+        self, number: int, host: ClusterBroker, scheduler: Scheduler, trace: Trace
+    ) -> None:
+        """Everything that is attached to one broker."""
+        others = {n: each for n, each in self.hosts.items() if n != number}
+        ends = {REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry, **others}
+        host.links = PeerLinks(host, ends, self.network, scheduler, trace, ANSWER_US_MAX)
+        oracle = ReplicaOracle(host.name, host.disk, self.logs)
+        host.watch = partial(self._on_storage, host, oracle)
+        host.watch_answer = partial(self.faults.chance_of_death, host)
+        host.watch_step = partial(self._on_step, host)
+        host.watch_respond = partial(self._on_respond, host)
+        host.died = partial(self.faults.on_died, host)
+
+    # ------------------------------------------------------------------ as `OneBroker`
+
+    @property
+    def processes(self) -> tuple[SimulatedBroker, ...]:
+        """The registry and all brokers."""
+        return (self.registry, *self.hosts.values())
+
+    def new_places(self) -> Places:
+        """Where a client finds what it asks for."""
+        return Places(len(self.hosts))
+
+    def start(self) -> None:
+        """Start what is not up."""
+        for process in self.processes:
+            if not process.is_up:
+                process.start()
+
+    def begin_chaos(self) -> None:
+        """Faults may happen from now on."""
+        self.faults.begin()
+
+    def end_chaos(self) -> None:
+        """Faults end; what is down comes back."""
+        self.faults.end()
+
+    def stop(self) -> None:
+        """A clean stop of all."""
+        for process in reversed(self.processes):
+            process.stop()
+
+    def kill(self, fault: Fault) -> None:
+        """A planned fault."""
+        self.hosts[0].kill(self.faults.planned_reason(fault))
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As each partition's leader has them."""
+        return self.logs.open_transactions()
+
+    @property
+    def aborted_count(self) -> int:
+        """The most ABORT markers that ended a transaction with data, on any disk."""
+        return max(oracle.aborted_count for oracle in self.logs.oracles.values())
+
+    # ------------------------------------------------------------------ witnesses
+
+    def _on_storage(
+        self, host: SimulatedBroker, oracle: ReplicaOracle, operation: StorageOperation
+    ) -> str | None:
+        labels = oracle.watch(operation)
+        fault = self._planned.at_storage(labels) if self.faults.are_on else None
+        if fault is not None:
+            return self.faults.planned_reason(fault)
+        return self.faults.chance_of_death(host)
+
+    def _on_registry_storage(self, operation: StorageOperation) -> str | None:
+        del operation
+        return self.faults.chance_of_death(self.registry)
+
+    def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
+        records = [trace.fields for trace in step.traces if trace.kind == METADATA]
+        if records and isinstance(core, Broker):
+            self.metadata.on_read(host.name, records, core.parts.metadata.next_offset)
+
+    def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
+        if response.api_key is not ApiKey.FETCH:
+            return
+        for topic in response.message.responses:
+            known = host.parts.image.topic_of_id(topic.topic_id)
+            name = topic.topic if known is None else known.name
+            for part in topic.partitions:
+                if part.error_code == 0:
+                    directory = f"{name}-{part.partition_index}"
+                    self.logs.on_high_watermark(host.name, directory, part.high_watermark)
+
+    def _leader_of(self, directory: str) -> str:
+        held = self.metadata.partitions.get(directory)
+        host = None if held is None else self.hosts.get(held.leader)
+        return host.name if host is not None and host.is_up else ""
+
+    # ------------------------------------------------------------------ healed
+
+    def not_healed(self) -> str | None:
+        """What is not as it has to be once faults have ended (44); None when all is."""
+        if any(not process.is_up or process.paused for process in self.processes):
+            return "not all are up"
+        brokers = [host.parts for host in self.hosts.values()]
+        memberships = [parts.membership for parts in brokers]
+        if not all(membership.is_serving for membership in memberships):
+            return "not all serve"
+        active = [m for m in memberships if isinstance(m, Membership) and m.controller.is_active]
+        if len(active) != 1:
+            return f"{len(active)} controllers"
+        first = brokers[0].image
+        for image in (parts.image for parts in brokers[1:]):
+            if (image.topics, image.brokers) != (first.topics, first.brokers):
+                return "brokers have different metadata"
+        found = (self._partition_not_healed(*partition) for partition in self._partitions())
+        return next(filter(None, found), None)
+
+    def _partitions(self) -> Iterator[tuple[str, int, PartitionRegistration]]:
+        for topic in self.hosts[0].parts.image.topics.values():
+            for number, held in enumerate(topic.partitions):
+                yield topic.name, number, held
+
+    def _partition_not_healed(
+        self, topic: str, number: int, held: PartitionRegistration
+    ) -> str | None:
+        if held.leader < 0 or set(held.isr) != set(held.replicas):
+            return f"{topic}-{number} has no leader or not all replicas in sync: {held}"
+        logs = [self._log(replica, topic, number) for replica in held.replicas]
+        ends = {
+            end
+            for log in logs
+            for end in (log.log_end_offset, log.high_watermark, log.last_stable_offset)
+        }
+        return None if len(ends) == 1 else f"{topic}-{number} has ends {sorted(ends)}"
+
+    def _log(self, broker: int, topic: str, number: int) -> PartitionLog:
+        log = self.hosts[broker].parts.logs.get(topic, number)
+        return present(log, "a replica has no log")
+
+    def check_healed(self) -> None:
+        """All is in sync, all replicas are equal to the byte, and nothing is lost (8, 44)."""
+        missing = self.not_healed()
+        if missing is not None:
+            violated(44, "the cluster is not healed", missing=missing)
+        for host in self.hosts.values():
+            self.logs.check_complete(host.name)
+        for topic, number, held in self._partitions():
+            contents = {self._content(replica, topic, number) for replica in held.replicas}
+            if len(contents) != 1:
+                violated(44, "replicas differ", topic=topic, partition=number)
+
+    def _content(self, broker: int, topic: str, number: int) -> bytes:
+        disk, directory = self.hosts[broker].disk, f"{topic}-{number}"
+        paths = [f"{directory}/{n}" for n in disk.list(directory) if n.endswith(".log")]
+        return b"".join(disk.read(path, 0, disk.size_bytes(path) or 0) for path in paths)
