@@ -2,7 +2,8 @@
 
 All that they send each other is bytes on simulated connections (`peer_links`). Witnesses compare
 what they write (`replica_oracle`), tell and read (`metadata_oracle`); `cluster_faults` is what
-happens to them. Once faults have ended a cluster heals by itself: `not_healed` says what is missing.
+happens to them. When faults have ended a cluster heals by itself: `not_healed` says what is
+missing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Respond, Step, StorageOperation
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.membership import Membership
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.registry.config import RegistryConfig
@@ -39,7 +41,7 @@ from txnlog_spark.wire.messages import ApiKey
 
 SESSION_MS = 3_000
 ANSWER_US_MAX = 4_000_000
-"""How long a peer may take for an answer: replica.socket.timeout.ms, shortened like all the rest."""
+"""How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
 
 CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "registry.connect": "registry:2181",
@@ -47,12 +49,13 @@ CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "registry.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 2_000,
     "replica.fetch.backoff.ms": 200,
+    "replica.fetch.wait.max.ms": 1_000,
     "min.insync.replicas": 2,
     "leader.imbalance.check.interval.seconds": 5,
     "log.cleaner.enable": False,
 }
-"""All replicas of all, and timeouts that are passed several times in a minute. Each replica compacts
-by itself, so without compaction all are equal to the byte."""
+"""All replicas of all, and timeouts that are passed several times in a minute. Each replica
+compacts by itself, so without compaction all are equal to the byte."""
 
 
 class ClusterBroker(SimulatedBroker):
@@ -89,12 +92,14 @@ class Cluster:
         trace: Trace,
         planned: PlannedFaults,
         rng: Callable[[str], random.Random],
+        *,
         network: Network,
     ) -> None:
         self.network = network
-        self.metadata = MetadataOracle()
         self.logs = ReplicaLogs()
         self.logs.leader_of = self._leader_of
+        self.logs.in_sync = self._in_sync
+        self.metadata = MetadataOracle(self.logs.check_in_sync)
         self.registry = SimulatedRegistry(
             name="registry",
             config=BrokerConfig({}),
@@ -199,8 +204,9 @@ class Cluster:
 
     def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
         records = [trace.fields for trace in step.traces if trace.kind == METADATA]
-        if records and isinstance(core, Broker):
-            self.metadata.on_read(host.name, records, core.parts.metadata.next_offset)
+        metadata = core.parts.metadata if isinstance(core, Broker) else None
+        if records and isinstance(metadata, ClusterMetadata):
+            self.metadata.on_read(host.name, records, metadata.next_offset)
 
     def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
         if response.api_key is not ApiKey.FETCH:
@@ -217,6 +223,10 @@ class Cluster:
         held = self.metadata.partitions.get(directory)
         host = None if held is None else self.hosts.get(held.leader)
         return host.name if host is not None and host.is_up else ""
+
+    def _in_sync(self, directory: str) -> list[str]:
+        isr = self.metadata.partitions[directory].isr
+        return [f"broker-{n}" for n in isr if not self.faults.has_lost(f"broker-{n}")]
 
     # ------------------------------------------------------------------ healed
 

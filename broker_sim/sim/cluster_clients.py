@@ -107,9 +107,7 @@ class PlainClients:
                 return given
             yield Sleep(RETRY_MS)
 
-    def _write_one(
-        self, places: Places, producer: tuple[int, int], number: int
-    ) -> Operation[bool]:
+    def _write_one(self, places: Places, producer: tuple[int, int], number: int) -> Operation[bool]:
         """Send until it is answered for good; whether the producer, an id and its sequence, may go
         on. All that one producer id writes goes to one partition."""
         producer_id, sequence = producer

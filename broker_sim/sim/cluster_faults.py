@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.sim.metadata_oracle import MetadataOracle
 from broker_sim.sim.network import Direction, Network
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
@@ -38,7 +39,10 @@ class Victims(Protocol):
     network: Network
     metadata: MetadataOracle
     logs: ReplicaLogs
-    registry: SimulatedBroker
+
+    @property
+    def registry(self) -> SimulatedBroker:
+        """The registry's process."""
 
     @property
     def processes(self) -> tuple[SimulatedBroker, ...]:
@@ -81,8 +85,12 @@ class ClusterFaults:
             self._cluster.network.open_again(*directions)
         self._partitions.clear()
         for process in self._cluster.processes:
-            process.resume()
+            process.wake_up()
             process.wall_skew_ms = 0
+
+    def has_lost(self, name: str) -> bool:
+        """Whether the machine lost what others have, and is still taken to have it."""
+        return self._fragile is not None and self._fragile[0].name == name
 
     # ------------------------------------------------------------------ deaths
 
@@ -151,7 +159,7 @@ class ClusterFaults:
         )
 
     @property
-    def _held(self) -> Sequence[object]:
+    def _held(self) -> Sequence[PartitionRegistration]:
         return list(self._cluster.metadata.partitions.values())
 
     def _broker_epoch(self, process: SimulatedBroker) -> int:

@@ -6,7 +6,7 @@ the rules are checked then; all others have to read the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
@@ -19,7 +19,9 @@ METADATA = "metadata"
 class MetadataOracle:
     """All records so far, and what they make of brokers and partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_changed: Callable[[str], None]) -> None:
+        """`on_changed` is called with each partition that has another registration."""
+        self._on_changed = on_changed
         self.partitions: dict[str, PartitionRegistration] = {}
         """By directory, as the newest record says."""
         self.broker_epochs: dict[int, int] = {}
@@ -73,6 +75,7 @@ class MetadataOracle:
                 violated(9, "a leader that was not in the ISR", **where)
         if after.leader != NO_LEADER and after.leader not in self.broker_epochs:
             violated(9, "a leader that is not registered", **where)
+        self._on_changed(directory)
 
     def _register(self, broker: int, epoch: int) -> None:
         if epoch <= self._highest_epoch.get(broker, -1):

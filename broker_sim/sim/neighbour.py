@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from random import Random
-
 from functools import partial
+from random import Random
 
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
@@ -228,9 +227,7 @@ class Neighbourhood:
         """The committed records of each partition."""
         found = []
         for partition in range(PARTITIONS if self._members else 0):
-            records, _ = yield from read_partition(
-                places, TOPIC, partition, 0, read_committed=True
-            )
+            records, _ = yield from read_partition(places, TOPIC, partition, 0, read_committed=True)
             found.append(records)
         return found
 

@@ -6,8 +6,8 @@ client that gives up closes its end, but what it sent may still arrive: that is 
 Produce meets a broker that has moved on. An answer to it breaks the connection.
 Delays are drawn per message, with rare long ones.
 
-A direction between two processes may be cut off: what is sent that way is held back, as by TCP which
-sends it again and again, and arrives when the direction is open again, if there is somebody left.
+A direction between two processes may be cut off: what is sent that way is held back, as by TCP
+which sends it again and again, and arrives when the direction is open again, if somebody is left.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.trace import Trace
 
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
+LATE_US_MAX = 6_000_000
 SILENT_SHARE = 0.3
 """Of the broken connections, those that the client learns of only by its own timeout."""
 
@@ -63,6 +64,9 @@ class Weather:
     connection_loss: float = 0.0
     spike: float = 0.0
     spike_us_max: int = 0
+    late: float = 0.0
+    """Requests whose client hears that the connection is broken, and which arrive all the same, up
+    to `LATE_US_MAX` later: after what the client does then on another connection."""
 
 
 class Connection:
@@ -99,6 +103,11 @@ class Connection:
             if self._broker_there:
                 self._broker.on_frame(self, frame)
 
+        if self._network.is_late():
+            self._network.trace.line("network", "request-late", {"id": self.connection_id})
+            self._network.trace.count("request late")
+            self._to_broker_us = self._network.after_long(self._to_broker_us)
+            self._network.deliver(0, self._client_hears)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
     def respond(self, frame: bytes) -> None:
@@ -208,6 +217,14 @@ class Network:
     def breaks(self) -> bool:
         """Whether this message breaks its connection."""
         return self.weather.connection_loss > self.rng.random()
+
+    def is_late(self) -> bool:
+        """Whether this request's client gives up, and it arrives later."""
+        return self.weather.late > 0.0 and self.weather.late > self.rng.random()
+
+    def after_long(self, not_before_us: int) -> int:
+        """When a late request arrives, at the earliest."""
+        return max(not_before_us, self._scheduler.now_us + self.rng.randint(0, LATE_US_MAX))
 
     def delay_us(self) -> int:
         """The delay of one message."""

@@ -104,4 +104,3 @@ def _once(node: int, message: Message, version_max: int | None) -> Operation[Mes
     outcome = yield Calls((Call(node, message, READ_TIMEOUT_MS, version_max),))
     answer = outcome[0] if isinstance(outcome, tuple) else None
     return answer.message if isinstance(answer, Reply) else None
-

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-
 from functools import partial
 
 from broker_sim.sim.batches import decode_batches
@@ -144,6 +143,9 @@ def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[R
         if read_committed and hidden:
             continue
         records += [record for record in found if record.record_offset >= start]
+    if next_offset > max(part.high_watermark, start):
+        violated(5, "records above the high watermark", high_watermark=part.high_watermark,
+                 next_offset=next_offset)  # fmt: skip
     return records, next_offset
 
 

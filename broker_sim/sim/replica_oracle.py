@@ -3,7 +3,8 @@
 A batch is known by its partition, its first offset and its leader epoch. The one who appends it
 first leads; all others have it from there. What is under a high watermark that a leader has told is
 committed: whoever is asked as a leader later has the same. Rules of transactions are checked where
-a batch is appended first, as a replica may be behind.
+a batch is appended first, as a replica may be behind, and not at a leader that does not know yet
+that it is none any more: what it appends is never committed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from broker_sim.core.effects import StorageOperation, Truncate
 from broker_sim.sim.batches import Batch
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import MarkerType
 
-_Known = tuple[int, int, int]
-"""First offset, next offset and CRC of a batch."""
+_Known = tuple[int, int, int, int]
+"""First offset, next offset, leader epoch and CRC of a batch: what a producer sends again to the
+next leader has the same CRC, which covers neither offsets nor the epoch."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,9 @@ class ReplicaLogs:
     """The batches under the highest high watermark that was told, in their order."""
     leader_of: Callable[[str], str] = lambda _directory: ""
     """The broker that leads a partition by the newest metadata, "" for none that is up."""
+    in_sync: Callable[[str], Sequence[str]] = lambda _directory: ()
+    """The brokers in a partition's ISR by the newest metadata, without one whose disk has lost what
+    it had, and which is not noticed yet."""
 
     def is_first(self, broker: str, directory: str, batch: Batch) -> bool:
         """Note a batch that was appended; whether nobody has had it. Raises Violation (6)."""
@@ -57,6 +63,7 @@ class ReplicaLogs:
         if not held or (done and held[done - 1][1] >= high_watermark):
             return
         committed = self.committed.setdefault(directory, [])
+        known = len(committed)
         while done < len(held) and held[done][1] <= high_watermark:
             if done == len(committed):
                 committed.append(held[done])
@@ -66,6 +73,18 @@ class ReplicaLogs:
                          committed=committed[done])  # fmt: skip
             done += 1
         oracle.compared[directory] = done
+        if len(committed) > known:
+            self.check_in_sync(directory)
+
+    def check_in_sync(self, directory: str) -> None:
+        """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
+        committed = self.committed.get(directory)
+        for name in self.in_sync(directory) if committed else ():
+            held = self.oracles[name].held.get(directory, [])
+            if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
+                violated(7, "a replica in the ISR has not what is committed", broker=name,
+                         directory=directory, committed=committed[-1],
+                         ends=held[-1:])  # fmt: skip
 
     def check_complete(self, broker: str) -> None:
         """All that was committed is on this disk (8)."""
@@ -105,6 +124,20 @@ class ReplicaOracle(LogOracle):
         self._is_first = False
         logs.oracles[name] = self
 
+    def watch(self, operation: StorageOperation) -> list[str]:
+        """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        if not isinstance(operation, Truncate):
+            return super().watch(operation)
+        directory = operation.path.rpartition("/")[0]
+        before = self.held.get(directory, [])
+        labels = super().watch(operation)
+        kept = len(self.held.get(directory, []))
+        committed = self._logs.committed.get(directory, [])
+        if kept < len(before) and before[kept : kept + 1] == committed[kept : kept + 1]:
+            violated(10, "what is committed was truncated", broker=self._name,
+                     directory=directory, batch=before[kept])  # fmt: skip
+        return labels
+
     def _rebuild(self, directories: Sequence[str]) -> None:
         for directory in directories:
             self.held.pop(directory, None)
@@ -112,10 +145,11 @@ class ReplicaOracle(LogOracle):
         super()._rebuild(directories)
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
-        self._is_first = self._logs.is_first(self._name, directory, batch) and self._live
+        is_first = self._logs.is_first(self._name, directory, batch) and self._live
+        self._is_first = is_first and self._logs.leader_of(directory) == self._name
         labels = super()._follow(directory, batch)
         header = batch.header
-        known = header.base_offset, header.next_offset, header.crc
+        known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
         self.held.setdefault(directory, []).append(known)
         return labels
 

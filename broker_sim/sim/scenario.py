@@ -114,6 +114,8 @@ class Scenario:
     """Per broker start: the wall clock jumps by up to an hour, either way."""
     neighbours: int = 0
     """Other applications with transactions of their own, many at the same instant."""
+    late: float = 0.0
+    """Per request: it arrives after its client has given it up (`network.Weather`)."""
     registry_crash: float = 0.0
     """Of a cluster, as all below: per storage operation of the registry."""
     broker_pause: float = 0.0
@@ -179,10 +181,17 @@ def draw_cluster(seed: int) -> Scenario:
         name=CLUSTER,
         description="three brokers, and faults of every kind, drawn from the seed",
         brokers=3,
-        broker_crash=some(0.0002, 0.004),
+        batches=rng.randint(2, 5),
+        rows_per_batch=rng.choice((1, 5, 20)),
+        source_partitions=rng.randint(1, 2),
+        output_partitions=rng.randint(1, 3),
+        driver_kill=some(0.005, 0.04),
+        driver_pause=some(0.005, 0.03),
+        broker_crash=some(0.0005, 0.01),
         connection_loss=some(0.0002, 0.005),
         spike=some(0.0002, 0.005),
         spike_ms=rng.choice((500, 4_000)),
+        late=some(0.0005, 0.01),
         clock_jump=some(0.1, 0.5),
         registry_crash=some(0.001, 0.02),
         broker_pause=some(0.02, 0.15),

@@ -1,4 +1,4 @@
-"""The simulator's host of one process: drives `Broker.step`, performs its effects on virtual things.
+"""The simulator's host of one process: drives `Broker.step`, with virtual things to do it on.
 
 It works as `server/` does. Of each connection one request at a time is in the broker; inputs that
 are ready together are one round; flushes wait as `FlushOrder` says; nobody of a round is answered
@@ -210,10 +210,10 @@ class SimulatedBroker:
         self.paused = True
         starts = self._starts
         self._scheduler.after(
-            duration_us, lambda: self.resume() if starts == self._starts else None
+            duration_us, lambda: self.wake_up() if starts == self._starts else None
         )
 
-    def resume(self) -> None:
+    def wake_up(self) -> None:
         """Go on, with what has happened meanwhile, in its order."""
         if not self.paused:
             return

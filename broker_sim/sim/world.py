@@ -1,8 +1,9 @@
 """One simulation: brokers, drivers, readers and faults, from a seed to its result.
 
 Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
-within a bound of virtual time the query must finish, every transaction be decided and, in a cluster,
-all replicas be in sync (liveness). *Audit*: fresh readers read all, before and after one more restart, and the invariants are checked.
+within a bound of virtual time the query must finish, every transaction be decided and, in a
+cluster, all replicas be in sync (liveness). *Audit*: fresh readers read all, before and after one
+more restart, and the invariants are checked.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_clients import PlainClients
 from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
 from broker_sim.sim.neighbour import Neighbourhood
-from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.network import BrokerEnd, Network, Weather
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, OneBroker
 from broker_sim.sim.operator import Operator
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
-from broker_sim.sim.plants import PLANTS
+from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.reader import (
     create_topics,
     read_bounds,
@@ -58,6 +59,7 @@ OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
 SECOND = "second-"
 """Before the names of the query that has the transactional id of the first by mistake."""
+
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
@@ -121,7 +123,9 @@ class World:
 
     def _machines(self) -> OneBroker | Cluster:
         made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
-        return OneBroker(*made) if self.scenario.brokers == 1 else Cluster(*made, self.network)
+        if self.scenario.brokers == 1:
+            return OneBroker(*made)
+        return Cluster(*made, network=self.network)
 
     @property
     def host(self) -> SimulatedBroker:
@@ -176,7 +180,7 @@ class World:
 
     def run(self) -> SeedResult:
         """Run to the end. Only a bug of the simulator itself raises."""
-        plant = PLANTS[self.scenario.plant](self) if self.scenario.plant else None
+        plant = ALL_PLANTS[self.scenario.plant](self) if self.scenario.plant else None
         with plant or contextlib.nullcontext():
             failure = self._run_to_failure()
         if failure is not None:
@@ -261,7 +265,7 @@ class World:
         return results[0]
 
     def _process(self, name: str) -> ClientProcess:
-        brokers = dict(self.machines.hosts)
+        brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
         process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
         self._processes.append(process)
         return process
@@ -273,6 +277,7 @@ class World:
             connection_loss=self.scenario.connection_loss,
             spike=self.scenario.spike,
             spike_us_max=self.scenario.spike_ms * 1000,
+            late=self.scenario.late,
         )
         for query in self.queries:
             operator, seen = query.operator, query.observations
@@ -316,9 +321,9 @@ class World:
                 for partition in range(source.output_partitions):
                     bounds = yield from read_bounds(places, source.output_topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
-            if not undecided and not stuck and not self.machines.open_transactions():
-                if self.machines.not_healed() is None:
-                    return
+            is_open = undecided or stuck or self.machines.open_transactions()
+            if not is_open and self.machines.not_healed() is None:
+                return
             yield Sleep(poll_ms)
             poll_ms = min(2 * poll_ms, SETTLE_POLL_MS_MAX)
 
