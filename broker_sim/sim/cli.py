@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from broker_sim.sim.plants import ALL_PLANTS
-from broker_sim.sim.scenario import CLUSTER, RANDOM, ScenarioError, load_scenario, scenario_names
+from broker_sim.sim.scenario import (
+    RANDOM,
+    THREE_BROKERS,
+    ScenarioError,
+    load_scenario,
+    scenario_names,
+)
 from broker_sim.sim.world import SeedResult, World
 
 FAILURES_TOLD_MAX = 20
@@ -101,8 +107,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario",
         default=RANDOM,
-        help=f"{RANDOM} (default), {CLUSTER} (three brokers), a .toml file, {STORIES} for all of: "
-        + ", ".join(scenario_names()),
+        help=f"{RANDOM} (default), {THREE_BROKERS} (three brokers), a .toml file, "
+        f"{STORIES} for all of: " + ", ".join(scenario_names()),
     )
     parser.add_argument(
         "--plant",

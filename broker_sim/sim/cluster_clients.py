@@ -24,10 +24,10 @@ from txnlog_spark.wire.records import Record, encode_batch
 
 TOPIC = "numbers"
 PARTITIONS = 2
-WRITE_MS = 250
+WRITE_MS = 400
 NEW_ID_EVERY = 8
 """Numbers that are written with one producer id."""
-LOOK_MS = 400
+LOOK_MS = 1_200
 PRODUCE_VERSION_MAX = 11
 ALL_REPLICAS = -1
 

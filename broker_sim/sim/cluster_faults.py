@@ -4,7 +4,8 @@ A process may be killed after any operation on its files and between any two ans
 each tick of a clock one may be stopped (SIGSTOP) for longer than its session lasts, the network may
 part, one way or both, and all machines may lose power at once.
 
-A machine that loses power forgets what was not flushed. Kafka answers before it flushes, as others
+A broker may also be stopped cleanly, as an operator does it. A machine that loses power forgets
+what was not flushed, and perhaps all of its disk. Kafka answers before it flushes, as others
 have the records. So where not every append is flushed, one machine only loses power at a time, and
 only while all replicas are in sync; and nothing else happens until it is out of every ISR, since
 whoever is left there last is taken to have everything.
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.sim.cluster_processes import ClusterBroker
 from broker_sim.sim.metadata_oracle import MetadataOracle
 from broker_sim.sim.network import Direction, Network
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
@@ -27,6 +29,10 @@ from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 
 TICK_US = 500_000
+KILL = "kill"
+DISK_LOSS = "power-loss and disk-loss"
+DISK_LOSS_SHARE = 0.25
+"""Of the machines that lose power while all others have all that they have."""
 DOWN_MS = (1, 6_000)
 """Shorter or longer than a session."""
 PAUSE_US = (10_000, 8_000_000)
@@ -47,6 +53,13 @@ class Victims(Protocol):
     @property
     def processes(self) -> tuple[SimulatedBroker, ...]:
         """The registry and all brokers."""
+
+    @property
+    def brokers(self) -> Sequence[ClusterBroker]:
+        """All brokers."""
+
+    def role_of(self, process: SimulatedBroker) -> str:
+        """What it is to the cluster now."""
 
 
 class ClusterFaults:
@@ -88,6 +101,13 @@ class ClusterFaults:
             process.wake_up()
             process.wall_skew_ms = 0
 
+    def _shut_down(self, broker: ClusterBroker) -> None:
+        """A clean stop, with what it leads handed over, and a start after a while."""
+        role = self._cluster.role_of(broker)
+        self._trace.count(f"{role} stopped cleanly")
+        self._trace.line(broker.name, "shut-down")
+        broker.shut_down(lambda: self._start_later(broker))
+
     def has_lost(self, name: str) -> bool:
         """Whether the machine lost what others have, and is still taken to have it."""
         return self._fragile is not None and self._fragile[0].name == name
@@ -96,7 +116,7 @@ class ClusterFaults:
 
     def planned_reason(self, fault: Fault) -> str:
         """How a planned fault kills."""
-        return POWER_LOSS if fault.power_loss else "kill"
+        return POWER_LOSS if fault.power_loss else KILL
 
     def chance_of_death(self, process: SimulatedBroker) -> str | None:
         """Asked after each effect: the reason to die now."""
@@ -107,17 +127,23 @@ class ClusterFaults:
         if self._deaths.random() >= limit or not self._may_disturb(process):
             return None
         lossy = self._deaths.random() < scenario.power_loss
-        return POWER_LOSS if lossy and self._may_lose_power(process) else "kill"
+        if not lossy or is_registry:
+            return POWER_LOSS if lossy else KILL
+        if self._deaths.random() < DISK_LOSS_SHARE and self._all_is_in_sync(process):
+            return DISK_LOSS
+        return POWER_LOSS if scenario.flushes_all or self._all_is_in_sync(process) else KILL
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
         """Start it again after a while."""
         kind = "registry" if process is self._cluster.registry else "broker"
         self._trace.count(f"{kind} {reason}")
-        if reason == POWER_LOSS:
-            self._lose_power(process)
-        self._scheduler.after(
-            self._disks.randint(*DOWN_MS) * 1000, lambda: self._start_again(process)
-        )
+        if reason != KILL:
+            self._lose_power(process, with_disk=reason == DISK_LOSS)
+        self._start_later(process)
+
+    def _start_later(self, process: SimulatedBroker) -> None:
+        down_us = self._disks.randint(*DOWN_MS) * 1000
+        self._scheduler.after(down_us, lambda: self._start_again(process))
 
     def _start_again(self, process: SimulatedBroker) -> None:
         if process.is_up:
@@ -127,14 +153,16 @@ class ClusterFaults:
             process.wall_skew_ms = self._deaths.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
         process.start()
 
-    def _lose_power(self, process: SimulatedBroker) -> None:
+    def _lose_power(self, process: SimulatedBroker, *, with_disk: bool) -> None:
         process.machine_boots += 1
         lost_bytes = process.disk.lose_power(self._disks)
+        if with_disk:
+            process.disk.wipe()
         self._trace.line("disk", "lost", {"of": process.name, "bytes": lost_bytes})
         oracle = self._cluster.logs.oracles.get(process.name)
         if oracle is not None:
             oracle.rebuild()
-        if not self._scenario.flushes_all and oracle is not None:
+        if (with_disk or not self._scenario.flushes_all) and oracle is not None:
             self._fragile = process, self._broker_epoch(process)
 
     def _may_disturb(self, process: SimulatedBroker) -> bool:
@@ -147,9 +175,8 @@ class ClusterFaults:
             self._fragile = None
         return self._fragile is None or process is lost
 
-    def _may_lose_power(self, process: SimulatedBroker) -> bool:
-        if self._scenario.flushes_all or process is self._cluster.registry:
-            return True
+    def _all_is_in_sync(self, process: SimulatedBroker) -> bool:
+        """Whether the others have all that this machine has, and can say so."""
         others = [each for each in self._cluster.processes if each is not process]
         return (
             self._fragile is None
@@ -172,14 +199,16 @@ class ClusterFaults:
             return
         self._scheduler.after(TICK_US, self._tick)
         rng, scenario = self._ticks, self._scenario
-        pauses, parts, fails = (rng.random() for _ in range(3))
+        pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
         if not all(self._may_disturb(process) for process in self._cluster.processes):
             return
         if pauses < scenario.broker_pause:
-            kind = "registry" if victim is self._cluster.registry else "broker"
-            self._trace.count(f"{kind} paused")
+            self._trace.count(f"{self._cluster.role_of(victim)} paused")
             victim.pause(rng.randint(*PAUSE_US))
+        stopped = rng.choice(self._cluster.brokers)
+        if stops < scenario.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
+            self._shut_down(stopped)
         if parts < scenario.partition:
             self._part()
         if fails < scenario.blackout and scenario.flushes_all:

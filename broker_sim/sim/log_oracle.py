@@ -176,14 +176,18 @@ class LogOracle:
             except CorruptBatch:
                 return
 
+    def _may_have_gaps(self, directory: str) -> bool:
+        """Whether offsets may be missing where the next batch is."""
+        return directory.startswith(COMPACTED_PREFIX) and not self._live
+
     # ------------------------------------------------------------------ rules
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
         header = batch.header
         partition = self._partitions.setdefault(directory, _Partition())
         expected = partition.next_offset
-        is_compacted = directory.startswith(COMPACTED_PREFIX) and not self._live
-        if expected is not None and not is_compacted and header.base_offset != expected:
+        is_dense = not self._may_have_gaps(directory)
+        if expected is not None and is_dense and header.base_offset != expected:
             violated(2, "offsets have a gap or overlap", directory=directory,
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset

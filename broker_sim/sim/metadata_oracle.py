@@ -12,7 +12,7 @@ from typing import Any
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.sim.violation import violated
 
-METADATA = "metadata"
+METADATA_TRACE = "metadata"
 """The kind of the trace."""
 
 

@@ -6,7 +6,7 @@ client that gives up closes its end, but what it sent may still arrive: that is 
 Produce meets a broker that has moved on. An answer to it breaks the connection.
 Delays are drawn per message, with rare long ones.
 
-A direction between two processes may be cut off: what is sent that way is held back, as by TCP
+A direction between two processes may be closed: what is sent that way is held back, as by TCP
 which sends it again and again, and arrives when the direction is open again, if somebody is left.
 """
 

@@ -1,10 +1,10 @@
 """Witnesses of the replicas: what must hold between the disks of a cluster, while it is written.
 
 A batch is known by its partition, its first offset and its leader epoch. The one who appends it
-first leads; all others have it from there. What is under a high watermark that a leader has told is
-committed: whoever is asked as a leader later has the same. Rules of transactions are checked where
-a batch is appended first, as a replica may be behind, and not at a leader that does not know yet
-that it is none any more: what it appends is never committed.
+first leads; all others have it from there. What is under a high watermark that a leader has named
+is committed: whoever is asked as a leader later has the same. Rules of transactions are checked
+where a batch is appended first, as a replica may be behind, and not at a leader that does not know
+yet that it is none any more: what it appends is never committed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from broker_sim.core.effects import StorageOperation, Truncate
 from broker_sim.sim.batches import Batch
 from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.log_oracle import COMPACTED_PREFIX, LogOracle
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import MarkerType
 
@@ -33,9 +33,11 @@ class ReplicaLogs:
     batches: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
     """(next offset, CRC) by partition, first offset and leader epoch."""
     committed: dict[str, list[_Known]] = field(default_factory=dict)
-    """The batches under the highest high watermark that was told, in their order."""
+    """The batches under the highest high watermark that was named, in their order."""
     leader_of: Callable[[str], str] = lambda _directory: ""
     """The broker that leads a partition by the newest metadata, "" for none that is up."""
+    compacts: bool = False
+    """Each replica of an internal topic is compacted by itself: their bytes are not compared."""
     in_sync: Callable[[str], Sequence[str]] = lambda _directory: ()
     """The brokers in a partition's ISR by the newest metadata, without one whose disk has lost what
     it had, and which is not noticed yet."""
@@ -46,17 +48,23 @@ class ReplicaLogs:
         key = directory, header.base_offset, header.leader_epoch
         value = header.next_offset, header.crc
         known = self.batches.setdefault(key, value)
-        if known is not value and known != value:
+        if known != value and not self.may_differ(directory):
             violated(6, "two replicas have different batches of one offset and leader epoch",
                      broker=broker, directory=directory, base_offset=header.base_offset,
                      leader_epoch=header.leader_epoch)  # fmt: skip
         return known is value
 
+    def may_differ(self, directory: str) -> bool:
+        """Whether replicas may have other bytes for the same records."""
+        return self.compacts and directory.startswith(COMPACTED_PREFIX)
+
     def on_high_watermark(self, broker: str, directory: str, high_watermark: int) -> None:
-        """A leader has told it: what is under it is committed, once for all. Raises Violation (8).
+        """A leader has named it: what is under it is committed, once for all. Raises Violation (8).
 
         What it has is compared as far as it was not before.
         """
+        if self.may_differ(directory):
+            return
         oracle = self.oracles[broker]
         done = oracle.compared.get(directory, 0)
         held = oracle.held.get(directory, [])
@@ -121,7 +129,8 @@ class ReplicaOracle(LogOracle):
         """How many of them are known to be what is committed."""
         self._name = name
         self._logs = logs
-        self._is_first = False
+        self.leads_last = False
+        """Whether the last batch was appended here first, by the one that leads."""
         logs.oracles[name] = self
 
     def watch(self, operation: StorageOperation) -> list[str]:
@@ -146,21 +155,29 @@ class ReplicaOracle(LogOracle):
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
         is_first = self._logs.is_first(self._name, directory, batch) and self._live
-        self._is_first = is_first and self._logs.leader_of(directory) == self._name
+        self.leads_last = is_first and self._logs.leader_of(directory) == self._name
         labels = super()._follow(directory, batch)
         header = batch.header
         known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
         self.held.setdefault(directory, []).append(known)
         return labels
 
+    def _may_have_gaps(self, directory: str) -> bool:
+        return super()._may_have_gaps(directory) or self._logs.may_differ(directory)
+
+    def _check_transition(self, transactional_id: str, state: str, producer_id: int) -> None:
+        # A replica of a compacted log does not see what came in between.
+        if self.leads_last or not self._logs.compacts:
+            super()._check_transition(transactional_id, state, producer_id)
+
     def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:
-        states = self._logs.states_of(producer_id) if self._is_first else []
-        if self._is_first and f"prepare-{kind.name.lower()}" not in states:
+        states = self._logs.states_of(producer_id) if self.leads_last else []
+        if self.leads_last and f"prepare-{kind.name.lower()}" not in states:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
 
     def _undecided(self, producer_id: int) -> list[str]:
-        if not self._is_first:
+        if not self.leads_last:
             return []
         found = self._logs.open_transactions()
         return [directory for directory, open_id, _ in found if open_id == producer_id]

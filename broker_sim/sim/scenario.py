@@ -17,9 +17,9 @@ SCENARIO_DIRECTORY = Path(__file__).resolve().parent / "scenarios"
 """Part of the package: an installed one has the same scenarios as a checkout."""
 RANDOM = "random"
 """The default scenario: faults of every kind, drawn from the seed."""
-CLUSTER = "cluster"
+THREE_BROKERS = "cluster"
 """The same with three brokers, and what can happen to them."""
-DRAWN = (RANDOM, CLUSTER)
+DRAWN = (RANDOM, THREE_BROKERS)
 
 
 class ScenarioError(ValueError):
@@ -122,8 +122,12 @@ class Scenario:
     """Per tick of `cluster_faults`: a broker or the registry stands still."""
     partition: float = 0.0
     """Per tick: some cannot hear each other."""
+    clean_stop: float = 0.0
+    """Per tick: a broker hands over what it leads, and stops."""
     blackout: float = 0.0
     """Per tick, where `flushes_all`: all machines lose power."""
+    small_segments: bool = False
+    """A segment holds a few batches."""
     flushes_all: bool = False
     """Every append is flushed before it is answered, by followers too."""
     faults: tuple[Fault, ...] = ()
@@ -178,7 +182,7 @@ def draw_cluster(seed: int) -> Scenario:
     flushes_all = rng.random() < 0.5
     return replace(
         draw_random(seed),
-        name=CLUSTER,
+        name=THREE_BROKERS,
         description="three brokers, and faults of every kind, drawn from the seed",
         brokers=3,
         batches=rng.randint(2, 5),
@@ -196,8 +200,11 @@ def draw_cluster(seed: int) -> Scenario:
         registry_crash=some(0.001, 0.02),
         broker_pause=some(0.02, 0.15),
         partition=some(0.02, 0.15),
+        clean_stop=some(0.02, 0.1),
         flushes_all=flushes_all,
         blackout=some(0.005, 0.05) if flushes_all else 0.0,
+        small_segments=rng.random() < 0.5,
+        compaction=rng.random() < 0.3,
     )
 
 
