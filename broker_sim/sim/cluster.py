@@ -54,11 +54,11 @@ CLUSTER_OPTIONS: dict[str, int | str | bool] = {
 """All replicas of all, and timeouts that are passed several times in a minute."""
 
 SMALL_SEGMENTS: dict[str, int | str | bool] = {
-    "log.segment.bytes": 1024,
     "transaction.state.log.segment.bytes": 1024,
     "offsets.topic.segment.bytes": 1024,
 }
-"""So that logs are rolled, and truncated in segments before the last one."""
+"""So that logs are rolled, and truncated in segments before the last one; of other topics see
+`world.SMALL_SEGMENTS_OF_TOPICS`."""
 
 
 class Cluster:

@@ -38,7 +38,9 @@ class ReadBounds:
     last_stable_offset: int
 
 
-def create_topics(places: Places, partitions: dict[str, int]) -> Operation[None]:
+def create_topics(
+    places: Places, partitions: dict[str, int], configs: Mapping[str, str]
+) -> Operation[None]:
     """Create topics, with a replica on each broker; one that is there already is fine."""
     topics = [
         _CREATE_TOPICS.CreatableTopic(
@@ -46,7 +48,10 @@ def create_topics(places: Places, partitions: dict[str, int]) -> Operation[None]
             num_partitions=count,
             replication_factor=places.brokers,
             assignments=[],
-            configs=[],
+            configs=[
+                _CREATE_TOPICS.CreatableTopic.CreatableTopicConfig(name=option, value=value)
+                for option, value in configs.items()
+            ],
         )
         for name, count in partitions.items()
     ]

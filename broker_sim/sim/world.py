@@ -54,6 +54,7 @@ OBSERVE_MS = 400
 NO_STAMP = -1
 """Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
 would not know what is sent again to another leader."""
+SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
@@ -219,7 +220,8 @@ class World:
         topics.update(self._neighbours.topics)
         if self.scenario.brokers > 1:
             topics.update(self._plain.topics)
-        self._finish("set-up", create_topics(self._places, topics), AUDIT_MS)
+        configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
+        self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
         operators = [query.operator for query in self.queries]
         self._run(lambda: all(o.finished for o in operators), self.scenario.chaos_ms)
