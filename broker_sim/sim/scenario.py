@@ -204,7 +204,7 @@ def draw_cluster(seed: int) -> Scenario:
         flushes_all=flushes_all,
         blackout=some(0.005, 0.05) if flushes_all else 0.0,
         small_segments=rng.random() < 0.5,
-        compaction=rng.random() < 0.3,
+        compaction=rng.random() < 0.4,
     )
 
 
