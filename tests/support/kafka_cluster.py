@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class KafkaCluster:
     """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
 
     name = "apache_kafka_cluster"
+    numbers = tuple(range(1, NODES + 1))
 
     def __init__(
         self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
@@ -82,7 +84,7 @@ class KafkaCluster:
             broker.kill_now()
 
     def restart(self, number: int) -> None:
-        """Start a broker that was killed."""
+        """Start a broker that was killed or stopped."""
         self.brokers[number].launch()
         self.wait_whole()
 
@@ -93,6 +95,19 @@ class KafkaCluster:
     def port(self, number: int) -> int:
         """Of one broker, by its id."""
         return self.brokers[number].port
+
+    def stop_one(self, number: int) -> None:
+        """Stop one cleanly."""
+        self.brokers[number].stop()
+
+    def controller(self) -> int:
+        """The number of the broker whose controller is the active one, as they have on disk."""
+        found = []
+        for broker in self.brokers.values():
+            path = broker.data_dir / "__cluster_metadata-0" / "quorum-state"
+            state = json.loads(path.read_text())
+            found.append((state["leaderEpoch"], state["leaderId"]))
+        return int(max(found)[1])
 
     @property
     def live_port(self) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from broker_sim.local_cluster import LocalCluster
-from support.probe import free_ports
+from support.probe import free_ports, wait_until
+from support.raw import Connection, message_class
+from txnlog_spark.wire.messages import ApiKey
 
 NODES = 3
 REPLICATED = {
@@ -34,6 +38,7 @@ class SimCluster:
     """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
 
     name = "broker_sim_cluster"
+    numbers = tuple(range(NODES))
 
     def __init__(
         self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
@@ -62,8 +67,19 @@ class SimCluster:
         """SIGKILL one."""
         self._cluster.kill(number)
 
+    def stop_one(self, number: int) -> None:
+        """Stop one cleanly."""
+        os.kill(self._cluster.pid(number), signal.SIGTERM)
+        wait_until(lambda: not self._cluster.is_running(number), "the broker's end")
+
+    def controller(self) -> int:
+        """The number of the broker that is the controller."""
+        request = message_class(ApiKey.DESCRIBE_CLUSTER)()
+        with Connection(self.live_port) as connection:
+            return int(connection.ask(request, 0).controller_id)
+
     def restart(self, number: int) -> None:
-        """Start one that was killed."""
+        """Start one that was killed or stopped."""
         self._cluster.start(number)
 
     def port(self, number: int) -> int:
