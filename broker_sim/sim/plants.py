@@ -105,9 +105,9 @@ def _prepared_forgotten(world: Any) -> contextlib.AbstractContextManager[None]:
     del world
     original = TransactionCoordinator.load
 
-    def load(self: TransactionCoordinator, *args: Any) -> None:
+    def load(self: TransactionCoordinator, *args: Any, **more: Any) -> None:
         with replaced(MarkerManager, "begin", _nothing):
-            original(self, *args)
+            original(self, *args, **more)
 
     return replaced(TransactionCoordinator, "load", load)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.availability import check_available
 from support.broker_build import fetch_request
@@ -122,3 +124,37 @@ def test_the_connector_reads_everything_from_the_replica_in_its_rack(
         assert client.session.cluster.leader((topic, 0)) == leader
     finally:
         client.close()
+
+
+def test_librdkafka_reads_everything_from_the_replica_in_its_rack(cluster: Any, topic: str) -> None:
+    leader, follower, rack = roles(cluster, topic)
+    caught_up(cluster, follower, topic)
+    fetched: Counter[int] = Counter()
+
+    def count(statistics: str) -> None:
+        for broker in json.loads(statistics)["brokers"].values():
+            fetched[broker["nodeid"]] = broker["req"].get("Fetch", 0)
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "client.rack": rack,
+            "auto.offset.reset": "earliest",
+            "statistics.interval.ms": 100,
+            "stats_cb": count,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+
+    def has_read_there() -> bool:
+        values.extend(m.value() for m in consumer.consume(COUNT, 0.5) if m.error() is None)
+        return len(values) >= COUNT and fetched[follower] > 0
+
+    try:
+        wait_until(has_read_there, "all records, by fetches from the follower")
+    finally:
+        consumer.close()
+    assert values == [b"value %d" % number for number in range(COUNT)]
+    assert leader != follower

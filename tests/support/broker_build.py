@@ -95,7 +95,6 @@ class BrokerOnDisk:
         self.steps: list[Step] = []
         self._correlation_id = 0
         self._starts = 0
-        self.machine_boot_id = "boot"
         self.start()
 
     def start(self) -> None:
@@ -104,7 +103,7 @@ class BrokerOnDisk:
         self.timers.clear()
         rng = random.Random(self._seed())
         self.broker = Broker(self.config, self.disk, rng, codecs=self._codecs)
-        self.step(Start(self.machine_boot_id))
+        self.step(Start("boot"))
 
     def _seed(self) -> int | str:
         """Of this start's entropy."""

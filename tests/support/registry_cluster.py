@@ -15,11 +15,13 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import (
     Close,
     Disconnected,
+    Input,
     PeerAnswer,
     PeerLost,
     Request,
     Respond,
     Send,
+    Start,
     Step,
 )
 from broker_sim.core.membership import Membership
@@ -82,8 +84,12 @@ class Member(BrokerOnDisk):
         self.cluster = cluster
         self.is_up = True
         self.is_paused = False
+        self.machine_boot_id = "boot"
         address = f"PLAINTEXT://broker{node_id}:9092"
         super().__init__({"node.id": node_id, "listeners": address} | CONFIG | config)
+
+    def step(self, item: Input) -> Step:
+        return super().step(Start(self.machine_boot_id) if isinstance(item, Start) else item)
 
     def _seed(self) -> str:
         # Brokers that draw the same make topics with the same id.

@@ -113,8 +113,12 @@ class FetchCursor:
             self.last_error = f"the leader has named replica {answer.preferred_read_replica}"
             return None
         fetched = self._accept(answer)
-        if fetched is None and session.read_replicas.forget(self.partition):
-            self.at_log_end = False  # of the replica's log, which may be behind
+        if fetched is None:
+            # All of a range could be read when it was planned. A replica may be behind, and so may
+            # one that led then and answers all the same, as a follower: look up who leads.
+            if session.read_replicas.forget(self.partition):
+                self.at_log_end = False
+            session.cluster = session.cluster.forget_leader(self.partition)
         return fetched
 
     def _forget_node(self, session: Session) -> None:

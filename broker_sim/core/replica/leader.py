@@ -148,7 +148,10 @@ class Leader:
     @property
     def is_alone_in_isr(self) -> bool:
         """Whether what is committed is here only."""
-        return self.maximal_isr == {self.node_id}
+        alone = (self.node_id,)
+        return self.registration.isr == alone and (
+            self.proposal is None or self.proposal.isr == alone
+        )
 
     def min_isr(self, min_insync_replicas: int) -> int:
         """How many must be in the ISR: never more than there are replicas."""

@@ -122,15 +122,18 @@ class ReplicaManager:
         What is acknowledged of a transaction rests on two replicas or on the disk: a leader that is
         alone in the ISR flushes it, for a later commit says that all of it is there.
         """
-        leader = partition.leader
-        is_alone = leader is not None and leader.is_alone_in_isr
-        has_open = partition.log.first_unstable_offset is not None
-        if is_alone and has_open and self._flushes_transactions:
+        if self._flushes_transactions and self._rests_on_disk(partition):
             partition.log.flush(effects)
         if partition.advance(effects, self.lag_max_ms, self.is_eligible):
             self._changed.add(name_of(partition.log))
             partition.release(effects)
         partition.release_deleted(self._image.brokers, effects)
+
+    @staticmethod
+    def _rests_on_disk(partition: Partition) -> bool:
+        leader = partition.leader
+        is_alone = leader is not None and leader.is_alone_in_isr
+        return is_alone and partition.log.first_unstable_offset is not None
 
     def when_all_committed(
         self,

@@ -178,6 +178,13 @@ def test_empty_answers_are_waited_out():
     assert answers.run(fetch_next(answers.session, cursor())).next_offset == 2
 
 
+def test_an_empty_answer_looks_the_leader_up_again():
+    """Who has led may answer as a follower that hears of nothing any more (KIP-392)."""
+    answers = Answers(fetched(), fetched(batch(0)))
+    answers.run(fetch_next(answers.session, cursor()))
+    assert answers.cluster.apis().count(K.METADATA) == 2
+
+
 def test_an_end_beyond_the_readable_end_is_a_deadline_that_names_it():
     answers = Answers()
     with pytest.raises(DeadlineExceeded, match="readable end is 90"):
