@@ -6,11 +6,18 @@ import random
 from typing import Any
 
 import pytest
-from support.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.broker_build import (
+    BrokerOnDisk,
+    fetch_request,
+    produce_request,
+    request,
+    struct,
+)
 from support.message_build import fill
 from support.registry_cluster import RegistryCluster
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey, frames
+from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._forwarding import FORWARDED, refusal
 from broker_sim.core.security.principals import ANONYMOUS
@@ -132,6 +139,40 @@ def test_nobody_but_a_broker_may_say_for_whom_it_asks():
     cluster.brokers[number].principal = ALICE
     refused = ask_broker(cluster, number, message, BrokerApiKey.ENVELOPE)
     assert (refused.error_code, refused.response_data) == (E.CLUSTER_AUTHORIZATION_FAILED, None)
+
+
+@pytest.mark.parametrize("key", BrokerApiKey)
+def test_what_brokers_ask_is_for_who_may_act_for_the_cluster(key: BrokerApiKey):
+    cluster = started(authorizer_class_name=AUTHORIZER, super_users=f"{ADMIN};{ANONYMOUS}")
+    broker = cluster.controller()
+    epoch = broker.parts.image.brokers[broker.node_id].epoch
+    message = enveloped(K.DELETE_TOPICS, ADMIN)
+    if key is not BrokerApiKey.ENVELOPE:
+        own = BROKER_APIS[key].request
+        message = own(broker_id=broker.node_id, broker_epoch=epoch)
+    broker.principal = ALICE
+    refused = ask_broker(cluster, broker.node_id, message, key)
+    assert refused.error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    broker.principal = ADMIN
+    acl = request(K.CREATE_ACLS)
+    acl.creations = [struct(acl, "AclCreation", resource_type=int(ResourceType.CLUSTER),
+                            resource_name=CLUSTER_NAME, resource_pattern_type=3, principal=ALICE,
+                            host="*", operation=int(AclOperation.CLUSTER_ACTION),
+                            permission_type=3)]  # fmt: skip
+    assert cluster.ask(broker.node_id, acl, 3).results[0].error_code == 0
+    broker.principal = ALICE
+    assert ask_broker(cluster, broker.node_id, message, key).error_code == 0
+
+
+def test_a_fetch_as_a_replica_is_for_who_may_act_for_the_cluster():
+    cluster = started(authorizer_class_name=AUTHORIZER, super_users=f"{ADMIN};{ANONYMOUS}")
+    cluster.create_topic(0, "orders", 1)
+    leader = cluster.held("orders").leader
+    message = fetch_request("orders", max_wait_ms=0, replica_id=(leader + 1) % 3)
+    for principal, error in ((ALICE, E.TOPIC_AUTHORIZATION_FAILED), (ANONYMOUS, E.NONE)):
+        cluster.brokers[leader].principal = principal
+        answer = cluster.ask(leader, message, 12)
+        assert answer.responses[0].partitions[0].error_code == error
 
 
 def test_an_envelope_carries_nothing_but_what_the_controller_carries_out(cluster):
