@@ -87,14 +87,16 @@ def run_seed(
     trace: bool = False,
     save_logs: Path | None = None,
 ) -> SeedResult:
-    """One simulation; the broker's files at its end go to `save_logs`. Raises ScenarioError."""
+    """One simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
     chosen = load_scenario(scenario, seed)
     if plant:
         chosen = replace(chosen, plant=plant)
     world = World(seed, chosen, _say if trace else None)
     result = world.run()
     if save_logs is not None:
-        world.host.disk.save(save_logs / f"seed-{seed}-{chosen.name}")
+        folder = save_logs / f"seed-{seed}-{chosen.name}"
+        for host in world.machines.hosts.values():
+            host.disk.save(folder if chosen.brokers == 1 else folder / host.name)
     return result
 
 
@@ -124,7 +126,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--save-logs",
         type=Path,
         metavar="DIR",
-        help="write the broker's files at the end of each run there, for dump and timeline",
+        help="write the files of brokers at the end of each run there, for dump and timeline",
     )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)

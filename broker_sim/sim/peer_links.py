@@ -1,14 +1,13 @@
 """The way from one simulated process to its peers: performs `Step.sends` on the virtual network.
 
-As `server/peers.py` does it on sockets, by the same rules: one connection to each peer and one more
-for fetches, made at the first request and again at the first one after a loss; answers in the order
-of the requests; whatever ends a connection loses the peer, and the core hears it once if it waits.
-All requests and answers are bytes.
+As `server/peers.py` does it on sockets, by the same rules: a connection to each peer for each kind
+of request (`core/peers.py`), made at the first one and again at the first one after a loss; answers
+in the order of the requests; whatever ends a connection loses the peer, and the core hears it once
+if it waits. All requests and answers are bytes.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +16,13 @@ from typing import Protocol
 
 from broker_sim.apis import frames, own_api_of
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
+from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.sim.network import BrokerEnd, Connection, Network
 from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import Message, api_of
 
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
@@ -85,18 +85,17 @@ class PeerLinks:
         self._scheduler = scheduler
         self._trace = trace
         self._answer_us_max = answer_us_max
-        self._rng = random.Random(f"{owner.name}/connecting")
-        self._links: dict[int, dict[bool, _Link]] = {}
-        """By peer and by whether they carry fetches."""
+        self._links: dict[int, dict[ConnectionKind, _Link]] = {}
+        """By peer and kind of request."""
         self._not_before_us: dict[int, int] = {}
 
     def send(self, request: Send) -> None:
         """Ask; the answer, or the loss of the peer, is submitted later."""
-        fetches = isinstance(request.message, APIS[ApiKey.FETCH].request)
+        kind = connection_kind(request.message)
         links = self._links.setdefault(request.peer, {})
-        link = links.get(fetches)
+        link = links.get(kind)
         if link is None:
-            link = links[fetches] = _Link(request.peer)
+            link = links[kind] = _Link(request.peer)
             wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
             self._owner.later(max(0, wait_us), partial(self._connect, link))
         link.unsent.append(request)
@@ -108,12 +107,6 @@ class PeerLinks:
         self._links.clear()
         for link in links:
             self._close(link)
-
-    def cut(self, peer: int) -> None:
-        """The network breaks the connections to a peer."""
-        for link in list(self._links.get(peer, {}).values()):
-            if link.connection is not None:
-                link.connection.cut()
 
     # ------------------------------------------------------------------ ClientEnd
 
@@ -153,7 +146,7 @@ class PeerLinks:
         if not self._owner.knows(link.peer):
             self._lose(link, "its address is not known")
         elif not self._network.reaches(self.name, end.name):
-            wait_us = self._rng.randint(*CONNECT_US)
+            wait_us = self._network.rng.randint(*CONNECT_US)
             self._owner.later(wait_us, lambda: self._lose(link, "no connection in time"))
         else:
             link.connection = self._network.connect(self, end)
