@@ -1,13 +1,72 @@
-"""What the conformance tests share: one JVM for Kafka's own tools and client."""
+"""What the conformance tests share: their brokers, and one JVM for Kafka's tools and client."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.availability import available
+from support.cluster_broker import KILLED, WHOLE, ClusterBroker
 from support.java_tools import JavaHost, JavaProcess, java_command
+
+BROKERS = [
+    pytest.param("broker_sim"),
+    pytest.param("apache_kafka", marks=pytest.mark.kafka),
+    pytest.param(WHOLE),
+    pytest.param(KILLED),
+]
+
+
+AROUND = pytest.StashKey[Callable]()
+"""What goes around a body that runs on three brokers."""
+
+
+@pytest.fixture(params=BROKERS)
+def broker_name(request) -> str:
+    """The name of each kind of broker in turn; `support.cluster_runs` decides about clusters."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory) -> Iterator[Callable[[], ClusterBroker]]:
+    """Three brokers of ours for a file, started when first asked for."""
+    started: list[ClusterBroker] = []
+
+    def of_file() -> ClusterBroker:
+        if not started:
+            started.append(ClusterBroker(tmp_path_factory.mktemp(WHOLE)))
+            started[0].start()
+        return started[0]
+
+    yield of_file
+    for each in started:
+        each.stop()
+
+
+@pytest.fixture
+def broker(request, broker_name, shared_brokers, shared_cluster):
+    """A running broker, ours and Apache Kafka in turn; or three, one of which is killed."""
+    if broker_name not in (WHOLE, KILLED):
+        yield shared_brokers(broker_name)
+        return
+    body, cluster = request.node.nodeid.replace(KILLED, WHOLE), shared_cluster()
+    cluster.begin(body)
+    around = cluster.timed if broker_name == WHOLE else cluster.killing
+    request.node.stash[AROUND] = functools.partial(around, body)
+    yield cluster
+    cluster.wait_whole()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """What is set up for a body is there before a broker is killed."""
+    with item.stash.get(AROUND, contextlib.nullcontext)() as died:
+        result = yield
+    item.user_properties += [("died", each) for each in died or ()]
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from support.raw_admin import (
 
 from txnlog_spark.wire.records import Record, encode_batch
 
+pytestmark = pytest.mark.one_broker("asks one broker by hand")
+
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
 
 

@@ -20,6 +20,8 @@ from support.raw_admin import (
 
 from txnlog_spark.wire.errors import error_name
 
+pytestmark = pytest.mark.one_broker("asks one broker by hand")
+
 
 @pytest.fixture
 def connection(broker):

@@ -41,6 +41,7 @@ def test_kill_in_the_middle_of_a_transaction_then_the_same_producer_commits(brok
     wait_for(lambda: values_of(read_topic(bootstrap, target)), expected)
 
 
+@pytest.mark.failover
 def test_kill_right_after_the_commit_was_answered_loses_nothing(broker, target, unique):
     bootstrap = broker.bootstrap_servers
     source = create_topic(bootstrap, unique("in"))
@@ -90,6 +91,7 @@ def test_kill_while_an_aborted_transaction_is_in_the_log_keeps_it_hidden(broker,
     wait_for(lambda: values_of(read_topic(bootstrap, target)), ["1", "3"])
 
 
+@pytest.mark.failover
 def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(broker, target):
     bootstrap = broker.bootstrap_servers
     made = producer(bootstrap, enable_idempotence=True, message_timeout_ms=240_000)
@@ -110,6 +112,7 @@ def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(brok
     assert [each.value.decode() for each in seen] == [f"{number:05}" for number in range(3000)]
 
 
+@pytest.mark.failover
 def test_a_group_member_survives_the_kill_and_reads_each_record(broker, target, unique):
     bootstrap = broker.bootstrap_servers
     # Its session outlives the restart, or the group would read again what is not committed.

@@ -26,6 +26,8 @@ from support.raw_admin import (
 
 from broker_sim.cli.main import main
 
+pytestmark = pytest.mark.one_broker("looks at one broker's port and files")
+
 
 class Commands:
     """Runs commands on one broker."""

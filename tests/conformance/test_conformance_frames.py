@@ -12,6 +12,8 @@ from support.raw import Connection, message_class
 from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import ApiKey
 
+pytestmark = pytest.mark.one_broker("sends bytes to one broker")
+
 FRAME_BYTES_MAX = 104_857_600
 RANDOM_FRAMES = 300
 

@@ -66,6 +66,7 @@ def test_incremental_alter_configs_sets_appends_subtracts_deletes_and_refuses(se
     }
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_cluster_its_log_folder_and_its_features_are_described(seen, broker):
     assert seen("AdminCalls", "cluster") == {
         "nodes": 1,
@@ -264,6 +265,7 @@ def test_cooperative_members_give_up_only_what_moves(seen):
     assert told == ["assigned [0, 1, 2, 3]", f"revoked {moved}", f"assigned {moved}"]
 
 
+@pytest.mark.one_broker("the heartbeat of the older self may be told before its commit is")
 def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_older_self(seen):
     assert seen("ConsumerCalls", "staticMember", partitions=4) == {
         "generations": 0,

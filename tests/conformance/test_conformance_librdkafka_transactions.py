@@ -113,6 +113,7 @@ def test_a_fenced_static_member_s_offsets_are_refused(broker, source, target, un
     first.close()
 
 
+@pytest.mark.no_kill("librdkafka tells NOT_COORDINATOR to who asks for committed offsets")
 def test_pending_offsets_are_waited_for_and_after_an_abort_the_old_ones_stand(
     broker, source, unique
 ):

@@ -22,6 +22,8 @@ from txnlog_spark.wire.records import (  # fmt: skip
     refresh_crc,
 )
 
+pytestmark = pytest.mark.one_broker("asks one broker by hand")
+
 
 @pytest.fixture
 def place(broker, unique):

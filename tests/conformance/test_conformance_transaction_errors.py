@@ -11,6 +11,8 @@ from support.librdkafka import create_topic, read_topic, values_of
 from support.probe import wait_for
 from support.raw import Connection, RawProducer, fetch_offsets
 
+pytestmark = pytest.mark.one_broker("asks one broker by hand")
+
 
 @pytest.fixture
 def place(broker, unique):

@@ -15,6 +15,8 @@ from support.prepared import PREPARED
 from support.probe import wait_for
 from support.raw import Connection, RawProducer
 
+pytestmark = pytest.mark.one_broker("asks one broker by hand")
+
 V1, V2 = 11, 12
 """The version of Produce that speaks for a transaction version."""
 END = {V1: 4, V2: 5}

@@ -39,8 +39,8 @@ async def started(client: T) -> AsyncIterator[T]:
 
 
 def producer(bootstrap: str, **settings) -> AIOKafkaProducer:
-    """A producer, not started."""
-    return AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
+    """A producer, not started. What it has written is in all replicas: only that can be read."""
+    return AIOKafkaProducer(bootstrap_servers=bootstrap, **({"acks": "all"} | settings))
 
 
 def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> AIOKafkaConsumer:

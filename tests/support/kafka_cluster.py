@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.apache_kafka import (
@@ -32,15 +34,19 @@ class KafkaCluster:
     """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
 
     name = "apache_kafka_cluster"
+    numbers = tuple(range(1, NODES + 1))
 
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
+    ) -> None:
         ports, controllers = free_ports(NODES), free_ports(NODES)
         cluster_id = new_cluster_id()
         by_number = {number + 1: port for number, port in enumerate(controllers)}
+        in_rack = {number: {"broker.rack": rack} for number, rack in enumerate(racks, 1)}
         self.brokers = {
             number: ApacheKafka(
                 folder / str(number),
-                REPLICATED | (config or {}),
+                REPLICATED | (config or {}) | in_rack.get(number, {}),
                 version=VERSION,
                 node=Node(number, port, by_number, cluster_id),
             )
@@ -78,13 +84,30 @@ class KafkaCluster:
             broker.kill_now()
 
     def restart(self, number: int) -> None:
-        """Start a broker that was killed."""
+        """Start a broker that was killed or stopped."""
         self.brokers[number].launch()
         self.wait_whole()
 
     def kill(self, number: int) -> None:
         """SIGKILL one."""
         self.brokers[number].kill_now()
+
+    def port(self, number: int) -> int:
+        """Of one broker, by its id."""
+        return self.brokers[number].port
+
+    def stop_one(self, number: int) -> None:
+        """Stop one cleanly."""
+        self.brokers[number].stop()
+
+    def controller(self) -> int:
+        """The number of the broker whose controller is the active one, as they have on disk."""
+        found = []
+        for broker in self.brokers.values():
+            path = broker.data_dir / "__cluster_metadata-0" / "quorum-state"
+            state = json.loads(path.read_text())
+            found.append((state["leaderEpoch"], state["leaderId"]))
+        return int(max(found)[1])
 
     @property
     def live_port(self) -> int:

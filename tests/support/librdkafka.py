@@ -41,11 +41,40 @@ def create_topic(
     new = NewTopic(
         topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
     )
-    admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    with ExitStack() as stack:
-        connections = [stack.enter_context(Connection(port)) for port in ports]
-        wait_until_served(connections, topic, partitions)
+    _create(admin, new, may_wait=len(ports) > 1)
+    wait_until(lambda: _is_served(ports, topic, partitions), f"the leaders of {topic}")
     return topic
+
+
+def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
+    """Waits for its leaders; False when one of the brokers has gone meanwhile."""
+    try:
+        with ExitStack() as stack:
+            connections = [stack.enter_context(Connection(port)) for port in ports]
+            wait_until_served(connections, topic, partitions)
+    except (OSError, EOFError):
+        return False
+    return True
+
+
+def _create(admin: AdminClient, new: NewTopic, *, may_wait: bool) -> None:
+    """So many replicas need as many brokers: one that was killed is waited for."""
+    attempts = []
+
+    def is_created() -> bool:
+        attempts.append(new.topic)
+        try:
+            admin.create_topics([new], request_timeout=TIMEOUT_S)[new.topic].result(TIMEOUT_S)
+        except KafkaException as failed:
+            code = failed.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS and len(attempts) > 1:
+                return True
+            if code != KafkaError.INVALID_REPLICATION_FACTOR or not may_wait:
+                raise
+            return False
+        return True
+
+    wait_until(is_created, f"the creation of {new.topic}")
 
 
 def ports_of(bootstrap: str) -> list[int]:

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
+from support import cluster_runs
 from support.apache_kafka import REPOSITORY, VERSION
 
 TESTS = REPOSITORY / "tests"
@@ -167,9 +168,11 @@ class Selection:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Before `-m` chooses."""
+        items[:] = [item for item in items if cluster_runs.keep(item)]
         for item in items:
             if item.get_closest_marker("chaos") is not None:
-                item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
+                if not cluster_runs.is_on_cluster(item):
+                    item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S), append=False)
             elif runs_on_kafka(item):
                 self._choose(item)
 

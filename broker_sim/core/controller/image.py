@@ -22,7 +22,7 @@ from broker_sim.core.controller.registrations import (
     alone,
 )
 from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.topics import INTERNAL_TOPICS
+from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 MetadataRecord = Mapping[str, Any]
 
@@ -111,6 +111,10 @@ class ClusterImage:
         """How many partitions; 0 for a topic that does not exist."""
         known = self.topics.get(topic)
         return 0 if known is None else known.partition_count
+
+    def has_partition(self, place: TopicPartition) -> bool:
+        """Whether there is such a partition, on whichever brokers its replicas are."""
+        return 0 <= place.partition < self.partition_count(place.topic)
 
     def leader_epoch(self, topic: Topic) -> int:
         """Rises by one with each start of the broker, as each is a new leader (KIP-101)."""

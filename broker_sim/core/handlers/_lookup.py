@@ -44,12 +44,12 @@ def find_topic(
 def find_log(
     parts: BrokerParts, name: str | None, topic_id: uuid.UUID | None, partition: int
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """The log of a partition that a request names; else None and why."""
+    """The log of a partition that a request names, whoever leads it; else None and why."""
     topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         return None, error
-    log = parts.logs.get(topic.name, partition)
-    return log, ErrorCode.NONE if log else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = parts.replicas.find(topic, partition)
+    return (None, found) if isinstance(found, ErrorCode) else (found.log, ErrorCode.NONE)
 
 
 def find_led(

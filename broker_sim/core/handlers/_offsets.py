@@ -45,8 +45,9 @@ def split_known(
         if refused:
             unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in topic.partitions:
-            if refused or parts.logs.get(name, partition.partition_index) is None:
-                errors[TopicPartition(name, partition.partition_index)] = unknown
+            place = TopicPartition(name, partition.partition_index)
+            if refused or not parts.image.has_partition(place):
+                errors[place] = unknown
                 continue
             known.append(
                 OffsetToCommit(

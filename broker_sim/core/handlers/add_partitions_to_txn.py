@@ -128,7 +128,7 @@ def _refused_partitions(
             place.topic in INTERNAL_TOPICS or not topic_allowed(parts, client, place.topic)
         ):
             refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not 0 <= place.partition < parts.image.partition_count(place.topic):
+        elif not parts.image.has_partition(place):
             refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
         return {}

@@ -25,7 +25,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         for partition in topic.partitions
     ]
     allowed = {t.name for t in message.topics if topic_allowed(parts, request, t.name)}
-    known = [p for p in partitions if p.topic in allowed and parts.logs.get(*p) is not None]
+    known = [p for p in partitions if p.topic in allowed and parts.image.has_partition(p)]
 
     def answer(result: OffsetDeleteResult, effects: Effects) -> None:
         errors = {

@@ -1,0 +1,45 @@
+"""What four client libraries see when a broker of three goes, on ours and on Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.availability import available
+from support.failover.clients import LIBRARIES
+from support.failover.clusters import KINDS
+from support.failover.story import FAULTS, Result, play
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.kafka]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Callable[[str, str], Result]:
+    """`results(kind, fault)`: all stories of one kind are played on one cluster, one at a time."""
+    played: dict[str, dict[str, Result]] = {}
+
+    def of(kind: str, fault: str) -> Result:
+        if kind not in played:
+            for command in LIBRARIES.values():
+                available(command)
+            folder = tmp_path_factory.mktemp("failover")
+            with KINDS[kind](folder / "cluster") as cluster:
+                played[kind] = {each: play(cluster, each, LIBRARIES, folder) for each in FAULTS}
+        return played[kind][fault]
+
+    return of
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_acknowledged_is_lost_and_every_client_goes_on(results, kind, fault):
+    outcomes = results(kind, fault).outcomes
+    assert [each for each in outcomes if each.lost] == []
+    written = [each for each in outcomes if each.work in ("produce", "transact")]
+    assert [each for each in written if each.doubled] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_client_ends_as_it_does_on_apache_kafka(results, fault):
+    ours, kafkas = ([each.verdict for each in results(kind, fault).outcomes] for kind in KINDS)
+    assert ours == kafkas

@@ -1,0 +1,39 @@
+"""Which conformance bodies run on three brokers of ours, and which of them with a kill, and when.
+
+A body that takes the `broker` fixture runs on the cluster too, unless it is marked `one_broker`,
+and once more with a broker killed in its middle, unless it is marked `no_kill`; both marks say why.
+All of that is part of `make chaos`; what is marked `failover` runs with the kill in `make test`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support.cluster_broker import KILLED, WHOLE
+
+
+def keep(item: pytest.Item) -> bool:
+    """Whether it runs at all; those of a cluster get their marks."""
+    kind = _kind(item)
+    if kind not in (WHOLE, KILLED):
+        return True
+    if "broker" not in getattr(item, "fixturenames", ()) or _has(item, "one_broker"):
+        return False
+    if kind == KILLED and _has(item, "no_kill"):
+        return False
+    if kind == WHOLE or not _has(item, "failover"):
+        item.add_marker(pytest.mark.chaos)
+    return True
+
+
+def _has(item: pytest.Item, name: str) -> bool:
+    return item.get_closest_marker(name) is not None
+
+
+def is_on_cluster(item: pytest.Item) -> bool:
+    """Whether it is such a run. There are many, but each is as short as in `make test`."""
+    return _kind(item) in (WHOLE, KILLED)
+
+
+def _kind(item: pytest.Item) -> str | None:
+    return getattr(getattr(item, "callspec", None), "params", {}).get("broker_name")
