@@ -4,6 +4,10 @@ As `server/peers.py` does it on sockets, by the same rules: a connection to each
 of request (`core/peers.py`), made at the first one and again at the first one after a loss; answers
 in the order of the requests; whatever ends a connection loses the peer, and the core hears it once
 if it waits. All requests and answers are bytes.
+
+A marker that comes late ends the next transaction of its producer, where transactions do not raise
+the epoch (transaction version 1): so it is in Kafka, and KIP-890 is what helps. So with that
+version no marker comes after its sender has given its connection up.
 """
 
 from __future__ import annotations
@@ -59,6 +63,8 @@ class _Link:
     """One connection, from the attempt to make it on."""
 
     peer: int
+    may_be_late: bool
+    """Requests may arrive when this end is closed."""
     connection: Connection | None = None
     unsent: deque[Send] = field(default_factory=deque)
     unanswered: deque[_Asked] = field(default_factory=deque)
@@ -77,7 +83,10 @@ class PeerLinks:
         scheduler: Scheduler,
         trace: Trace,
         answer_us_max: int,
+        *,
+        late_markers: bool,
     ) -> None:
+        """`late_markers`: markers may arrive after what their sender does next."""
         self.name = owner.name
         self._owner = owner
         self._ends = ends
@@ -85,6 +94,7 @@ class PeerLinks:
         self._scheduler = scheduler
         self._trace = trace
         self._answer_us_max = answer_us_max
+        self._late_markers = late_markers
         self._links: dict[int, dict[ConnectionKind, _Link]] = {}
         """By peer and kind of request."""
         self._not_before_us: dict[int, int] = {}
@@ -95,7 +105,8 @@ class PeerLinks:
         links = self._links.setdefault(request.peer, {})
         link = links.get(kind)
         if link is None:
-            link = links[kind] = _Link(request.peer)
+            may_be_late = self._late_markers or kind is not ConnectionKind.MARKERS
+            link = links[kind] = _Link(request.peer, may_be_late)
             wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
             self._owner.later(max(0, wait_us), partial(self._connect, link))
         link.unsent.append(request)
@@ -164,7 +175,7 @@ class PeerLinks:
             if link.overdue is None:
                 check_overdue = partial(self._check_overdue, link)
                 link.overdue = self._owner.later(self._answer_us_max, check_overdue)
-            link.connection.request(frame[4:])
+            link.connection.request(frame[4:], may_be_late=link.may_be_late)
 
     def _check_overdue(self, link: _Link) -> None:
         link.overdue = None
@@ -194,8 +205,10 @@ class PeerLinks:
         link.is_closed = True
         if link.overdue is not None:
             link.overdue.cancel()
-        if link.connection is not None:
+        if link.connection is not None and link.may_be_late:
             link.connection.close()
+        elif link.connection is not None:
+            link.connection.cut()
 
 
 def _encode(request: Send, client_id: str) -> tuple[bytes, Callable[[bytes], Message]]:
