@@ -15,10 +15,12 @@ from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.scenario import (
     RANDOM,
     THREE_BROKERS,
+    Scenario,
     ScenarioError,
     load_scenario,
     scenario_names,
 )
+from broker_sim.sim.shrink import as_toml, shrunk
 from broker_sim.sim.world import SeedResult, World
 
 FAILURES_TOLD_MAX = 20
@@ -58,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             failed += 1
             if failed <= FAILURES_TOLD_MAX:
                 _tell(job, result.failure)
+            if failed == 1 and arguments.shrink is not None:
+                _shrink(job, arguments.shrink)
     seconds = time.monotonic() - start_seconds
     for what, count in sorted(counts.items()):
         _say(f"{count:>8} x {what}")
@@ -87,14 +91,16 @@ def run_seed(
     trace: bool = False,
     save_logs: Path | None = None,
 ) -> SeedResult:
-    """One simulation; the broker's files at its end go to `save_logs`. Raises ScenarioError."""
+    """One simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
     chosen = load_scenario(scenario, seed)
     if plant:
         chosen = replace(chosen, plant=plant)
     world = World(seed, chosen, _say if trace else None)
     result = world.run()
     if save_logs is not None:
-        world.host.disk.save(save_logs / f"seed-{seed}-{chosen.name}")
+        folder = save_logs / f"seed-{seed}-{chosen.name}"
+        for host in world.machines.hosts.values():
+            host.disk.save(folder if chosen.brokers == 1 else folder / host.name)
     return result
 
 
@@ -124,7 +130,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--save-logs",
         type=Path,
         metavar="DIR",
-        help="write the broker's files at the end of each run there, for dump and timeline",
+        help="write the files of brokers at the end of each run there, for dump and timeline",
+    )
+    parser.add_argument(
+        "--shrink",
+        type=_toml,
+        metavar="FILE.toml",
+        help="write the scenario of the first failure there, without the faults that it fails "
+        "without",
     )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)
@@ -143,6 +156,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _scenarios(name: str) -> tuple[str, ...]:
     return scenario_names() if name == STORIES else (name,)
+
+
+def _toml(text: str) -> Path:
+    if not text.endswith(".toml"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end with .toml")
+    return Path(text)
 
 
 def _positive(text: str) -> int:
@@ -170,6 +189,19 @@ def _tell(job: _Job, failure: str) -> None:
         f"  replay: python -m broker_sim simulate --seeds {job.seed}:{job.seed + 1} "
         f"--scenario {job.scenario}{planted} --trace"
     )
+
+
+def _shrink(job: _Job, path: Path) -> None:
+    """Write what of the scenario it takes for this failure, or for another one of the seed."""
+
+    def fails(scenario: Scenario) -> bool:
+        return World(job.seed, scenario).run().failure is not None
+
+    chosen = load_scenario(job.scenario, job.seed)
+    found = shrunk(replace(chosen, plant=job.plant) if job.plant else chosen, fails)
+    path.write_text(as_toml(found), encoding="utf-8")
+    seeds = f"{job.seed}:{job.seed + 1}"
+    _say(f"  shrunk: python -m broker_sim simulate --seeds {seeds} --scenario {path} --trace")
 
 
 def _say(text: str) -> None:

@@ -34,6 +34,7 @@ from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import Core, SimulatedBroker
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.messages import ApiKey
 
@@ -79,7 +80,7 @@ class Cluster:
         self.logs = ReplicaLogs()
         self.logs.leader_of = self._leader_of
         self.logs.in_sync = self._in_sync
-        self.metadata = MetadataOracle(self.logs.check_in_sync)
+        self.metadata = MetadataOracle(self._on_changed)
         self.registry = SimulatedRegistry(
             name="registry",
             config=BrokerConfig({}),
@@ -106,6 +107,7 @@ class Cluster:
             for number in range(scenario.brokers)
         }
         self._planned = planned
+        self._late_markers = scenario.transaction_version == 2
         self._trace = trace
         self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
         for number, host in self.hosts.items():
@@ -120,7 +122,15 @@ class Cluster:
         """Everything that is attached to one broker."""
         others = {n: each for n, each in self.hosts.items() if n != number}
         ends = {REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry, **others}
-        host.links = PeerLinks(host, ends, self.network, scheduler, trace, ANSWER_US_MAX)
+        host.links = PeerLinks(
+            host,
+            ends,
+            self.network,
+            scheduler,
+            trace,
+            ANSWER_US_MAX,
+            late_markers=self._late_markers,
+        )
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
         host.watch = partial(self._on_storage, host, oracle)
         host.watch_answer = partial(self.faults.chance_of_death, host)
@@ -225,6 +235,22 @@ class Cluster:
         held = self.metadata.partitions.get(directory)
         host = None if held is None else self.hosts.get(held.leader)
         return host.name if host is not None and host.is_up else ""
+
+    def _on_changed(self, directory: str) -> None:
+        """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""
+        self.logs.check_in_sync(directory)
+        held = self.metadata.partitions[directory]
+        host = self.hosts.get(held.leader)
+        if host is None or not host.is_up:
+            return
+        topic, _, number = directory.rpartition("-")
+        found = host.parts.replicas.lookup(topic, int(number))
+        leader = None if isinstance(found, ErrorCode) else found.leader
+        if leader is None or leader.registration.leader_epoch != held.leader_epoch:
+            return
+        if not leader.maximal_isr >= set(held.isr):
+            violated(7, "a leader does not count a replica in the ISR", partition=directory,
+                     isr=held.isr, counted=sorted(leader.maximal_isr))  # fmt: skip
 
     def _in_sync(self, directory: str) -> list[str]:
         isr = self.metadata.partitions[directory].isr

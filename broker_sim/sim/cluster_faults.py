@@ -93,7 +93,6 @@ class ClusterFaults:
     def end(self) -> None:
         """Nothing more happens; what was done is undone, but for what is lost."""
         self.are_on = False
-        self._fragile = None
         for directions in self._partitions:
             self._cluster.network.open_again(*directions)
         self._partitions.clear()
@@ -110,6 +109,7 @@ class ClusterFaults:
 
     def has_lost(self, name: str) -> bool:
         """Whether the machine lost what others have, and is still taken to have it."""
+        self._notice()
         return self._fragile is not None and self._fragile[0].name == name
 
     # ------------------------------------------------------------------ deaths
@@ -167,13 +167,17 @@ class ClusterFaults:
 
     def _may_disturb(self, process: SimulatedBroker) -> bool:
         """Not while another machine's replicas must not be taken for whole."""
+        self._notice()
+        return self._fragile is None or process is self._fragile[0]
+
+    def _notice(self) -> None:
+        """The machine that has lost something is out of every ISR, or was there once again."""
         if self._fragile is None:
-            return True
+            return
         lost, epoch = self._fragile
         in_sync = any(_number(lost) in held.isr for held in self._held)
         if not in_sync or self._broker_epoch(lost) not in (epoch, -1):
             self._fragile = None
-        return self._fragile is None or process is lost
 
     def _all_is_in_sync(self, process: SimulatedBroker) -> bool:
         """Whether the others have all that this machine has, and can say so."""

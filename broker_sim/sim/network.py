@@ -91,7 +91,7 @@ class Connection:
     def _broker_there(self) -> bool:
         return self.broker_open and self._broker.incarnation == self._incarnation
 
-    def request(self, frame: bytes) -> None:
+    def request(self, frame: bytes, *, may_be_late: bool = True) -> None:
         """Send a frame to the broker."""
         if self._network.breaks():
             self._network.trace.line("network", "request-lost", {"id": self.connection_id})
@@ -103,7 +103,7 @@ class Connection:
             if self._broker_there:
                 self._broker.on_frame(self, frame)
 
-        if self._network.is_late():
+        if may_be_late and self._network.is_late():
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
             self._network.trace.count("request late")
             self._to_broker_us = self._network.after_long(self._to_broker_us)

@@ -1,14 +1,17 @@
 """The way from one simulated process to its peers: performs `Step.sends` on the virtual network.
 
-As `server/peers.py` does it on sockets, by the same rules: one connection to each peer and one more
-for fetches, made at the first request and again at the first one after a loss; answers in the order
-of the requests; whatever ends a connection loses the peer, and the core hears it once if it waits.
-All requests and answers are bytes.
+As `server/peers.py` does it on sockets, by the same rules: a connection to each peer for each kind
+of request (`core/peers.py`), made at the first one and again at the first one after a loss; answers
+in the order of the requests; whatever ends a connection loses the peer, and the core hears it once
+if it waits. All requests and answers are bytes.
+
+A marker that comes late ends the next transaction of its producer, where transactions do not raise
+the epoch (transaction version 1): so it is in Kafka, and KIP-890 is what helps. So with that
+version no marker comes after its sender has given its connection up.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +20,13 @@ from typing import Protocol
 
 from broker_sim.apis import frames, own_api_of
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
+from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.sim.network import BrokerEnd, Connection, Network
 from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import Message, api_of
 
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
@@ -59,6 +63,8 @@ class _Link:
     """One connection, from the attempt to make it on."""
 
     peer: int
+    may_be_late: bool
+    """Requests may arrive when this end is closed."""
     connection: Connection | None = None
     unsent: deque[Send] = field(default_factory=deque)
     unanswered: deque[_Asked] = field(default_factory=deque)
@@ -77,7 +83,10 @@ class PeerLinks:
         scheduler: Scheduler,
         trace: Trace,
         answer_us_max: int,
+        *,
+        late_markers: bool,
     ) -> None:
+        """`late_markers`: markers may arrive after what their sender does next."""
         self.name = owner.name
         self._owner = owner
         self._ends = ends
@@ -85,18 +94,19 @@ class PeerLinks:
         self._scheduler = scheduler
         self._trace = trace
         self._answer_us_max = answer_us_max
-        self._rng = random.Random(f"{owner.name}/connecting")
-        self._links: dict[int, dict[bool, _Link]] = {}
-        """By peer and by whether they carry fetches."""
+        self._late_markers = late_markers
+        self._links: dict[int, dict[ConnectionKind, _Link]] = {}
+        """By peer and kind of request."""
         self._not_before_us: dict[int, int] = {}
 
     def send(self, request: Send) -> None:
         """Ask; the answer, or the loss of the peer, is submitted later."""
-        fetches = isinstance(request.message, APIS[ApiKey.FETCH].request)
+        kind = connection_kind(request.message)
         links = self._links.setdefault(request.peer, {})
-        link = links.get(fetches)
+        link = links.get(kind)
         if link is None:
-            link = links[fetches] = _Link(request.peer)
+            may_be_late = self._late_markers or kind is not ConnectionKind.MARKERS
+            link = links[kind] = _Link(request.peer, may_be_late)
             wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
             self._owner.later(max(0, wait_us), partial(self._connect, link))
         link.unsent.append(request)
@@ -108,12 +118,6 @@ class PeerLinks:
         self._links.clear()
         for link in links:
             self._close(link)
-
-    def cut(self, peer: int) -> None:
-        """The network breaks the connections to a peer."""
-        for link in list(self._links.get(peer, {}).values()):
-            if link.connection is not None:
-                link.connection.cut()
 
     # ------------------------------------------------------------------ ClientEnd
 
@@ -153,7 +157,7 @@ class PeerLinks:
         if not self._owner.knows(link.peer):
             self._lose(link, "its address is not known")
         elif not self._network.reaches(self.name, end.name):
-            wait_us = self._rng.randint(*CONNECT_US)
+            wait_us = self._network.rng.randint(*CONNECT_US)
             self._owner.later(wait_us, lambda: self._lose(link, "no connection in time"))
         else:
             link.connection = self._network.connect(self, end)
@@ -171,7 +175,7 @@ class PeerLinks:
             if link.overdue is None:
                 check_overdue = partial(self._check_overdue, link)
                 link.overdue = self._owner.later(self._answer_us_max, check_overdue)
-            link.connection.request(frame[4:])
+            link.connection.request(frame[4:], may_be_late=link.may_be_late)
 
     def _check_overdue(self, link: _Link) -> None:
         link.overdue = None
@@ -201,8 +205,10 @@ class PeerLinks:
         link.is_closed = True
         if link.overdue is not None:
             link.overdue.cancel()
-        if link.connection is not None:
+        if link.connection is not None and link.may_be_late:
             link.connection.close()
+        elif link.connection is not None:
+            link.connection.cut()
 
 
 def _encode(request: Send, client_id: str) -> tuple[bytes, Callable[[bytes], Message]]:

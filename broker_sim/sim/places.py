@@ -17,6 +17,7 @@ RETRY_MS = 200
 METADATA_VERSION_MAX = 9
 FIND_COORDINATOR_VERSION_MAX = 3
 """The last versions with names in place of ids, and with one key a request."""
+NO_EPOCH = -1
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators."""
 
@@ -34,11 +35,18 @@ class Places:
     brokers: int
     _leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     _coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
+    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The highest leader epoch that was heard of; never forgotten."""
 
     def forget(self) -> None:
         """What was known is not true any more, perhaps."""
         self._leaders.clear()
         self._coordinators.clear()
+
+    def epoch(self, topic: str, partition: int) -> int:
+        """What a request for the leader names, so that none is answered by one that was (KIP-320);
+        -1 where there is one broker."""
+        return self._epochs.get((topic, partition), NO_EPOCH)
 
     def leader(self, topic: str, partition: int) -> Operation[int]:
         """The partition's leader, as soon as it has one."""
@@ -96,8 +104,12 @@ class Places:
         answer = yield from _once(ANY_NODE, request, METADATA_VERSION_MAX)
         for found in answer.topics if answer is not None else ():
             for each in found.partitions:
-                if each.error_code == 0 and each.leader_id >= 0:
-                    self._leaders[topic, each.partition_index] = int(each.leader_id)
+                place = topic, each.partition_index
+                is_led = each.error_code == 0 and each.leader_id >= 0
+                # A broker that stood still says what was.
+                if is_led and each.leader_epoch >= self.epoch(*place):
+                    self._leaders[place] = int(each.leader_id)
+                    self._epochs[place] = int(each.leader_epoch)
 
 
 def _once(node: int, message: Message, version_max: int | None) -> Operation[Message | None]:

@@ -71,7 +71,8 @@ def read_partition(
     next_offset = start_offset
     leader = partial(places.leader, topic, partition)
     while True:
-        request = _fetch_request(topic, {partition: next_offset}, read_committed)
+        yield from leader()
+        request = _fetch_request(places, topic, {partition: next_offset}, read_committed)
         answer = yield from places.ask(request, FETCH_VERSION_MAX, leader)
         parts = _fetched(topic, answer)
         if not parts:
@@ -97,7 +98,9 @@ def _fetched(topic: str, answer: Message) -> list[Message]:
     return [part for part in parts if not part.error_code]
 
 
-def _fetch_request(topic: str, positions: Mapping[int, int], read_committed: bool) -> Message:
+def _fetch_request(
+    places: Places, topic: str, positions: Mapping[int, int], read_committed: bool
+) -> Message:
     partition_type = _FETCH.FetchTopic.FetchPartition
     return _FETCH(
         replica_id=-1,
@@ -113,7 +116,7 @@ def _fetch_request(topic: str, positions: Mapping[int, int], read_committed: boo
                 partitions=[
                     partition_type(
                         partition=partition,
-                        current_leader_epoch=-1,
+                        current_leader_epoch=places.epoch(topic, partition),
                         fetch_offset=start,
                         log_start_offset=-1,
                         partition_max_bytes=2048,
@@ -159,14 +162,9 @@ def read_bounds(places: Places, topic: str, partition: int) -> Operation[ReadBou
     ends = []
     leader = partial(places.leader, topic, partition)
     for isolation_level in (0, 1):
-        topic_type = _LIST_OFFSETS.ListOffsetsTopic
-        wanted = topic_type.ListOffsetsPartition(partition_index=partition, timestamp=-1)
-        request = _LIST_OFFSETS(
-            replica_id=-1,
-            isolation_level=isolation_level,
-            topics=[topic_type(name=topic, partitions=[wanted])],
-        )
         while True:
+            yield from leader()
+            request = _bounds_request(places, topic, partition, isolation_level)
             answer = yield from places.ask(request, where=leader)
             part = answer.topics[0].partitions[0]
             if part.error_code == 0:
@@ -175,6 +173,20 @@ def read_bounds(places: Places, topic: str, partition: int) -> Operation[ReadBou
             yield Sleep(RETRY_MS)
         ends.append(int(part.offset))
     return ReadBounds(*ends)
+
+
+def _bounds_request(places: Places, topic: str, partition: int, isolation_level: int) -> Message:
+    topic_type = _LIST_OFFSETS.ListOffsetsTopic
+    wanted = topic_type.ListOffsetsPartition(
+        partition_index=partition,
+        current_leader_epoch=places.epoch(topic, partition),
+        timestamp=-1,
+    )
+    return _LIST_OFFSETS(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[topic_type(name=topic, partitions=[wanted])],
+    )
 
 
 def read_group(places: Places, group_id: str) -> Operation[dict[tuple[str, int], int]]:
@@ -252,7 +264,7 @@ def watch_output(
         leaders = yield from places.leaders(topic, positions)
         coordinators = yield from places.coordinators(GROUP, groups())
         fetches = [
-            Call(node, _fetch_request(topic, {n: positions[n] for n in numbers}, True),
+            Call(node, _fetch_request(places, topic, {n: positions[n] for n in numbers}, True),
                  READ_TIMEOUT_MS, FETCH_VERSION_MAX)
             for node, numbers in leaders.items()
         ]  # fmt: skip

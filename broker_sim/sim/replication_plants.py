@@ -7,12 +7,10 @@ whose step it is that is being made.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker_sim.core.broker import Broker
-from broker_sim.core.controller import replication_control
 from broker_sim.core.controller.draft import Draft
 from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.coordinator.partition_writer import MarkerWriter
@@ -95,13 +93,11 @@ def _truncate_first(
     follow(fetchers, log, leader, *rest)
 
 
-def _any_partition_epoch(
-    check: Broken, partition: Any, broker_id: int, change: Any, image: Any
-) -> ErrorCode:
-    """A change of the ISR that was asked for before another one is made all the same."""
-    newest = dataclasses.replace(change, partition_epoch=partition.partition_epoch)
-    found: ErrorCode = check(partition, broker_id, newest, image)
-    return found
+def _proposal_kept(update: Broken, leader: Leader, *args: Any) -> None:
+    """A newer partition epoch does not end what the leader has proposed before it."""
+    proposal = leader.proposal
+    update(leader, *args)
+    leader.proposal = proposal
 
 
 def _to_the_end(read: Broken, log: PartitionLog, start_offset: int, **options: Any) -> Any:
@@ -181,9 +177,7 @@ def _acts_after_its_session(world: Any) -> Iterator[None]:
 REPLICATION_PLANTS: dict[str, Plant] = {
     "high-watermark-of-any-two": _in_one_broker((Leader, "high_watermark", _any_two)),
     "truncated-to-high-watermark": _in_one_broker((ReplicaFetchers, "follow", _truncate_first)),
-    "isr-change-not-fenced": _in_one_broker(
-        (replication_control, "check_isr_change", _any_partition_epoch)
-    ),
+    "isr-proposal-not-fenced": _in_one_broker((Leader, "update", _proposal_kept)),
     "served-above-high-watermark": _in_one_broker((PartitionLog, "read", _to_the_end)),
     "producers-forgotten": _in_one_broker((Partition, "lead", _producers_forgotten)),
     "marker-to-an-old-leader": _in_one_broker((MarkerWriter, "append_marker", _marker_at_once)),

@@ -1,0 +1,66 @@
+"""The fewest kinds of faults with which a seed still fails.
+
+A run depends on its seed and its scenario alone, so a kind of fault is left out by its field. Each
+is tried once, in the order of the fields; what fails without it stays without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+from broker_sim.sim.scenario import Fault, Scenario
+
+WORKLOAD = frozenset(
+    {
+        "name",
+        "description",
+        "brokers",
+        "batches",
+        "rows_per_batch",
+        "source_partitions",
+        "output_partitions",
+        "transaction_version",
+        "transaction_timeout_ms",
+        "chaos_ms",
+        "spike_ms",
+        "store_ms",
+        "flushes_all",
+        "faults",
+        "expect",
+        "plant",
+    }
+)
+"""Fields that are no faults. Without `flushes_all` other faults would be allowed than with it."""
+
+
+def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
+    """The scenario without what it fails without."""
+    for name in (item.name for item in fields(scenario) if item.name not in WORKLOAD):
+        value = getattr(scenario, name)
+        tried = replace(scenario, **{name: type(value)(0)})
+        if value and fails(tried):
+            scenario = tried
+    return scenario
+
+
+def as_toml(scenario: Scenario) -> str:
+    """A file for `--scenario` that says the same."""
+    default = Scenario()
+    lines = []
+    for item in fields(scenario):
+        value = getattr(scenario, item.name)
+        kept = item.name not in ("name", "faults", "expect")
+        if kept and value is not None and value != getattr(default, item.name):
+            lines.append(f"{item.name} = {json.dumps(value)}")
+    expected = [f"{each.name} = {getattr(scenario.expect, each.name)}"
+                for each in fields(scenario.expect)]  # fmt: skip
+    lines += ["", "[expect]", *expected]
+    for fault in scenario.faults:
+        lines += ["", "[[fault]]", *_fields_of(fault)]
+    return "\n".join(lines) + "\n"
+
+
+def _fields_of(fault: Fault) -> list[str]:
+    return [f"{item.name} = {json.dumps(getattr(fault, item.name))}" for item in fields(fault)]
