@@ -119,13 +119,15 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.fault = [] if arguments.no_stories else arguments.fault or list(FAULTS)
     arguments.library = arguments.library or list(LIBRARIES)
-    found = {kind: measured(kind, arguments) for kind in arguments.only or KINDS}
+    found = {}
+    for kind in arguments.only or KINDS:
+        found[kind] = measured(kind, arguments)
+        if arguments.json:
+            plain = json.dumps(found, default=dataclasses.asdict, indent=1)
+            arguments.json.write_text(plain + "\n")
     print(f"session timeout {SESSION_TIMEOUT_MS} ms, heartbeat {HEARTBEAT_MS} ms")
     print_stories(found, arguments)
     print_times(found)
-    if arguments.json:
-        plain = json.dumps(found, default=dataclasses.asdict, indent=1)
-        arguments.json.write_text(plain + "\n")
 
 
 if __name__ == "__main__":

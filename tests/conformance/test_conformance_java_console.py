@@ -295,6 +295,7 @@ def test_the_transactional_message_copier_copies_exactly_once(console, broker, u
     assert re.search(rf"{pair.topic}\s+0\s+95\s+95\s+0\s", described.out)
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_client_compatibility_test_passes(console, broker, unique):
     supported = [
         word

@@ -35,6 +35,7 @@ def consume(cat: Kcat, bootstrap: str, topic: str, *arguments: str) -> list[str]
     return cat.output(bootstrap, "-C", "-q", "-e", "-t", topic, *start, *arguments).splitlines()
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, cat):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("listed"), 3)
@@ -47,6 +48,7 @@ def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, c
         assert f"partition {number}, leader" in one
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_metadata_as_json_has_leader_replicas_and_in_sync_replicas(broker, unique, cat):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("listed"), 2)

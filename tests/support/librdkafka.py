@@ -42,8 +42,14 @@ def create_topic(
         topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
     )
     _create(admin, new, may_wait=len(ports) > 1)
-    wait_until(lambda: _is_served(ports, topic, partitions), f"the leaders of {topic}")
+    wait_served(bootstrap, topic, partitions)
     return topic
+
+
+def wait_served(bootstrap: str, topic: str, partitions: int) -> None:
+    """Return when each of a topic's partitions takes requests at one of these brokers."""
+    ports = ports_of(bootstrap)
+    wait_until(lambda: _is_served(ports, topic, partitions), f"the leaders of {topic}")
 
 
 def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
