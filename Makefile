@@ -21,6 +21,8 @@ WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+# Of `make demo`: 1, or 3 for a cluster whose leader is killed.
+BROKERS ?= 1
 
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -63,7 +65,7 @@ java:
 	fi
 
 demo: java $(READY)  ## the whole story on real data, with crashes, ending in the audit
-	$(BIN)/python -u -m jobs.demo
+	$(BIN)/python -u -m jobs.demo --brokers $(BROKERS)
 
 test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"

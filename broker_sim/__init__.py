@@ -4,6 +4,6 @@
 deterministic simulator of the same code, and `LocalCluster` runs brokers as child processes.
 """
 
-from broker_sim.local_cluster import ClusterError, LocalCluster
+from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
 
-__all__ = ["ClusterError", "LocalCluster"]
+__all__ = ["REGISTRY", "ClusterError", "LocalCluster"]

@@ -16,8 +16,11 @@ import javaproperties
 
 from txnlog_spark.wire.invariants import present
 
+REGISTRY = -1
+"""Stands for the registry where the number of a broker is asked for."""
 READY = "READY bootstrap.servers="
 REGISTRY_READY = "READY registry="
+Config = Mapping[str, str | int | bool]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
@@ -32,31 +35,37 @@ class LocalCluster:
     `with LocalCluster(directory) as cluster:` starts them, `cluster.bootstrap_servers` is what
     clients need, and leaving the block stops them. The data stays. Several brokers have a registry,
     a process of its own that is started first and stopped last. Each process's stderr goes to
-    `<data_dir>/broker-<id>.log` or `registry.log`. All end by themselves when this process dies.
+    `<data_dir>/broker-<id>.log` or `registry.log`. When this process dies all of them end by
+    themselves within half a minute, unless a client is connected; other brokers are none.
     """
 
     def __init__(
         self,
         data_dir: str | os.PathLike[str],
         brokers: int = 1,
-        config: Mapping[str, str | int | bool] | None = None,
+        config: Config | None = None,
         ports: Sequence[int] = (),
+        *,
+        broker_configs: Sequence[Config] = (),
     ) -> None:
-        """`config` has broker configurations by Kafka's names; with `listeners`, the first of them
-        is the one that `bootstrap_servers` names. Each broker takes a free port where `ports` has
-        none for it. Nothing is started yet."""
-        if brokers < 1 or len(ports) > brokers:
-            raise ValueError(f"brokers={brokers} with {len(ports)} ports: there is one broker at "
-                             "least, and a port is of one broker")  # fmt: skip
+        """`config` has broker configurations by Kafka's names, `broker_configs` those of broker 0,
+        1, ... alone, such as `broker.rack`; with `listeners`, the first of them is the one that
+        `bootstrap_servers` names. Each broker takes a free port where `ports` has none for it.
+        Nothing is started yet."""
+        if brokers < 1 or max(len(ports), len(broker_configs)) > brokers:
+            raise ValueError(f"brokers={brokers} with {len(ports)} ports and {len(broker_configs)} "
+                             "broker_configs: there is one broker at least, and each of those is "
+                             "of one broker")  # fmt: skip
         for name in ("node.id", "registry.connect") if brokers > 1 else ():
             if name in (config or {}):
                 raise ValueError(f"{name} is set for each of {brokers} brokers, not for all")
         self.data_dir = Path(data_dir)
-        self._config = dict(config or {})
+        own = [*broker_configs, *[{}] * (brokers - len(broker_configs))]
+        self._configs = [{**(config or {}), **each} for each in own]
         self._ports = {each: ports[each] if each < len(ports) else 0 for each in range(brokers)}
+        self.registry_port = 0
+        """Where the registry of several brokers listens; it keeps its port. 0 before that."""
         self._processes: dict[int, subprocess.Popen[str]] = {}
-        self._registry: subprocess.Popen[str] | None = None
-        self._registry_port = 0
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -76,45 +85,44 @@ class LocalCluster:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def start(self, broker_id: int | None = None) -> None:
-        """Start this broker, or every one, that does not run; returns when all are ready."""
+        """Start this broker, or every one, that does not run; returns when all are ready. The
+        registry is started with any of them."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        wanted = self._ports if broker_id is None else [broker_id]
+        wanted = self._ports if broker_id is None else {broker_id} - {REGISTRY}
         started = [each for each in wanted if not self.is_running(each)]
         try:
             self._start_registry()
             for each in started:
                 self._launch(each)
             for each in started:
-                self._ports[each] = self._await_ready(
-                    self._processes[each], READY, f"broker-{each}"
-                )
+                self._ports[each] = self._await_ready(self._processes[each], READY, _name(each))
         except BaseException:
             for each in started:
-                self.kill(each)
+                if each in self._processes:
+                    self.kill(each)
             raise
 
-    def stop(self) -> None:
-        """Stop every running broker cleanly (SIGTERM), one after the other, then the registry."""
-        for broker_id in list(self._processes):
-            _terminate(self._processes.pop(broker_id))
-        if self._registry is not None:
-            _terminate(self._registry)
-            self._registry = None
+    def stop(self, broker_id: int | None = None) -> None:
+        """Stop this broker cleanly (SIGTERM), or every running one, one after the other, and then
+        the registry."""
+        brokers = sorted(self._processes, reverse=True) if broker_id is None else [broker_id]
+        for each in brokers:
+            _terminate(self._processes.pop(each))
 
     def kill(self, broker_id: int = 0) -> None:
-        """SIGKILL a broker, and wait until it is gone."""
+        """SIGKILL a broker, or the REGISTRY, and wait until it is gone."""
         _kill(self._processes.pop(broker_id))
 
     def pause(self, broker_id: int = 0) -> None:
-        """SIGSTOP a broker: it keeps its connections and does nothing."""
+        """SIGSTOP a broker, or the REGISTRY: it keeps its connections and does nothing."""
         self._processes[broker_id].send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int = 0) -> None:
-        """Let a paused broker go on."""
+        """Let a paused one go on."""
         self._processes[broker_id].send_signal(signal.SIGCONT)
 
     def restart(self, broker_id: int = 0) -> None:
-        """Start a killed broker, or stop a running one cleanly before: same port, same data."""
+        """Start a killed one, or stop a running one cleanly before: same port, same data."""
         if self.is_running(broker_id):
             _terminate(self._processes.pop(broker_id))
         self.start(broker_id)
@@ -125,7 +133,7 @@ class LocalCluster:
         return process is not None and process.poll() is None
 
     def pid(self, broker_id: int = 0) -> int:
-        """The process id of a running broker."""
+        """The process id of a running one."""
         return self._processes[broker_id].pid
 
     def broker_dir(self, broker_id: int = 0) -> Path:
@@ -136,19 +144,23 @@ class LocalCluster:
 
     def _start_registry(self) -> None:
         """Of several brokers, unless it runs; it keeps its port."""
-        if len(self._ports) == 1 or (self._registry is not None and self._registry.poll() is None):
+        if len(self._ports) == 1 or self.is_running(REGISTRY):
             return
-        self._registry = self._spawn("registry", ["registry", "--port", str(self._registry_port)])
-        self._registry_port = self._await_ready(self._registry, REGISTRY_READY, "registry")
+        self._run(REGISTRY, ["registry", "--port", str(self.registry_port)])
+        process = self._processes[REGISTRY]
+        self.registry_port = self._await_ready(process, REGISTRY_READY, "registry")
 
     def _launch(self, broker_id: int) -> None:
         arguments = ["start", "--config", str(self._write_config(broker_id))]
-        if "listeners" not in self._config:
+        if "listeners" not in self._configs[broker_id]:
             arguments += ["--port", str(self._ports[broker_id])]
+        self._run(broker_id, arguments)
+
+    def _run(self, broker_id: int, arguments: Sequence[str]) -> None:
         left = self._processes.pop(broker_id, None)
         if left is not None:
             _kill(left)
-        self._processes[broker_id] = self._spawn(f"broker-{broker_id}", arguments)
+        self._processes[broker_id] = self._spawn(_name(broker_id), arguments)
 
     def _spawn(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
         command = [
@@ -174,9 +186,9 @@ class LocalCluster:
         """A file for this user alone: it may have passwords, which no command line may show."""
         path = self.data_dir / f"broker-{broker_id}.properties"
         values = {"node.id": str(broker_id)}
-        if self._registry is not None:
-            values["registry.connect"] = f"127.0.0.1:{self._registry_port}"
-        for name, value in self._config.items():
+        if REGISTRY in self._processes:
+            values["registry.connect"] = f"127.0.0.1:{self.registry_port}"
+        for name, value in self._configs[broker_id].items():
             values[name] = str(value).lower() if isinstance(value, bool) else str(value)
         path.unlink(missing_ok=True)
         path.touch(0o600, exist_ok=False)
@@ -205,6 +217,10 @@ class LocalCluster:
     def _log_tail(self, name: str) -> str:
         text = self._log_path(name).read_text(errors="replace")
         return text[-2000:].strip() or "it printed nothing"
+
+
+def _name(broker_id: int) -> str:
+    return "registry" if broker_id == REGISTRY else f"broker-{broker_id}"
 
 
 def _terminate(process: subprocess.Popen[str]) -> None:

@@ -7,7 +7,9 @@ them. While it runs, SIGKILL ends
     2. the Spark driver after Kafka committed the batch and before Spark noted it,
     3. the broker in the middle of a transaction.
 
-Each is started again from what is on disk. The audit ends it, and its exit code is the demo's. The
+Each is started again from what is on disk. With `BROKERS=3 make demo` there are three brokers with
+three replicas of everything, and the third kill is that of a leader: another one takes over, and
+the dead one comes back at the end. The audit ends it, and its exit code is the demo's. The
 moments are exact, not lucky: the connector's failpoints (TXNLOG_FAILPOINTS) pull the trigger.
 """
 
@@ -26,6 +28,8 @@ from jobs.flights_data import FLIGHT_COUNT
 from txnlog_spark.client.admin import create_topic
 from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
+from txnlog_spark.protocol.metadata import require_leaders
+from txnlog_spark.protocol.values import Partition
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "flights-enriched"
@@ -57,7 +61,7 @@ SCENES = (
         exit_codes=(KILLED,),
     ),
     Scene(
-        "kill 3: the broker dies in the middle of micro-batch 8's transaction",
+        "kill 3: {victim} dies in the middle of micro-batch 8's transaction",
         "S8:before:hook:{hook}@8",
         kills_broker=True,
         exit_codes=(0, 1),
@@ -69,11 +73,12 @@ TO_THE_END = Scene("once more, undisturbed, to the end of the input")
 class Demo:
     """Directories, the broker, and the scenes in their order."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    def __init__(self, folder: Path, limit: int, brokers: int = 1) -> None:
         self.folder = folder
         self.limit = limit
+        self.brokers = brokers
         self.narrator = Narrator()
-        self.broker = BrokerProcess(folder / "broker", self.narrator)
+        self.broker = BrokerProcess(folder / "broker", self.narrator, brokers)
         self._run_number = 0
 
     def run(self) -> int:
@@ -85,6 +90,7 @@ class Demo:
             codes = [self.play(scene) for scene in SCENES]
             if codes[-1] != 0:
                 self.play(TO_THE_END)
+            self.broker.start()
             return self.prove()
         finally:
             self.broker.stop()
@@ -111,7 +117,8 @@ class Demo:
 
         The exit code: a driver may well outlive the broker's death and go on to the end.
         """
-        self.narrator.say(f"== {scene.title}")
+        victim = "the broker" if self.brokers == 1 else "the leader of an output partition"
+        self.narrator.say(f"== {scene.title.format(victim=victim)}")
         hook = self.folder / "hook"
         fired = self.folder / f"fired-{self._run_number}"
         environment = {"TXNLOG_FAILPOINTS_FIRED": str(fired)}
@@ -169,14 +176,28 @@ class Demo:
         return code
 
     def _maybe_kill_broker(self, scene: Scene, hook: Path) -> None:
-        """At the hook the driver waits inside its transaction: kill the broker, start it again."""
+        """At the hook the driver waits inside its transaction: kill the broker and start it again,
+        or kill a leader and let the others go on."""
         reached, go = hook.with_suffix(".reached"), hook.with_suffix(".go")
         if not scene.kills_broker or not reached.exists() or go.exists():
             return
-        self.broker.kill()
-        self.narrator.say("the broker was killed inside the transaction; starting it again")
-        self.broker.start()
+        if self.brokers == 1:
+            self.broker.kill()
+            self.narrator.say("the broker was killed inside the transaction; starting it again")
+            self.broker.start()
+        else:
+            leader = self._leader((OUTPUT_TOPIC, 0))
+            self.broker.kill(leader)
+            self.narrator.say(
+                f"broker {leader}, leader of partition 0 of {OUTPUT_TOPIC}, was killed inside the "
+                "transaction; the others go on without it"
+            )
         go.touch()
+
+    def _leader(self, partition: Partition) -> int:
+        with Client(self.broker.bootstrap_servers, client_id="demo") as client:
+            client.run(require_leaders(client.session, [partition]))
+            return client.session.cluster.leader(partition)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -184,14 +205,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dir", default="demo-data", help="emptied first; all files go there")
     parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="only the first flights")
-    return parser.parse_args(argv)
+    parser.add_argument("--brokers", type=int, default=1, help="1, or 3 and more with a registry")
+    args = parser.parse_args(argv)
+    if args.brokers < 1 or args.brokers == 2:
+        parser.error("--brokers is 1, or 3 and more: everything has three replicas then")
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo; the audit's exit code, 1 when it did not come so far."""
     args = parse_args(argv)
     try:
-        return Demo(Path(args.dir).resolve(), args.limit).run()
+        return Demo(Path(args.dir).resolve(), args.limit, args.brokers).run()
     except (DemoFailed, TxnLogError) as error:
         print(f"demo failed: {error}", file=sys.stderr)
         return 1

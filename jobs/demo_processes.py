@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker, and jobs under spark-submit.
+"""The processes of the demo: a broker or several with a registry, and jobs under spark-submit.
 
 Each is a child of this process, is ended with it, and is killed by its own process id only. What a
 child says on stdout becomes a progress line; its stderr goes to a log file named on failure.
@@ -21,6 +21,14 @@ from txnlog_spark.wire.invariants import present
 
 ROOT = Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
+REPLICATED = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    # A broker that is killed is replaced within seconds.
+    "registry.session.timeout.ms": 6000,
+    "registry.heartbeat.interval.ms": 500,
+}
+"""Of each of several brokers."""
 
 
 class Narrator:
@@ -42,43 +50,43 @@ class DemoFailed(Exception):
     """The demo cannot go on: what was expected, and where to look."""
 
 
-class BrokerProcess:
-    """`python -m broker_sim` on one data directory, restarted on the port it first got."""
+class _Server:
+    """`python -m broker_sim`, started again on the port it first got."""
 
-    def __init__(self, data_dir: Path, narrator: Narrator) -> None:
-        self._data_dir = data_dir
-        self._narrator = narrator
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._arguments = arguments
+        self._log = log
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
-        self.bootstrap_servers = ""
 
-    def start(self) -> None:
-        """Start it and wait until it is ready."""
-        command = [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(self._data_dir)]
+    def join(self, registry: str, number: int) -> None:
+        """Be that broker of a cluster with three replicas of everything, from the next start on."""
+        settings = {"registry.connect": registry, "node.id": number, **REPLICATED}
+        for name, value in settings.items():
+            self._arguments += ["--set", f"{name}={value}"]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and nobody has ended it."""
+        return self._process is not None
+
+    def start(self) -> str:
+        """Start it and wait until it is ready; `host:port`."""
+        command = [sys.executable, "-m", "broker_sim", *self._arguments]
         command += ["--port", str(self._port), "--exit-with-pid", str(os.getpid())]
-        log = self._data_dir.with_suffix(".log")
-        with log.open("a", encoding="utf-8") as stderr:
+        with self._log.open("a", encoding="utf-8") as stderr:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=ROOT
             )
         stdout = self._process.stdout
-        line = stdout.readline().strip() if stdout else ""
-        _, ready, servers = line.partition("READY bootstrap.servers=")
-        if not ready:
-            raise DemoFailed(f"the broker did not start: see {log}")
-        self.bootstrap_servers = servers
-        self._port = int(servers.rsplit(":", 1)[1])
-        self._narrator.say(f"broker is ready at {servers}, data in {self._data_dir}")
+        ready, _, address = (stdout.readline().strip() if stdout else "").partition("=")
+        if not ready.startswith("READY"):
+            raise DemoFailed(f"broker_sim {self._arguments[0]} did not get ready: see {self._log}")
+        self._port = int(address.rsplit(":", 1)[1])
+        return address
 
-    def kill(self) -> None:
-        """SIGKILL, as a power cut would end it."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM: a clean stop."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
+    def end(self, number: signal.Signals) -> None:
+        """Send the signal, and wait until it has gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -90,6 +98,57 @@ class BrokerProcess:
             process.wait()
         if process.stdout:
             process.stdout.close()
+
+
+class BrokerProcess:
+    """The broker of the demo, on one data directory; or brokers 0, 1, ... and their registry."""
+
+    def __init__(self, data_dir: Path, narrator: Narrator, count: int = 1) -> None:
+        self._data_dir = data_dir
+        self._narrator = narrator
+        self._brokers = [
+            _Server(
+                ["start", "--data-dir", str(data_dir)],
+                data_dir.with_suffix(".log") if count == 1 else data_dir.with_name(f"{name}.log"),
+            )
+            for name in (f"broker-{number}" for number in range(count))
+        ]
+        self._registry: _Server | None = None
+        self._addresses = [""] * count
+        if count > 1:
+            arguments = ["registry", "--data-dir", str(data_dir)]
+            self._registry = _Server(arguments, data_dir.with_name("registry.log"))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of each, separated by commas."""
+        return ",".join(self._addresses)
+
+    def start(self) -> None:
+        """Start what does not run, and wait until it is ready."""
+        if self._registry is not None and not self._registry.is_running:
+            address = self._registry.start()
+            self._narrator.say(f"registry is ready at {address}")
+            for number, broker in enumerate(self._brokers):
+                broker.join(address, number)
+        for number, broker in enumerate(self._brokers):
+            if not broker.is_running:
+                self._addresses[number] = broker.start()
+                name = "broker" if self._registry is None else f"broker {number}"
+                self._narrator.say(
+                    f"{name} is ready at {self._addresses[number]}, data in {self._data_dir}"
+                )
+
+    def kill(self, number: int = 0) -> None:
+        """SIGKILL, as a power cut would end it."""
+        self._brokers[number].end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM: a clean stop, of the registry at last."""
+        for broker in self._brokers:
+            broker.end(signal.SIGTERM)
+        if self._registry is not None:
+            self._registry.end(signal.SIGTERM)
 
 
 class SparkJob:

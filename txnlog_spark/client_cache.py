@@ -43,6 +43,8 @@ class ConnectionSettings:
     connect_timeout_ms: int = 10_000
     idle_ms_max: int = 540_000
     """-1: never closed."""
+    rack: str = ""
+    read_replica_ms: int = 300_000
     security: Security = PLAINTEXT
 
     @classmethod
@@ -62,6 +64,8 @@ class ConnectionSettings:
             retry_backoff_max_ms=values["kafka.retry.backoff.max.ms"],
             connect_timeout_ms=values["kafka.socket.connection.setup.timeout.ms"],
             idle_ms_max=values["kafka.connections.max.idle.ms"],
+            rack=values.get("kafka.client.rack") or "",
+            read_replica_ms=values["kafka.metadata.max.age.ms"],
             security=read_security(_security_options(values)),
         )
 
@@ -131,6 +135,8 @@ def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> 
         topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
         retry_backoff_ms=settings.retry_backoff_ms,
         retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        rack_id=settings.rack,
+        read_replica_ms=settings.read_replica_ms,
     )
     client = kind(
         servers,

@@ -149,7 +149,7 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
         "max.partition.fetch.bytes", "transactional.id", "transaction.timeout.ms",
         "compression.type", "max.request.size", "acks", "enable.idempotence",
         "metadata.max.age.ms", "retry.backoff.ms", "retry.backoff.max.ms",
-        "connections.max.idle.ms", "socket.connection.setup.timeout.ms",
+        "connections.max.idle.ms", "socket.connection.setup.timeout.ms", "client.rack",
     ),
     # without effect
     **_no_effect(_STAGED, "linger.ms", "batch.size", "buffer.memory", "max.block.ms"),
@@ -179,7 +179,6 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
         "metadata.recovery.rebootstrap.trigger.ms",
     ),
     **_no_effect("metadata is asked for when it is needed", "metadata.max.idle.ms"),
-    **_no_effect("records are read from the partition leaders", "client.rack"),
     **_no_effect(_COMMITS, "auto.commit.interval.ms"),
     **_no_effect("the codec's default level is used", "compression.gzip.level",
                  "compression.lz4.level", "compression.zstd.level"),

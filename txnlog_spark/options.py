@@ -104,6 +104,11 @@ OPTIONS: tuple[Option, ...] = (
         "source starts from it with startingOffsets=committed.", ("group.id",),
     ),
     # what to read
+    Option(
+        "kafka.client.rack", Use.READ, to.text, None,
+        "Where the tasks run: brokers with a replica.selector.class name a replica there to read "
+        "from, instead of the leader.",
+    ),
     Option("subscribe", Use.READ, to.topics, None, "Topics to read, separated by commas."),
     Option(
         "subscribePattern", Use.READ, to.text, None,

@@ -28,6 +28,8 @@ class RegistryApiKey(enum.IntEnum):
     REGISTRY_APPEND = 20005
     REGISTRY_READ = 20006
     REGISTRY_WAIT = 20007
+    REGISTRY_WRITE_SNAPSHOT = 20008
+    REGISTRY_READ_SNAPSHOT = 20009
 
 
 class BrokerApiKey(enum.IntEnum):
@@ -82,9 +84,26 @@ BROKER_APIS: dict[int, OwnApi] = {
 }
 DEFINED_APIS: dict[int, OwnApi] = OWN_APIS | BROKER_APIS
 """All whose definitions are here."""
+_BATCHED_VERSION = 4
+"""From here on AddPartitionsToTxn is what brokers verify transactions by (KIP-890)."""
 _BY_NAME = {f"{own.name}Request": own for own in DEFINED_APIS.values()}
 
 
 def own_api_of(message: Any) -> OwnApi:
     """The API that a request defined here belongs to. Raises KeyError for any other message."""
     return _BY_NAME[type(message).__name__]
+
+
+def only_brokers_ask(api_key: int, api_version: int, message: Any) -> bool:
+    """Whether a request is one that brokers alone send. Kafka's tools that abort a transaction send
+    WriteTxnMarkers, too, in passing."""
+    match api_key:
+        case ApiKey.FETCH:
+            state = message.replica_state
+            return message.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+        case ApiKey.LIST_OFFSETS:
+            return bool(message.replica_id >= 0)
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            return api_version >= _BATCHED_VERSION
+        case _:
+            return api_key in BROKER_APIS or api_key == ApiKey.WRITE_TXN_MARKERS

@@ -253,33 +253,39 @@ class Broker:
             respond(request, message, effects)
 
     def _handle(self, handler: Handler, request: Request, effects: Effects) -> Message | None:
-        """The answer, when there is one already."""
+        """The answer, when there is one already. Who sends what makes no sense loses the
+        connection."""
+
+        def close(error: Exception) -> None:
+            effects.responses.clear()
+            reason = f"{request.api_key.name} v{request.api_version} failed: {error!r}"
+            effects.responses.append(Close(request.connection_id, reason))
+
+        return self._attempt(handler, request, effects, close)
+
+    def _decide(self, request: Request, effects: Effects) -> Message | None:
+        """The answer to a request at the controller, None for one that makes no sense."""
+        return self._attempt(ALL_HANDLERS[request.api_key], request, effects, lambda _error: None)
+
+    def _attempt(
+        self,
+        handler: Handler,
+        request: Request,
+        effects: Effects,
+        failed: Callable[[Exception], None],
+    ) -> Message | None:
+        """What the handler returns. A request that decodes and still makes no sense has not changed
+        anything that lasts, so it costs its sender the answer and nobody else anything."""
+        changed = len(effects.storage)
         try:
             return handler(self.parts, request, effects)
         except InvariantViolation:
             raise
         except Exception as error:
-            if effects.storage:
-                raise  # memory is ahead of the disk: only recovery can tell what is true
-            # A request that decodes and still makes no sense: it has not changed anything that
-            # lasts, so it costs its sender the connection and nobody else anything.
-            effects.responses.clear()
-            effects.trace("request-failed", api=request.api_key.name, error=repr(error))
-            reason = f"{request.api_key.name} v{request.api_version} failed: {error!r}"
-            effects.responses.append(Close(request.connection_id, reason))
-            return None
-
-    def _decide(self, request: Request, effects: Effects) -> Message | None:
-        """The answer to a request at the controller, None for one that makes no sense."""
-        changed = len(effects.storage)
-        try:
-            return ALL_HANDLERS[request.api_key](self.parts, request, effects)
-        except InvariantViolation:
-            raise
-        except Exception as error:
             if len(effects.storage) > changed:
-                raise
+                raise  # memory is ahead of the disk: only recovery can tell what is true
             effects.trace("request-failed", api=request.api_key.name, error=repr(error))
+            failed(error)
             return None
 
     def _on_timer(self, key: TimerKey, effects: Effects) -> None:

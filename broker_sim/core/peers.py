@@ -3,13 +3,45 @@
 A reply is called once: with the answer, or with None when the peer was lost first, and then the
 request may have been carried out or not. Whether to ask again, and when to stop waiting, is the
 caller's business.
+
+A broker takes one request of a connection at a time, so what is behind one that waits there waits,
+too. A fetch waits for records, markers wait for the replicas of what they are written to, a request
+to the controller for the registry. So a host has a connection to a peer for each kind, as Kafka's
+brokers have (`ReplicaFetcherThread`, `TransactionMarkerChannelManager`,
+`NodeToControllerChannelManager`).
 """
 
 from __future__ import annotations
 
+import enum
+from typing import Any
+
+from broker_sim.apis import BROKER_APIS
 from broker_sim.core.effects import Effects, PeerAnswer, PeerLost, Send
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.messages import Message
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
+
+
+class ConnectionKind(enum.Enum):
+    """Requests to one peer that share a connection."""
+
+    FETCH = "fetch"
+    MARKERS = "markers"
+    CONTROLLER = "controller"
+    OTHER = "other"
+
+
+_KINDS: tuple[tuple[tuple[type[Any], ...], ConnectionKind], ...] = (
+    ((APIS[ApiKey.FETCH].request,), ConnectionKind.FETCH),
+    ((APIS[ApiKey.WRITE_TXN_MARKERS].request,), ConnectionKind.MARKERS),
+    (tuple(own.request for own in BROKER_APIS.values()), ConnectionKind.CONTROLLER),
+)
+
+
+def connection_kind(message: Message) -> ConnectionKind:
+    """By which connection a request goes."""
+    found = (kind for classes, kind in _KINDS if isinstance(message, classes))
+    return next(found, ConnectionKind.OTHER)
 
 
 class Peers:

@@ -69,11 +69,25 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """Records of the metadata log from the offset on."""
+    """Records of the metadata log from the offset on; OFFSET_OUT_OF_RANGE below its start, where
+    there is a snapshot instead."""
 
     error: RegistryError
+    log_start_offset: int
     log_end_offset: int
+    record_epoch: int
+    """Of the controller that appended the record at the offset, a snapshot or not; -1 for none."""
     records: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """Records of the metadata log's snapshot, from a position on."""
+
+    end_offset: int
+    position: int
+    records: tuple[bytes, ...]
+    is_last: bool
 
 
 class RegistryClient:
@@ -160,6 +174,36 @@ class RegistryClient:
         fields = {"from_offset": from_offset, "max_bytes": max_bytes}
         self._ask(_K.REGISTRY_READ, fields, _read_records, reply, effects)
 
+    def write_snapshot(
+        self,
+        controller_epoch: int,
+        part: SnapshotPart,
+        reply: Reply[RegistryError | None],
+        effects: Effects,
+    ) -> None:
+        """One part of a snapshot; with the last one it is there."""
+        fields = {
+            "controller_epoch": controller_epoch,
+            "end_offset": part.end_offset,
+            "position": part.position,
+            "is_last": part.is_last,
+            "records": list(part.records),
+        }
+        self._ask(_K.REGISTRY_WRITE_SNAPSHOT, fields, _error, reply, effects)
+
+    def read_snapshot(
+        self,
+        end_offset: int,
+        position: int,
+        max_bytes: int,
+        reply: Reply[tuple[RegistryError, SnapshotPart] | None],
+        effects: Effects,
+    ) -> None:
+        """The part of the snapshot that begins there; the first part of another one that is there
+        now."""
+        fields = {"end_offset": end_offset, "position": position, "max_bytes": max_bytes}
+        self._ask(_K.REGISTRY_READ_SNAPSHOT, fields, _read_part, reply, effects)
+
     def wait(
         self, seen: Position, max_wait_ms: int, reply: Reply[Position | None], effects: Effects
     ) -> None:
@@ -211,4 +255,16 @@ def _read_nodes(message: Message) -> tuple[Position, Mapping[str, NodeAnswer]]:
 
 def _read_records(message: Message) -> ReadAnswer:
     records = tuple(map(bytes, message.records))
-    return ReadAnswer(_error(message), message.log_end_offset, records)
+    return ReadAnswer(
+        _error(message),
+        message.log_start_offset,
+        message.log_end_offset,
+        message.record_epoch,
+        records,
+    )
+
+
+def _read_part(message: Message) -> tuple[RegistryError, SnapshotPart]:
+    records = tuple(map(bytes, message.records))
+    is_last = message.position + len(records) >= message.record_count
+    return _error(message), SnapshotPart(message.end_offset, message.position, records, is_last)

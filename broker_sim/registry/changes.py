@@ -1,7 +1,8 @@
 """The changes of the registry's state, and their bytes in the journal.
 
 A change says what is there afterwards and not what was asked for: so its replay decides nothing.
-The bytes are an int16 version, 0, and the definition `RegistryChange` beside this file.
+The bytes are an int16 version and the definition `RegistryChange` beside this file. Version 1
+knows snapshots of the metadata log; version 0 is read as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from txnlog_spark.wire.kafka_python import data_class, decode_data, encode_data
 from txnlog_spark.wire.shape import check_shape
 
-VERSION = 0
+VERSION = 1
 ELEMENTS_MAX = 1 << 31
 """The bytes that are read here were written here: the file's size is limit enough."""
 
@@ -60,9 +61,17 @@ class RecordsAppended:
     records: tuple[bytes, ...]
 
 
-Change = SessionOpened | SessionClosed | NodesChanged | RecordsAppended
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """Records that are in place of those of the metadata log below the offset from here on."""
 
-_SESSION_OPENED, _SESSION_CLOSED, _NODES, _RECORDS = range(4)
+    end_offset: int
+    records: tuple[bytes, ...]
+
+
+Change = SessionOpened | SessionClosed | NodesChanged | RecordsAppended | SnapshotTaken
+
+_SESSION_OPENED, _SESSION_CLOSED, _NODES, _RECORDS, _SNAPSHOT = range(5)
 
 
 def encode_change(change: Change) -> bytes:
@@ -80,6 +89,8 @@ def encode_change(change: Change) -> bytes:
             data = _RegistryChange(
                 kind=_RECORDS, controller_epoch=controller_epoch, records=list(records)
             )
+        case SnapshotTaken(end_offset, records):
+            data = _RegistryChange(kind=_SNAPSHOT, end_offset=end_offset, records=list(records))
     return encode_versioned(data)
 
 
@@ -95,6 +106,8 @@ def decode_change(data: bytes, zxid: int) -> Change:
             return NodesChanged(tuple((each.path, _node(each, zxid)) for each in found.nodes))
         case 3:
             return RecordsAppended(found.controller_epoch, tuple(map(bytes, found.records)))
+        case 4:
+            return SnapshotTaken(found.end_offset, tuple(map(bytes, found.records)))
     raise ValueError(f"a change of the unknown kind {found.kind}")
 
 
@@ -106,11 +119,11 @@ def encode_versioned(data: Any) -> bytes:
 def decode_versioned(data_type: Any, data: bytes) -> Any:
     """The inverse. Raises ValueError."""
     version = int.from_bytes(data[:2])
-    if version != VERSION:
+    if not 0 <= version <= VERSION:
         raise ValueError(f"version {version} of {data_type.__name__} is not supported")
     body = memoryview(data)[2:]
-    check_shape(data_type, VERSION, body, elements_max=ELEMENTS_MAX)
-    return decode_data(data_type, VERSION, body)
+    check_shape(data_type, version, body, elements_max=ELEMENTS_MAX)
+    return decode_data(data_type, version, body)
 
 
 def _changed(path: str, node: Node | None) -> Any:

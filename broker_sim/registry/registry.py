@@ -36,11 +36,19 @@ from broker_sim.core.effects import (
     TimerFired,
     TimerKey,
 )
-from broker_sim.registry.changes import Change, RecordsAppended, SessionClosed, SessionOpened
+from broker_sim.registry.changes import (
+    Change,
+    RecordsAppended,
+    SessionClosed,
+    SessionOpened,
+    SnapshotTaken,
+)
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.journal import Journal
+from broker_sim.registry.metadata_log import fitting
 from broker_sim.registry.nodes import plan_multi
 from broker_sim.registry.sessions import SESSION_TIMER, SessionDeadlines
+from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -49,8 +57,15 @@ _K = RegistryApiKey
 WAITS_IN_TIMEOUT = 3
 """A wait takes this part of its session's timeout at most."""
 
-_NEEDS_SPACE = frozenset({_K.REGISTRY_OPEN_SESSION, _K.REGISTRY_MULTI, _K.REGISTRY_APPEND})
-_NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ})
+_NEEDS_SPACE = frozenset(
+    {
+        _K.REGISTRY_OPEN_SESSION,
+        _K.REGISTRY_MULTI,
+        _K.REGISTRY_APPEND,
+        _K.REGISTRY_WRITE_SNAPSHOT,
+    }
+)
+_NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ, _K.REGISTRY_READ_SNAPSHOT})
 """What may be asked with NO_SESSION."""
 
 
@@ -63,6 +78,7 @@ class Registry:
         self._state = RegistryState()
         self._deadlines = SessionDeadlines()
         self._waits = Waits()
+        self._snapshot_parts = SnapshotParts()
         self._space_is_low = False
         self._handlers: dict[RegistryApiKey, Callable[[Request, Effects], Message | None]] = {
             _K.REGISTRY_OPEN_SESSION: self._open_session,
@@ -73,6 +89,8 @@ class Registry:
             _K.REGISTRY_APPEND: self._append,
             _K.REGISTRY_READ: self._read,
             _K.REGISTRY_WAIT: self._wait,
+            _K.REGISTRY_WRITE_SNAPSHOT: self._write_snapshot,
+            _K.REGISTRY_READ_SNAPSHOT: self._read_snapshot,
         }
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
@@ -220,7 +238,42 @@ class Registry:
         records = log.read(message.from_offset, message.max_bytes)
         error = RegistryError.OFFSET_OUT_OF_RANGE if records is None else RegistryError.NONE
         return _answer(
-            request, error_code=error, log_end_offset=log.end_offset, records=records or []
+            request,
+            error_code=error,
+            log_start_offset=log.start_offset,
+            log_end_offset=log.end_offset,
+            record_epoch=log.epoch_at(message.from_offset),
+            records=records or [],
+        )
+
+    def _write_snapshot(self, request: Request, effects: Effects) -> Message:
+        message, state = request.message, self._state
+        epoch, end_offset = message.controller_epoch, message.end_offset
+        error = RegistryError.NONE
+        if epoch < 0 or epoch != state.controller_epoch:
+            error = RegistryError.STALE_CONTROLLER_EPOCH
+        elif not state.log.start_offset <= end_offset <= state.log.end_offset:
+            error = RegistryError.OFFSET_OUT_OF_RANGE
+        elif end_offset > state.log.start_offset:  # else it is there already
+            given = list(map(bytes, message.records))
+            records = self._snapshot_parts.add((epoch, end_offset), message.position, given)
+            if records is None:
+                error = RegistryError.BAD_OFFSET
+            elif message.is_last:
+                self._snapshot_parts.clear()
+                self._change(SnapshotTaken(end_offset, tuple(records)), effects)
+        return _answer(request, error_code=error)
+
+    def _read_snapshot(self, request: Request, effects: Effects) -> Message:
+        del effects
+        message, log = request.message, self._state.log
+        position = max(0, message.position) if message.end_offset == log.start_offset else 0
+        return _answer(
+            request,
+            end_offset=log.start_offset,
+            record_count=len(log.snapshot),
+            position=position,
+            records=fitting(log.snapshot, position, message.max_bytes),
         )
 
     def _wait(self, request: Request, effects: Effects) -> None:

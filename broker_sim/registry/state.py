@@ -13,6 +13,7 @@ from broker_sim.registry.changes import (
     RecordsAppended,
     SessionClosed,
     SessionOpened,
+    SnapshotTaken,
     decode_versioned,
     encode_versioned,
 )
@@ -59,6 +60,8 @@ class RegistryState:
                 self._put(nodes)
             case RecordsAppended(controller_epoch, records):
                 self.log.append(controller_epoch, records)
+            case SnapshotTaken(end_offset, records):
+                self.log.take_snapshot(end_offset, records)
 
     def _put(self, nodes: tuple[tuple[str, Node | None], ...]) -> None:
         for path, node in nodes:
@@ -95,6 +98,8 @@ class RegistryState:
                     for epoch, start in self.log.epochs
                 ],
                 records=list(self.log.records),
+                log_start_offset=self.log.start_offset,
+                log_snapshot=list(self.log.snapshot),
             )
         )
 
@@ -112,5 +117,10 @@ class RegistryState:
             for n in found.nodes
         }
         epochs = [(each.controller_epoch, each.start_offset) for each in found.epochs]
-        state.log = MetadataLog([bytes(each) for each in found.records], epochs)
+        state.log = MetadataLog(
+            [bytes(each) for each in found.records],
+            epochs,
+            [bytes(each) for each in found.log_snapshot],
+            found.log_start_offset,
+        )
         return state

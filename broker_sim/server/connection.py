@@ -15,6 +15,7 @@ import logging
 import socket
 from typing import Protocol, cast
 
+from broker_sim.apis import only_brokers_ask
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
 from broker_sim.core.endpoint import Listener
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         "_waits_turn",
         "_writable",
         "connection_id",
+        "is_of_broker",
         "memory_held_bytes",
         "memory_waits",
         "peer",
@@ -100,6 +102,8 @@ class Connection(asyncio.Protocol):
         self.peer = "?"
         self.principal = ANONYMOUS
         """Who the peer's certificate says it is."""
+        self.is_of_broker = False
+        """It has asked what only another broker of the cluster asks."""
         self.memory_held_bytes = 0
         """What of `buffered_bytes` is counted in the owner's `RequestMemory`."""
         self.memory_waits = False
@@ -361,6 +365,9 @@ class Connection(asyncio.Protocol):
             )
             return
         self._in_flight = header.correlation_id
+        self.is_of_broker = self.is_of_broker or only_brokers_ask(
+            header.api_key, header.api_version, message
+        )
         self._owner.submit(
             Request(
                 connection_id=self.connection_id,

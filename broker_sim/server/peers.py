@@ -7,8 +7,8 @@ connection (refused, broken, no address, bytes that are not an answer, an answer
 loses the peer: all of its connections are dropped, and the core gets one PeerLost if it waits for
 anything.
 
-A fetch may wait at the leader for replica.fetch.wait.max.ms, and answers behind it wait, too. So
-fetches have a connection of their own, as in Kafka, where each fetcher thread has one.
+A peer takes one request of a connection at a time, and some requests wait there for others: so each
+kind has a connection of its own (`core/peers.py`).
 
 Rules for this file: nothing here holds up the loop. After a loss a peer is left alone for
 RECONNECT_SECONDS, so that a core which asks again at once does not keep the process busy.
@@ -29,10 +29,11 @@ from broker_sim.apis import frames, own_api_of
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
+from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.server.connection import WRITE_BUFFER_HIGH_BYTES
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.framing import FrameDecoder, MalformedFrame
-from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
+from txnlog_spark.wire.messages import Message, api_of
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
@@ -89,13 +90,13 @@ class _Limits:
 
 
 class _Peer:
-    """One peer: its connections, by whether they carry fetches."""
+    """One peer: its connections, by what they carry."""
 
     def __init__(self, number: int, owner: Owner, limits: _Limits) -> None:
         self.number = number
         self.owner = owner
         self.limits = limits
-        self._links: dict[bool, _Link] = {}
+        self._links: dict[ConnectionKind, _Link] = {}
         self._not_before = 0.0
         """When the next connection may be made, by the loop's clock."""
         self._is_away = False
@@ -106,10 +107,10 @@ class _Peer:
         return "the registry" if self.number < 0 else f"broker {self.number}"
 
     def send(self, request: Send) -> None:
-        fetches = isinstance(request.message, APIS[ApiKey.FETCH].request)
-        link = self._links.get(fetches)
+        kind = connection_kind(request.message)
+        link = self._links.get(kind)
         if link is None:
-            link = self._links[fetches] = _Link(self)
+            link = self._links[kind] = _Link(self)
             link.open(self._not_before)
         link.send(request)
 

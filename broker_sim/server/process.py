@@ -266,25 +266,25 @@ async def stop(host: BrokerServer) -> None:
 
 
 class Clients:
-    """Tells whether anybody uses the broker."""
+    """Tells whether anybody uses the broker. The other brokers of a cluster do not count: they
+    would keep each other for ever."""
 
     def __init__(self, accept: Callable[[Listener | None], Connection]) -> None:
         self._accept = accept
         self._connections: list[Connection] = []
-        self._accepted = False
 
     def accept(self, listener: Listener | None = None) -> Connection:
         """The protocol for a new socket."""
         connection = self._accept(listener)
         self._connections.append(connection)
-        self._accepted = True
         return connection
 
     def were_there(self) -> bool:
-        """Whether a connection is open, or was opened since this was last asked."""
-        accepted, self._accepted = self._accepted, False
-        self._connections = [c for c in self._connections if not c.is_closing]
-        return accepted or bool(self._connections)
+        """Whether a client's connection is open, or was since this was last asked. One that has
+        asked nothing yet is taken for a client's."""
+        connections, self._connections = self._connections, []
+        self._connections += [each for each in connections if not each.is_closing]
+        return any(not each.is_of_broker for each in connections)
 
 
 async def watch_parent(pid: int | None, clients: Clients, stopping: asyncio.Event) -> None:

@@ -31,6 +31,32 @@ def test_the_demo_survives_its_three_kills(
     assert found["transactions"]["aborted_records"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("quick_java")
+def test_the_demo_on_three_brokers_survives_the_kill_of_a_leader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "demo"
+    assert demo.main(["--dir", str(folder), "--limit", "3000", "--brokers", "3"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("the process was killed") == 2
+    assert told.count("was killed inside the transaction; the others go on without it") == 1
+    assert told.count("is ready at") == 5  # the registry, three brokers, and the killed one again
+    found = json.loads((folder / "audit.json").read_text())
+    assert found["output_committed"] == found["input_records"] == 3000
+    assert found["transactions"]["aborted_records"] > 0
+
+
+@pytest.mark.parametrize("count", ["0", "2"])
+def test_the_demo_refuses_too_few_brokers_for_its_replicas(
+    count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        demo.main(["--brokers", count])
+    assert "--brokers is 1, or 3 and more" in capsys.readouterr().err
+
+
 def test_the_demo_leaves_a_folder_alone_that_it_did_not_make(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

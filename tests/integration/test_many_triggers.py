@@ -23,14 +23,15 @@ ROUNDS = 4
 """Batches with input among the triggers without: each goes through the sink."""
 BOUNDS = {
     "heap_bytes": 48 * MIB,
-    "jvm_threads": 12,
+    "jvm_threads": 24,
     "jvm_descriptors": 40,
     "python_processes": 4,
     "python_bytes": 12 * MIB,
     "python_threads": 2,
     "python_descriptors": 6,
 }
-"""Pools of threads, connections and workers breathe; a leak per trigger is a thousand of them."""
+"""Pools of threads, connections and workers grow and shrink. A leak of one thread for each batch
+with input is 32, `ROUNDS` of each query; one for each trigger is a thousand."""
 IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
 
 

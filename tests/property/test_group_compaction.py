@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.coordinators import MemoryHost, MemoryLog, World
 
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group.requests import (
     LeavingMember,
     OffsetCommit,
@@ -25,6 +26,7 @@ from broker_sim.core.group.requests import (
 from txnlog_spark.wire import records
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
+from txnlog_spark.wire.topics import TopicPartition
 
 E = ErrorCode
 DAY_MS = 86_400_000
@@ -120,7 +122,8 @@ def decide(world: World, producer_id: int, *, commits: bool) -> None:
     """A marker."""
     kind = MarkerType.COMMIT if commits else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    world.ask(world.host.append_marker, *OFFSETS, marker, transaction_version=0)
+    sent = PartitionMarker(TopicPartition(*OFFSETS), marker, 0)
+    world.ask(world.host.append_marker, sent)
 
 
 def compacted(log: MemoryLog, *, drops_tombstones: bool) -> MemoryLog:

@@ -23,6 +23,7 @@ from support.group_model import (
     Synced,
 )
 
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import (
     LeavingMember,
@@ -32,6 +33,7 @@ from broker_sim.core.group.requests import (
 )
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.topics import TopicPartition
 
 E = ErrorCode
 MEMBERS_MAX = 5
@@ -246,9 +248,8 @@ class GroupMachine(RuleBasedStateMachine):
     def end_transaction(self, producer_id: int, commits: bool) -> None:
         kind = MarkerType.COMMIT if commits else MarkerType.ABORT
         marker = TransactionMarker(producer_id, 0, kind, 0)
-        self.world.ask(
-            self.world.host.append_marker, "__consumer_offsets", 0, marker, transaction_version=0
-        )
+        sent = PartitionMarker(TopicPartition("__consumer_offsets", 0), marker, 0)
+        self.world.ask(self.world.host.append_marker, sent)
         for topic, offset in self.pending.pop(producer_id, {}).items():
             # Offsets rise with each commit, as their records' places in the log do.
             if commits:

@@ -136,10 +136,10 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(broker=BROKER)
     def controlled_shutdown(self, broker: int) -> None:
-        known = self.image.brokers.get(broker)
-        decision = self.cluster.control.controlled_shutdown(broker, known.epoch if known else 1)
-        self.apply(decision.records)
-        assert (decision.answer is ErrorCode.NONE) == (known is not None)
+        if broker in self.image.brokers:
+            self.next_epoch += 1
+            stopping = BrokerRegistration(broker, self.next_epoch, {}, in_controlled_shutdown=True)
+            self.apply(self.cluster.control.broker_up(stopping))
         assert not self.image.is_active(broker)
 
     @rule(partition=PARTITION, isr=REPLICAS)

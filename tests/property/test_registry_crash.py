@@ -40,13 +40,29 @@ class Writer:
                 for _ in range(rng.randint(1, 2))
             ]
             host.multi(session_id, *kinds)
-        elif roll < 0.85:
+        elif roll < 0.8:
             end = host.read(0).log_end_offset
             host.append(session_id, 0, end, *(rng.randbytes(30) for _ in range(rng.randint(1, 3))))
+        elif roll < 0.85:
+            self.write_snapshot(session_id)
         elif roll < 0.95:
             self.session_ids.append(host.open().session_id)
         else:
             host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+        self.note()
+
+    def write_snapshot(self, session_id: int) -> None:
+        """Of the metadata log, in two parts, each a step."""
+        log, rng = self.host.read(0), self.rng
+        end_offset = rng.randint(log.log_start_offset, log.log_end_offset)
+        given = session_id, 0, end_offset
+        self.host.write_snapshot(*given, 0, rng.randbytes(50), is_last=False)
+        self.note()
+        self.host.write_snapshot(*given, 1, rng.randbytes(50), rng.randbytes(50))
+
+    def note(self) -> None:
+        """A step has ended, and perhaps a round."""
+        host, rng = self.host, self.rng
         self.states.append((len(host.operations), state_of(host)))
         if rng.random() < 0.4:
             host.end_round()

@@ -54,6 +54,9 @@ class RegistryMachine(RuleBasedStateMachine):
         self.sessions: dict[int, list[int]] = {}
         """Session id -> [timeout, when it was last heard of]."""
         self.records: list[tuple[int, bytes]] = []
+        self.start = 0
+        """Below it there is the snapshot only."""
+        self.snapshot: list[bytes] = []
         self.given_ids: set[int] = set()
 
     @initialize(target=session_ids)
@@ -117,10 +120,40 @@ class RegistryMachine(RuleBasedStateMachine):
         elif offset == len(self.records):
             assert error is E.NONE
             self.records += given
-        elif offset >= 0 and self.records[offset : offset + len(given)] == given:
+        elif self.is_there(offset, given):
             assert error is E.NONE
         else:
             assert error is E.BAD_OFFSET
+
+    def is_there(self, offset: int, given: list[tuple[int, bytes]]) -> bool:
+        """Of what a snapshot has replaced only the epochs are known."""
+        held = self.records[max(offset, 0) : offset + len(given)]
+        if 0 <= offset < self.start:
+            return len(held) == len(given) and held[0][0] == given[0][0]
+        return offset >= 0 and held == given
+
+    @rule(
+        session_id=session_ids,
+        records=RECORDS,
+        epoch_off=st.sampled_from([0, 0, 0, -1]),
+        share=st.sampled_from([0, 0.5, 1, 1.1]),
+    )
+    def write_snapshot(
+        self, session_id: int, records: list[bytes], epoch_off: int, share: float
+    ) -> None:
+        present = self.nodes.get(CONTROLLER_EPOCH_PATH, (b"", -1, -1))[1]
+        epoch, end_offset = present + epoch_off, int(len(self.records) * share)
+        answer = self.host.write_snapshot(session_id, epoch, end_offset, 0, *records)
+        if not self.touch(session_id):
+            assert error_of(answer) is E.SESSION_EXPIRED
+        elif present < 0 or epoch != present:
+            assert error_of(answer) is E.STALE_CONTROLLER_EPOCH
+        elif not self.start <= end_offset <= len(self.records):
+            assert error_of(answer) is E.OFFSET_OUT_OF_RANGE
+        else:
+            assert error_of(answer) is E.NONE
+            if end_offset > self.start:
+                self.start, self.snapshot = end_offset, records
 
     @rule(by_ms=st.integers(1, 4_000))
     def time_goes_on(self, by_ms: int) -> None:
@@ -143,7 +176,10 @@ class RegistryMachine(RuleBasedStateMachine):
         if not self.given_ids:
             return
         assert self.host.nodes() == self.nodes
-        assert self.host.read(0).records == [record for _, record in self.records]
+        answer = self.host.read(self.start)
+        assert answer.records == [record for _, record in self.records[self.start :]]
+        assert (answer.log_start_offset, answer.log_end_offset) == (self.start, len(self.records))
+        assert self.host.read_snapshot().records == self.snapshot
 
     def touch(self, session_id: int) -> bool:
         if session_id not in self.sessions:

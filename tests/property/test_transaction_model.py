@@ -102,13 +102,11 @@ class TransactionMachine(RuleBasedStateMachine):
         host = self.broker.broker.parts.markers
         append = host.append_marker
 
-        def refusing(
-            topic: str, partition: int, marker: Any, reply: Any, effects: Any, **more: Any
-        ) -> None:
-            if (topic, partition) in self.model.refused:
+        def refusing(what: Any, reply: Any, effects: Any) -> None:
+            if tuple(what.place) in self.model.refused:
                 reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
             else:
-                append(topic, partition, marker, reply, effects, **more)
+                append(what, reply, effects)
 
         host.append_marker = refusing
 

@@ -296,7 +296,7 @@ def fetch_request(
         session_id=fields.pop("session_id", 0),
         session_epoch=fields.pop("session_epoch", -1),
         forgotten_topics_data=[],
-        rack_id="",
+        rack_id=fields.pop("rack_id", ""),
         **fields,
     )
     message.topics = [

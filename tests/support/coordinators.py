@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Effects, Flush, SetTimer, StorageOperation
 from broker_sim.core.group import GroupConfig, GroupCoordinator
 from broker_sim.core.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
@@ -137,16 +138,8 @@ class MemoryHost:
         assert last_offset < self.logs[topic, partition].next_offset
         reply(ErrorCode.NONE, effects)
 
-    def append_marker(
-        self,
-        topic: str,
-        partition: int,
-        marker: TransactionMarker,
-        reply: Callable,
-        effects: Effects,
-        *,
-        transaction_version: int,
-    ) -> None:
+    def append_marker(self, what: PartitionMarker, reply: Callable, effects: Effects) -> None:
+        (topic, partition), marker = what.place, what.marker
         data = records.encode_marker(marker, timestamp=effects.now_ms)
         error = self.append(topic, partition, data, effects).error
         if error is ErrorCode.NONE and topic == "__consumer_offsets" and self.groups is not None:

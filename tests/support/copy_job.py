@@ -14,7 +14,8 @@ from pyspark.sql import functions as sf
 
 
 def main(arguments: list[str]) -> int:
-    """Copy with AvailableNow. `read.X` and `write.X` are options, `fail` makes a task fail.
+    """Copy with AvailableNow, or again and again when `trigger` says how often. `read.X` and
+    `write.X` are options.
 
     A value of `env:NAME` is that of the environment: passwords are no arguments of commands.
     """
@@ -34,7 +35,9 @@ def main(arguments: list[str]) -> int:
     for name, text in settings.items():
         if name.startswith("write."):
             writer = writer.option(name.removeprefix("write."), text)
-    query = writer.trigger(availableNow=True).start()
+    often = settings.get("trigger")
+    trigger = {"processingTime": often} if often else {"availableNow": True}
+    query = writer.trigger(**trigger).start()
     try:
         query.awaitTermination()
     except Exception as error:

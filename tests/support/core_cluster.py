@@ -91,13 +91,14 @@ class ClusterBroker(BrokerOnDisk):
 class CoreCluster:
     """See the module. `metadata` is the log of metadata records; each broker reads it when told."""
 
-    def __init__(self, count: int = 3, **config: Any) -> None:
+    def __init__(self, count: int = 3, racks: tuple[str, ...] = (), **config: Any) -> None:
         self.sent: list[Asked] = []
         self.metadata: list[MetadataRecord] = []
         self.proposals: list[tuple[IsrProposal, Reply[ErrorCode]]] = []
         self.topics: dict[str, Topic] = {}
         self.registered: dict[int, int] = {}
         self._epoch = 100
+        self.racks = dict(enumerate(racks))
         options = {name.replace("_", "."): value for name, value in config.items()}
         self.brokers = {number: ClusterBroker(number, self, options) for number in range(count)}
         for number in self.brokers:
@@ -112,7 +113,8 @@ class CoreCluster:
         self._epoch += 1
         self.registered[number] = self._epoch
         endpoints = {"PLAINTEXT": Endpoint("host", 9000 + number)}
-        registration = BrokerRegistration(number, self._epoch, endpoints)
+        rack = self.racks.get(number)
+        registration = BrokerRegistration(number, self._epoch, endpoints, rack)
         self.write(broker_registered_record(registration))
 
     def unregister(self, number: int) -> None:
@@ -279,10 +281,10 @@ class CoreCluster:
         answer = self.brokers[leader].asked.answers.get(key)
         return None if answer is None else answer.responses[0].partition_responses[0]
 
-    def fetch(self, number: int, offset: int = 0, **fields: Any) -> Any:
+    def fetch(self, number: int, offset: int = 0, version: int = 12, **fields: Any) -> Any:
         """A consumer's fetch; the partition's result."""
         message = fetch_request("orders", offset, max_wait_ms=0, **fields)
-        answer = self.brokers[number].ask(message, 12)
+        answer = self.brokers[number].ask(message, version)
         return answer.responses[0].partitions[0]
 
     def write_marker(self, leader: int, producer_id: int, *, commit: bool) -> tuple:

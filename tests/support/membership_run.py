@@ -22,7 +22,11 @@ class MembershipRun:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.cluster = RegistryCluster(COUNT, leader_imbalance_check_interval_seconds=5)
+        self.cluster = RegistryCluster(
+            COUNT,
+            leader_imbalance_check_interval_seconds=5,
+            metadata_log_max_record_bytes_between_snapshots=self.rng.choice((500, 5_000, 1 << 20)),
+        )
         self.images: dict[int, Any] = {}
         """What the image is after so many records, whoever has read them."""
         self.sent: list[tuple[Member, int, tuple[int, int], str, int, str]] = []

@@ -125,6 +125,31 @@ class RegistryHost:
             K.REGISTRY_READ, session_id=NO_SESSION, from_offset=offset, max_bytes=max_bytes
         )
 
+    def write_snapshot(
+        self, session_id: int, epoch: int, end_offset: int, position: int, *records: bytes,
+        is_last: bool = True,
+    ) -> Any:  # fmt: skip
+        return self.send(
+            K.REGISTRY_WRITE_SNAPSHOT,
+            session_id=session_id,
+            controller_epoch=epoch,
+            end_offset=end_offset,
+            position=position,
+            is_last=is_last,
+            records=list(records),
+        )
+
+    def read_snapshot(
+        self, end_offset: int = -1, position: int = 0, max_bytes: int = 1 << 30
+    ) -> Any:
+        return self.send(
+            K.REGISTRY_READ_SNAPSHOT,
+            session_id=NO_SESSION,
+            end_offset=end_offset,
+            position=position,
+            max_bytes=max_bytes,
+        )
+
     def wait(
         self, session_id: int, zxid: int, end: int, *, max_wait_ms: int = 500, connection: int = 7
     ) -> Any:

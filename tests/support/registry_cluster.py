@@ -23,6 +23,7 @@ from broker_sim.core.effects import (
     Step,
 )
 from broker_sim.core.membership import Membership
+from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.sim.disk import SimDisk
 from support.broker_build import BrokerOnDisk, request, struct
@@ -59,13 +60,13 @@ class Exchange:
 
 @dataclass
 class Connections:
-    """One for each process and peer id, until it is lost, and one for fetches: they may wait."""
+    """One for each process, peer id and kind of request, until it is lost."""
 
-    ids: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
+    ids: dict[tuple[int, int, int, ConnectionKind], int] = field(default_factory=dict)
     made: int = 1000
 
     def of(self, sender: int, starts: int, send: Send) -> int:
-        key = (sender, starts, send.peer, type(send.message).__name__ == "FetchRequest")
+        key = (sender, starts, send.peer, connection_kind(send.message))
         if key not in self.ids:
             self.made += 1
             self.ids[key] = self.made
@@ -192,8 +193,8 @@ class RegistryCluster:
         lost = [e for e in self.under_way if (e.sender, e.starts, e.send.peer) == place]
         delivered = {e.connection for e in lost if e.request}
         self.under_way = [e for e in self.under_way if e not in lost]
-        for is_fetch in (False, True):
-            self.connections.ids.pop((*place, is_fetch), None)
+        for kind in ConnectionKind:
+            self.connections.ids.pop((*place, kind), None)
         receiver = self._receiver(exchange)
         for connection in sorted(delivered):
             if receiver == REGISTRY:

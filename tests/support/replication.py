@@ -44,10 +44,11 @@ class Controlled:
         self.apply(decision.records)
         return decision.answer
 
-    def up(self, broker: int, epoch: int | None = None) -> int:
-        """The broker is up; its epoch is its id where none is given."""
+    def up(self, broker: int, epoch: int | None = None, *, stops: bool = False) -> int:
+        """The broker is up, or about to stop; its epoch is its id where none is given."""
         known = broker if epoch is None else epoch
-        return self.apply(self.control.broker_up(BrokerRegistration(broker, known, {})))
+        registration = BrokerRegistration(broker, known, {}, in_controlled_shutdown=stops)
+        return self.apply(self.control.broker_up(registration))
 
     def down(self, broker: int) -> int:
         """The broker is not up any more."""

@@ -37,7 +37,6 @@ ENTRY_POINTS = {
 }
 """Modules that nobody imports, and who runs them."""
 
-CONTROL = "broker_sim.core.controller.replication_control.ReplicationControl"
 PUBLIC_NAMES = {
     "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
     "txnlog_spark.avro.functions.from_avro": "as above",
@@ -49,7 +48,6 @@ PUBLIC_NAMES = {
     "broker_sim.local_cluster.LocalCluster.resume": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
     "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
-    f"{CONTROL}.controlled_shutdown": "a broker registers again instead; Kafka has the request",
     "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""

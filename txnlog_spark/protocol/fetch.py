@@ -20,6 +20,7 @@ from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.effects import Call, Give, Operation, Reply, Stream, Unanswered
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from txnlog_spark.protocol.read_replicas import NO_REPLICA
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Bytes, Partition
@@ -64,6 +65,8 @@ class FetchCursor:
     last_error: str = ""
     at_log_end: bool = False
     """The last answer said that the log ends here, though the range does not."""
+    is_sent_on: bool = False
+    """The last answer named a replica to read from."""
 
     @property
     def is_done(self) -> bool:
@@ -71,7 +74,7 @@ class FetchCursor:
         return self.next_offset >= self.end_offset
 
     def call(self, session: Session, deadline: Deadline) -> Call:
-        """The Fetch for the next offset, to the partition's leader."""
+        """The Fetch for the next offset, to the leader or the replica that it has named."""
         return fetch_call(session, (self,), deadline)
 
     def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
@@ -79,15 +82,19 @@ class FetchCursor:
 
         Raises OffsetRefused for an offset out of range, CorruptData, FatalError, UnknownTopic.
         """
+        self.is_sent_on = False
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, self._doing)
             self.last_error = outcome.reason
-            session.cluster = session.cluster.forget_leader(self.partition)
+            self._forget_node(session)
             return None
         self.at_log_end = False
         code, answer = self._answer_of(outcome)
         action = decide(ApiKey.FETCH, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if session.read_replicas.forget(self.partition):
+                self.last_error = describe_code(code)
+                return None  # only the leader knows what there is
             raise OffsetRefused(self.next_offset)
         if code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptData(
@@ -96,12 +103,23 @@ class FetchCursor:
             )
         if action in (Action.RETRY, Action.REFRESH):
             self.last_error = describe_code(code)
-            session.cluster = session.cluster.forget_leader(self.partition)
+            self._forget_node(session)
             return None
         if action is not Action.DONE:
             subject = Subject(ApiKey.FETCH, topics=(self.partition[0],))
             raise error_of(action, code, self._doing, subject)
-        return self._accept(answer)
+        if name_replica(session, self.partition, answer):
+            self.is_sent_on = True
+            self.last_error = f"the leader has named replica {answer.preferred_read_replica}"
+            return None
+        fetched = self._accept(answer)
+        if fetched is None and session.read_replicas.forget(self.partition):
+            self.at_log_end = False  # of the replica's log, which may be behind
+        return fetched
+
+    def _forget_node(self, session: Session) -> None:
+        session.read_replicas.forget(self.partition)
+        session.cluster = session.cluster.forget_leader(self.partition)
 
     @property
     def _doing(self) -> str:
@@ -162,6 +180,16 @@ class FetchCursor:
         return next_offset
 
 
+def name_replica(session: Session, partition: Partition, answer: Message) -> bool:
+    """Whether a leader's answer names a replica to read from (from v11 on); then it is noted."""
+    replica = getattr(answer, "preferred_read_replica", NO_REPLICA)
+    if replica == NO_REPLICA or replica not in session.cluster.nodes:
+        return False
+    now_ms, for_ms = session.monotonic_ms(), session.config.read_replica_ms
+    session.read_replicas.name(partition, replica, now_ms, for_ms)
+    return True
+
+
 class OffsetRefused(Exception):
     """The leader says OFFSET_OUT_OF_RANGE; `explain_out_of_range` finds out why."""
 
@@ -171,7 +199,7 @@ class OffsetRefused(Exception):
 
 
 def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadline) -> Call:
-    """One Fetch for the next offsets of cursors; their partitions have one leader.
+    """One Fetch for the next offsets of cursors; their partitions are read from one node.
 
     Each of several gets an equal part of the bytes: the range of one may end long before its log,
     and would leave no space for the others. A leader gives the first of them a whole batch, however
@@ -192,6 +220,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
         isolation_level=int(cursors[0].read_committed),
         session_id=0,
         session_epoch=-1,
+        rack_id=session.config.rack_id,
         topics=[
             topic_type(
                 topic=topic,
@@ -209,14 +238,14 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
         ],
     )
     version_max = TOPIC_NAME_VERSION_MAX if NO_TOPIC_ID in topic_ids.values() else None
-    node = session.cluster.leader(cursors[0].partition)
+    node = session.read_node(cursors[0].partition)
     return Call(node, message, deadline.call_ms, version_max)
 
 
 def fetch_together(
     session: Session, cursors: Sequence[FetchCursor]
 ) -> Operation[dict[Partition, FetchedBatches]]:
-    """What one Fetch to each leader brings of many partitions, to save a round trip for each.
+    """What one Fetch to each node brings of many partitions, to save a round trip for each.
 
     Nothing is asked again and nothing refused here: a partition that is not in the result, for
     whatever reason, is for `fetch_next`. Raises CorruptData, DeadlineExceeded.
@@ -225,25 +254,28 @@ def fetch_together(
     lost = {c.partition[0] for c in cursors if session.cluster.leader(c.partition) == NO_LEADER}
     if lost:
         yield from refresh_metadata(session, lost, deadline=deadline)
-    by_leader: dict[int, list[FetchCursor]] = defaultdict(list)
+    by_node: dict[int, list[FetchCursor]] = defaultdict(list)
     for cursor in cursors:
-        by_leader[session.cluster.leader(cursor.partition)].append(cursor)
-    by_leader.pop(NO_LEADER, None)
+        by_node[session.read_node(cursor.partition)].append(cursor)
+    by_node.pop(NO_LEADER, None)
     found: dict[Partition, FetchedBatches] = {}
-    if not by_leader:
+    if not by_node:
         return found
     outcomes = yield from call_all(
-        tuple(fetch_call(session, asked, deadline) for asked in by_leader.values())
+        tuple(fetch_call(session, asked, deadline) for asked in by_node.values())
     )
-    for asked, outcome in zip(by_leader.values(), outcomes, strict=True):
+    for asked, outcome in zip(by_node.values(), outcomes, strict=True):
         answers = _answers_by_partition(session, asked, outcome)
         for cursor in asked:
             answer = answers.get(cursor.partition)
             if answer is not None and answer.error_code == ErrorCode.NONE:
+                name_replica(session, cursor.partition, answer)
                 fetched = cursor.take_if_whole(answer)
                 if fetched is not None:
                     found[cursor.partition] = fetched
-            elif answer is None or answer.error_code in RETRIABLE:
+                continue
+            session.read_replicas.forget(cursor.partition)
+            if answer is None or answer.error_code in RETRIABLE:
                 session.cluster = session.cluster.forget_leader(cursor.partition)
     return found
 
@@ -295,6 +327,8 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
         fetched = yield from _settle(session, cursor, outcome)
         if fetched is not None:
             return fetched
+        if cursor.is_sent_on:
+            continue
         try:
             yield from deadline.backoff(_reading(cursor), cursor.last_error)
         except DeadlineExceeded as error:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from txnlog_spark.errors import DeadlineExceeded
 from txnlog_spark.protocol.cluster_view import ClusterView
 from txnlog_spark.protocol.effects import Operation, Sleep
+from txnlog_spark.protocol.read_replicas import ReadReplicas
+from txnlog_spark.protocol.values import Partition
 
 BACKOFF_DOUBLINGS_MAX = 10
 
@@ -31,6 +33,10 @@ class SessionConfig:
     """How long a topic that is being created may stay unknown."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
+    rack_id: str = ""
+    """Where this client is: leaders may name a replica there to read from (`client.rack`)."""
+    read_replica_ms: int = 300_000
+    """How long a named replica is read from (`metadata.max.age.ms`)."""
 
 
 def _ignore(_text: str) -> None:
@@ -46,6 +52,7 @@ class Session:
     cluster: ClusterView = field(default_factory=ClusterView)
     coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
+    read_replicas: ReadReplicas = field(default_factory=ReadReplicas)
     notice: Callable[[str], None] = _ignore
     """Where an operation says what a person should know now; the host writes it to its log."""
 
@@ -54,6 +61,10 @@ class Session:
         if timeout_ms is None:
             timeout_ms = self.config.operation_timeout_ms
         return Deadline(self, self.monotonic_ms(), timeout_ms)
+
+    def read_node(self, partition: Partition) -> int:
+        """The node to fetch a partition from."""
+        return self.read_replicas.node(partition, self.cluster, self.monotonic_ms())
 
 
 @dataclass(slots=True)

@@ -24,8 +24,13 @@ def _bool(name: str, default: bool, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigKind.BOOLEAN, default, doc)
 
 
-def _text(name: str, doc: str) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.STRING, "", doc)
+def _text(name: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.STRING, "", doc, allowed=allowed)
+
+
+_SELECTORS = "org.apache.kafka.common.replica."
+LEADER_SELECTOR = f"{_SELECTORS}LeaderSelector"
+RACK_AWARE_SELECTOR = f"{_SELECTORS}RackAwareReplicaSelector"
 
 
 CLUSTER = (
@@ -49,6 +54,12 @@ CLUSTER = (
         1,
     ),
     _text("broker.rack", f"The rack of this broker: replicas are spread over racks. {_IN_CLUSTER}"),
+    _text(
+        "replica.selector.class",
+        f"{RACK_AWARE_SELECTOR}: a consumer that names its rack is sent to a replica there. "
+        f"{LEADER_SELECTOR}, or empty: all read from the leader. {_IN_CLUSTER}",
+        ("", LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+    ),
     _bool(
         "controlled.shutdown.enable",
         True,
@@ -64,6 +75,18 @@ CLUSTER = (
         300,
         f"How often the controller looks for that. {_IN_CLUSTER}",
         1,
+    ),
+    _long(
+        "metadata.log.max.record.bytes.between.snapshots",
+        20 << 20,
+        f"Bytes of the metadata log after which it is put together in a snapshot. {_IN_CLUSTER}",
+        1,
+    ),
+    _long(
+        "metadata.log.max.snapshot.interval.ms",
+        3_600_000,
+        f"How often that is done when less was appended; 0: never. {_IN_CLUSTER}",
+        0,
     ),
     _int(
         "offsets.topic.replication.factor",

@@ -222,6 +222,13 @@ class Acls:
             if not lengths[len(acl.name)]:
                 del lengths[len(acl.name)]
 
+    def become(self, others: Acls) -> None:
+        """The same as those others from here on."""
+        for acl in [each for each in self if each not in others]:
+            self.remove(acl)
+        for acl in others:
+            self.add(acl)
+
     def concerning(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
         """Those of the resource's name, of a beginning of it, and of every name."""
         for literal in dict.fromkeys((name, WILDCARD)):

@@ -1,14 +1,15 @@
 """The cluster image: topics, their configurations, broker epoch, producer-id blocks.
 
 Rules for this file: `ClusterImage.replay` is the only code that changes an image, live and at
-recovery alike. Records are plain JSON objects with a `type`; a record of an unknown type is an
-error, never skipped, because it was written by a newer version that meant something by it.
+recovery alike, but for `restore`, which makes one of a snapshot by it. Records are plain JSON
+objects with a `type`; a record of an unknown type is an error, never skipped, because it was
+written by a newer version that meant something by it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -144,6 +145,20 @@ class ClusterImage:
         check(apply is not None, "a metadata record of an unknown type", type=kind)
         return None if apply is None else apply(self, record)
 
+    def restore(self, records: Iterable[MetadataRecord]) -> list[ImageDelta]:
+        """Become what these records come to, whatever the image was: those of a snapshot.
+
+        What has changed by that, what is gone first: the records in between are not known.
+        """
+        after = ClusterImage(self.node_id)
+        for record in records:
+            after.replay(record)
+        deltas = list(_changes(self, after))
+        self.acls.become(after.acls)
+        for name in _RESTORED:
+            setattr(self, name, getattr(after, name))
+        return deltas
+
     def _replay_cluster(self, record: MetadataRecord) -> ImageDelta:
         self.cluster_id = record["cluster_id"]
         return None
@@ -228,6 +243,45 @@ class ClusterImage:
     def _replay_producer_ids(self, record: MetadataRecord) -> ImageDelta:
         self.next_producer_id = record["next_producer_id"]
         return None
+
+
+_RESTORED = (
+    "cluster_id",
+    "brokers",
+    "next_producer_id",
+    "broker_configs",
+    "topics",
+    "names",
+    "scram_credentials",
+)
+"""Fields that a snapshot has, beside the ACLs, whose object others hold. Starts of a broker are
+counted only where it is alone, and there are no snapshots there."""
+
+
+def _changes(before: ClusterImage, after: ClusterImage) -> Iterator[ImageDelta]:
+    for topic in before.topics.values():
+        if topic.topic_id not in after.names:
+            yield TopicDelta(topic, None)
+    for topic in after.topics.values():
+        yield from _topic_changes(before.topic_of_id(topic.topic_id), topic)
+    for broker in sorted({*before.brokers, *after.brokers}):
+        known, found = before.brokers.get(broker), after.brokers.get(broker)
+        if known != found:
+            yield BrokersDelta(known, found)
+    for name in sorted({*before.broker_configs, *after.broker_configs}):
+        if before.broker_configs.get(name, {}) != after.broker_configs.get(name, {}):
+            yield BrokerConfigsDelta(name)
+
+
+def _topic_changes(before: Topic | None, after: Topic) -> Iterator[ImageDelta]:
+    if before is None:
+        yield TopicDelta(None, after)
+        return
+    if (before.partition_count, before.configs) != (after.partition_count, after.configs):
+        yield TopicDelta(before, after)
+    for number, held in enumerate(before.partitions):
+        if held != after.partitions[number]:
+            yield PartitionDelta(after, number, held, after.partitions[number])
 
 
 _REPLAY = {

@@ -81,7 +81,9 @@ class ReplicationControl:
         """The broker has registered; it may lead what has no leader.
 
         One that was up under an older epoch has been started again meanwhile, so it goes first: it
-        may have lost what it had. Nothing happens for an epoch that is known, or an older one.
+        may have lost what it had. Or it is about to stop (KIP-841) and hands over what it leads;
+        what it has alone has no leader then. Nothing happens for an epoch that is known, or an
+        older one.
         """
         draft = self._draft()
         known = self._image.brokers.get(broker.broker_id)
@@ -102,21 +104,6 @@ class ReplicationControl:
             _leave_isrs(draft, broker_id)
             draft.add(broker_unregistered_record(broker_id))
         return draft.records
-
-    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Decision[ErrorCode]:
-        """The broker is about to stop: the same, but it stays up and says when it stops (KIP-841).
-
-        What it has alone has no leader from here on.
-        """
-        draft = self._draft()
-        error = self._check_broker_epoch(broker_id, broker_epoch)
-        if error is ErrorCode.NONE:
-            broker = draft.image.brokers[broker_id]
-            _leave_isrs(draft, broker_id)
-            if not broker.in_controlled_shutdown:
-                stopping = replace(broker, in_controlled_shutdown=True)
-                draft.add(broker_registered_record(stopping))
-        return Decision(draft.records, error)
 
     def alter_partition(
         self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]

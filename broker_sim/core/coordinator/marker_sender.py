@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_sim.core.controller.image import ClusterImage
-from broker_sim.core.coordinator.partition_writer import MarkerWriter
+from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.peer_batches import PeerBatches
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.peers import Peers
@@ -29,11 +29,9 @@ _Marker = _Request.WritableTxnMarker
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A marker for one partition that another broker leads."""
+    """On its way to another broker."""
 
-    place: TopicPartition
-    marker: TransactionMarker
-    transaction_version: int
+    what: PartitionMarker
     reply: Reply[ErrorCode]
 
 
@@ -49,34 +47,24 @@ class MarkerSender:
         """Append a marker if this broker leads the partition, else say so."""
 
     def append_marker(
-        self,
-        topic: str,
-        partition: int,
-        marker: TransactionMarker,
-        reply: Reply[ErrorCode],
-        effects: Effects,
-        *,
-        transaction_version: int,
+        self, what: PartitionMarker, reply: Reply[ErrorCode], effects: Effects
     ) -> None:
         """Have the leader append a marker; `reply` is called when it is committed.
 
         UNKNOWN_TOPIC_OR_PARTITION: the metadata has no such partition (any more). Whatever else
         may pass is to be asked again, an unknown leader and a lost connection too; see `markers`.
         """
-        place = TopicPartition(topic, partition)
-        leader = self._leader(place)
+        leader = self._leader(what.place)
         if leader in (None, self._image.node_id):
-            more = {"transaction_version": transaction_version}
-            self.append_here(topic, partition, marker, reply, effects, **more)
+            self.append_here(what, reply, effects)
         elif leader not in self._image.brokers:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
         else:
-            sent = _Sent(place, marker, transaction_version, reply)
-            self._batches.add(leader, sent, effects)
+            self._batches.add(leader, _Sent(what, reply), effects)
 
     def on_leader_change(self, place: TopicPartition, effects: Effects) -> None:
         """What has not left for the leader before is not for it any more."""
-        for sent in self._batches.withdraw(lambda each: each.place == place):
+        for sent in self._batches.withdraw(lambda each: each.what.place == place):
             sent.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> None:
@@ -94,9 +82,9 @@ class MarkerSender:
 def _request(batch: Sequence[_Sent]) -> Message:
     """One entry for each decision, with its partitions."""
     decisions: dict[tuple[TransactionMarker, int], dict[str, list[int]]] = {}
-    for sent in batch:
-        topics = decisions.setdefault((sent.marker, sent.transaction_version), {})
-        topics.setdefault(sent.place.topic, []).append(sent.place.partition)
+    for what in (sent.what for sent in batch):
+        topics = decisions.setdefault((what.marker, what.transaction_version), {})
+        topics.setdefault(what.place.topic, []).append(what.place.partition)
     return _Request(
         markers=[
             _Marker(
@@ -118,7 +106,8 @@ def _request(batch: Sequence[_Sent]) -> Message:
 def _take(batch: Sequence[_Sent], answer: Message | None, effects: Effects) -> None:
     errors = {} if answer is None else _errors(answer)
     for sent in batch:
-        error = errors.get((sent.marker.producer_id, sent.place), ErrorCode.NETWORK_EXCEPTION)
+        key = sent.what.marker.producer_id, sent.what.place
+        error = errors.get(key, ErrorCode.NETWORK_EXCEPTION)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # A leader that is behind says so; that a topic is gone only the metadata can say.
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -4,6 +4,7 @@ this broker leads."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
@@ -12,10 +13,19 @@ from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
-from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 MarkerListener = Callable[[int, int, bool, Effects], None]
 """(partition of __consumer_offsets, producer id, committed, effects)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMarker:
+    """A marker for one partition, and the version of the transaction that it ends."""
+
+    place: TopicPartition
+    marker: TransactionMarker
+    transaction_version: int
 
 
 class PartitionWriter:
@@ -77,14 +87,7 @@ class MarkerWriter:
         self._is_loading = is_loading
 
     def append_marker(
-        self,
-        topic: str,
-        partition: int,
-        marker: TransactionMarker,
-        reply: Reply[ErrorCode],
-        effects: Effects,
-        *,
-        transaction_version: int,
+        self, sent: PartitionMarker, reply: Reply[ErrorCode], effects: Effects
     ) -> None:
         """Append a marker; `reply` is called when it is committed.
 
@@ -92,6 +95,7 @@ class MarkerWriter:
         the pending offsets before the reply; while it loads the partition it could not.
         UNKNOWN_TOPIC_OR_PARTITION: there is no such partition (any more), on no broker.
         """
+        (topic, partition), marker = sent.place, sent.marker
         found = self._replicas.lookup(topic, partition)
         if not isinstance(found, ErrorCode) and topic == GROUP_METADATA_TOPIC:
             found = ErrorCode.NOT_LEADER_OR_FOLLOWER if self._is_loading(partition) else found
@@ -100,7 +104,7 @@ class MarkerWriter:
             return
         log = found.log
         result = self._replicas.append_marker(
-            log, marker, effects, transaction_version=transaction_version
+            log, marker, effects, transaction_version=sent.transaction_version
         )
         effects.trace(
             "marker",

@@ -23,7 +23,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.effects import Effects, Flush
+from broker_sim.core.coordinator.timers import KeyedTimers, TimerAction
+from broker_sim.core.effects import Effects, Flush, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
@@ -171,11 +172,14 @@ class CoordinatorRuntime(Generic[S, R]):
         partition_count: int,
         writer: PartitionWriter,
         new_shard: Callable[[int, PartitionLog], S],
+        timers: KeyedTimers,
         *,
         flushes: bool,
     ) -> None:
-        """`name` is the traces'. `flushes` False: durability is left to replication."""
+        """`name` is that of traces and timers. `flushes` False: durability is left to
+        replication."""
         self._name = name
+        self._timers = timers
         self._topic = topic
         self._partition_count = partition_count
         self._writer = writer
@@ -220,10 +224,14 @@ class CoordinatorRuntime(Generic[S, R]):
 
     # ---------------------------------------------------------------- load
 
-    def announce(self, partition: int, effects: Effects) -> None:
-        """This broker leads the partition, and will load it."""
-        self.unload(partition, effects)
+    def announce(self, partition: int, load: TimerAction, effects: Effects) -> None:
+        """This broker leads the partition, of which nothing is loaded: call `load` in a step of its
+        own, in which the files hold all that was appended."""
         self._loading[partition] = object()
+        self._timers.schedule(self._load_timer(partition), 0, load, effects)
+
+    def _load_timer(self, partition: int) -> TimerKey:
+        return (f"{self._name}-load", str(partition))
 
     def load(
         self,
@@ -265,6 +273,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def unload(self, partition: int, effects: Effects) -> S | None:
         """Another broker leads the partition now; the shard that was forgotten."""
+        self._timers.cancel(self._load_timer(partition), effects)
         self._loading.pop(partition, None)
         shard = self._shards.pop(partition, None)
         for result in self._waiting.pop(partition, ()):

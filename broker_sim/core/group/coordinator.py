@@ -49,7 +49,6 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
 
 EXPIRATION_TIMER = ("group-offsets-expiration",)
-LOAD_TIMER = "group-load"
 GROUP_TYPE = "classic"
 
 
@@ -59,7 +58,7 @@ class GroupCoordinator:
     def __init__(self, config: GroupConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
         self._config = config
         self._timers = KeyedTimers()
-        self._runtime = group_runtime(config, writer)
+        self._runtime = group_runtime(config, writer, self._timers)
         self._rebalancer = Rebalancer(config, self._runtime, self._timers)
         self._joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer)
         self._membership = MembershipHandler(self._runtime, self._rebalancer)
@@ -112,16 +111,12 @@ class GroupCoordinator:
                 self._rebalancer.prepare(shard, group, effects)
 
     def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
-        """This broker leads the partition from here on: load it in a step of its own, in which
-        the files hold all that was appended."""
+        """This broker leads the partition from here on: it will be loaded."""
         self.unload(partition, effects)
-        self._runtime.announce(partition, effects)
-        load = partial(self.load, partition, log)
-        self._timers.schedule((LOAD_TIMER, str(partition)), 0, load, effects)
+        self._runtime.announce(partition, partial(self.load, partition, log), effects)
 
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: send waiting members there, forget it."""
-        self._timers.cancel((LOAD_TIMER, str(partition)), effects)
         shard = self._runtime.unload(partition, effects)
         if shard is None:
             return

@@ -14,6 +14,7 @@ from functools import partial
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.config import GroupConfig
@@ -132,7 +133,9 @@ class GroupShard:
 GroupRuntime = CoordinatorRuntime[GroupShard, GroupLogRecord]
 
 
-def group_runtime(config: GroupConfig, writer: PartitionWriter) -> GroupRuntime:
+def group_runtime(
+    config: GroupConfig, writer: PartitionWriter, timers: KeyedTimers
+) -> GroupRuntime:
     """The runtime of the group coordinator."""
     return CoordinatorRuntime(
         "group",
@@ -140,6 +143,7 @@ def group_runtime(config: GroupConfig, writer: PartitionWriter) -> GroupRuntime:
         config.partition_count,
         writer,
         lambda partition, _log: GroupShard(partition),
+        timers,
         flushes=config.flush_on_commit,
     )
 

@@ -58,16 +58,18 @@ def find_led(
     topic_id: uuid.UUID | None,
     partition: int,
     current_leader_epoch: int = -1,
+    *,
+    or_follower: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """The log of a partition that this broker leads, in the epoch that the request knows of (-1:
-    of none, KIP-320); else None and why."""
+    """The log of a partition that this broker leads, or with `or_follower` just has, in the epoch
+    that the request knows of (-1: of none, KIP-320); else None and why."""
     topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         return None, error
     found = parts.replicas.find(topic, partition)
     if isinstance(found, ErrorCode):
         return None, found
-    error = found.check_leader(current_leader_epoch)
+    error = found.check_leader(current_leader_epoch, or_follower=or_follower)
     return (found.log if error is ErrorCode.NONE else None), error
 
 

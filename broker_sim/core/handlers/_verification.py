@@ -41,17 +41,16 @@ def join_transaction(
     *,
     adds: bool,
 ) -> None:
-    """The coordinator's answer for partitions where no transaction of the producer is open.
+    """The coordinator's answer for partitions where no transaction of the producer is open, of a
+    request that `needs_verification`.
 
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
-    otherwise they must have been added before (part 1), unless verification is switched off.
+    otherwise they must have been added before (part 1).
     """
     coordinator = leader_of(
         parts, TRANSACTION_STATE_TOPIC, parts.transactions.partition_for(producer.transactional_id)
     )
     if coordinator is not None and coordinator.leader != parts.node_id:
-        if not needs_verification(parts, adds=adds):
-            return reply(dict.fromkeys(partitions, ErrorCode.NONE), effects)
         question = Question(
             producer.transactional_id,
             producer.producer_id,
@@ -70,8 +69,6 @@ def join_transaction(
             producer_epoch=producer.producer_epoch,
             client_transaction_version=TRANSACTION_VERSION_2,
         )
-    if not needs_verification(parts, adds=adds):
-        return reply(dict.fromkeys(partitions, ErrorCode.NONE), effects)
     verdicts = parts.transactions.verify_partitions(
         producer.transactional_id,
         partitions,

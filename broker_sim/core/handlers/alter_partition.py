@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.controller.isr_changes import AlteredPartition, IsrChange
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import control_of
+from broker_sim.core.handlers._controller import committed, control_of, grouped
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import Message
@@ -37,11 +36,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     decision = control_of(parts).alter_partition(message.broker_id, message.broker_epoch, changes)
     if isinstance(decision.answer, ErrorCode):
         return refused(decision.answer)
-    if decision.records:
-        parts.metadata.commit(decision.records, effects)
-    by_topic: dict[uuid.UUID, list[Any]] = {}
-    for altered in decision.answer:
-        by_topic.setdefault(altered.change.topic_id, []).append(_result(altered))
+    by_topic = grouped(decision.answer, lambda each: each.change.topic_id, _result)
+    committed(parts, decision, effects)
     topics = [_Topic(topic_id=key, partitions=results) for key, results in by_topic.items()]
     return _Response(throttle_time_ms=0, error_code=0, topics=topics)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from broker_sim.core.controller.replication_control import PartitionResult, Reassignment
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import control_of
+from broker_sim.core.handlers._controller import committed, control_of, results_by_topic
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -32,9 +31,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         message.allow_replication_factor_change
     )
     decision = control_of(parts).alter_reassignments(asked, allow_factor_change=allowed)
-    if decision.records:
-        parts.metadata.commit(decision.records, effects)
-    return _answer(ErrorCode.NONE, decision.answer)
+    results = committed(parts, decision, effects)
+    return _answer(ErrorCode.NONE, results)
 
 
 def _replicas(given: list[int] | None) -> tuple[int, ...] | None:
@@ -42,12 +40,7 @@ def _replicas(given: list[int] | None) -> tuple[int, ...] | None:
 
 
 def _answer(error: ErrorCode, results: Iterable[PartitionResult]) -> Message:
-    by_topic: dict[str, list[Any]] = {}
-    for each in results:
-        made = _Topic.ReassignablePartitionResponse(
-            partition_index=each.partition, error_code=int(each.error), error_message=each.message
-        )
-        by_topic.setdefault(each.topic, []).append(made)
+    by_topic = results_by_topic(results, _Topic.ReassignablePartitionResponse, "partition_index")
     return _Response(
         throttle_time_ms=0,
         error_code=int(error),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -37,6 +38,12 @@ def _api_keys(apis: Iterable[ApiKey]) -> list[Any]:
     ]
 
 
+@functools.cache
+def _all_api_keys(*, is_alone: bool) -> list[Any]:
+    """Made once: each connection begins with this answer."""
+    return _api_keys(APIS if is_alone else KNOWN_APIS)
+
+
 def unsupported_version_response() -> Message:
     """The answer to an ApiVersions request newer than is supported; encoded as version 0 (KIP-511).
 
@@ -59,13 +66,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             name="transaction.version", max_version_level=level, min_version_level=level
         )
         features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
-    is_alone = isinstance(parts.membership, Alone)
     supported = _Response.SupportedFeatureKey(
         name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION_MAX
     )
     return _Response(
         error_code=0,
-        api_keys=_api_keys(APIS if is_alone else KNOWN_APIS),
+        api_keys=_all_api_keys(is_alone=isinstance(parts.membership, Alone)),
         throttle_time_ms=0,
         supported_features=[supported] if request.api_version >= LEVEL_0_VERSION else [],
         **features,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from broker_sim.core.controller.election import Election
 from broker_sim.core.controller.replication_control import PartitionResult
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import control_of
+from broker_sim.core.handlers._controller import committed, control_of, results_by_topic
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -34,18 +33,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     if message.topic_partitions is not None:
         partitions = [(each.topic, n) for each in message.topic_partitions for n in each.partitions]
     decision = control_of(parts).elect_leaders(election, partitions)
-    if decision.records:
-        parts.metadata.commit(decision.records, effects)
-    return _answer(ErrorCode.NONE, decision.answer)
+    results = committed(parts, decision, effects)
+    return _answer(ErrorCode.NONE, results)
 
 
 def _answer(error: ErrorCode, results: Iterable[PartitionResult]) -> Message:
-    by_topic: dict[str, list[Any]] = {}
-    for each in results:
-        made = _Results.PartitionResult(
-            partition_id=each.partition, error_code=int(each.error), error_message=each.message
-        )
-        by_topic.setdefault(each.topic, []).append(made)
+    by_topic = results_by_topic(results, _Results.PartitionResult, "partition_id")
     return _Response(
         throttle_time_ms=0,
         error_code=int(error),

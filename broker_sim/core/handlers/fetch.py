@@ -18,9 +18,11 @@ from broker_sim.core.handlers._lookup import (
     find_topic,
     leader_of,
 )
+from broker_sim.core.handlers._preferred_replica import preferred_read_replica
 from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
+from broker_sim.core.replica.leader import FetchPosition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import TopicPartition
@@ -33,6 +35,8 @@ READ_COMMITTED = 1
 SESSION_EPOCH_INITIAL = 0
 CONSUMER = -1
 """As the replica id of who fetches."""
+KNOWS_RACK_VERSION = 11
+"""From here on a consumer may be sent to a follower, and is answered by one (KIP-392)."""
 TELLS_LEADER_VERSION = 16
 """From here on an answer says who leads instead (KIP-951)."""
 
@@ -46,10 +50,11 @@ class _Result:
     partitions: list[TopicPartition]
     size_bytes: int = 0
     failed: bool = False
+    """Something is to be known at once, also where there are no bytes."""
     reports: list[str] = field(default_factory=list)
     """Damage that was met for the first time."""
-    replicated: list[tuple[TopicPartition, int]] = field(default_factory=list)
-    """What a follower has: the partitions, each with the offset that it fetches from."""
+    replicated: list[tuple[TopicPartition, FetchPosition]] = field(default_factory=list)
+    """What a follower has of the partitions."""
     leaders: set[int] = field(default_factory=set)
     """Other brokers that the answer names."""
 
@@ -63,8 +68,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     message.topics = _each_once(message.topics)
     result = _read(parts, request)
     replica = _replica(message)
-    for name, fetch_offset in result.replicated:
-        parts.replication.on_fetch(name, replica, fetch_offset, effects)
+    for name, position in result.replicated:
+        parts.replication.on_fetch(name, replica, position, effects)
     enough = result.size_bytes >= message.min_bytes or result.failed or not result.partitions
     if enough or message.max_wait_ms <= 0:
         _respond(parts, request, result, effects)
@@ -148,9 +153,15 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
             if from_follower
             else topic_allowed(parts, request, name)
         )
+        or_follower = not from_follower and request.api_version >= KNOWS_RACK_VERSION
         for entry in topic.partitions:
             log, error = find_led(
-                parts, topic.topic, topic.topic_id, entry.partition, entry.current_leader_epoch
+                parts,
+                topic.topic,
+                topic.topic_id,
+                entry.partition,
+                entry.current_leader_epoch,
+                or_follower=or_follower,
             )
             if not allowed:
                 log, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -164,6 +175,13 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
                 partitions.append(answer)
                 continue
             result.partitions.append(TopicPartition(log.topic, log.partition))
+            preferred = None
+            if or_follower:
+                preferred = preferred_read_replica(parts, request, log, entry.fetch_offset)
+            if preferred is not None:
+                result.failed = True
+                partitions.append(_elsewhere(log, preferred))
+                continue
             partitions.append(_read_partition(log, entry, message, budget, result))
         result.topics.append(
             _Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
@@ -210,7 +228,8 @@ def _read_partition(
         result.failed = True
     elif from_follower:
         name = TopicPartition(log.topic, log.partition)
-        result.replicated.append((name, entry.fetch_offset))
+        position = FetchPosition(entry.fetch_offset, entry.log_start_offset)
+        result.replicated.append((name, position))
     if read.report:
         result.reports.append(read.report)
     answer = _answer(entry.partition, read)
@@ -248,6 +267,20 @@ def _answer(partition: int, read: LogRead) -> Any:
         log_start_offset=-1 if failed else read.log_start_offset,
         aborted_transactions=aborted,
         preferred_read_replica=-1,
+        records=b"",
+    )
+
+
+def _elsewhere(log: PartitionLog, replica: int) -> Any:
+    """Read from that replica: no records, but how far this one is."""
+    return _Partition(
+        partition_index=log.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=None,
+        preferred_read_replica=replica,
         records=b"",
     )
 

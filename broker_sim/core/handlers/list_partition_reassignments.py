@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import control_of
+from broker_sim.core.handlers._controller import control_of, grouped
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -27,18 +28,21 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     partitions = None
     if wanted is not None:
         partitions = [(each.name, number) for each in wanted for number in each.partition_indexes]
-    by_topic: dict[str, list[Any]] = {}
-    for name, number, held in control_of(parts).list_reassignments(partitions):
-        made = _Topic.OngoingPartitionReassignment(
-            partition_index=number,
-            replicas=list(held.replicas),
-            adding_replicas=list(held.adding),
-            removing_replicas=list(held.removing),
-        )
-        by_topic.setdefault(name, []).append(made)
+    ongoing = control_of(parts).list_reassignments(partitions)
+    by_topic = grouped(ongoing, lambda each: each[0], _ongoing)
     return _Response(
         throttle_time_ms=0,
         error_code=0,
         error_message=None,
         topics=[_Topic(name=name, partitions=made) for name, made in by_topic.items()],
+    )
+
+
+def _ongoing(found: tuple[str, int, PartitionRegistration]) -> Any:
+    _, number, held = found
+    return _Topic.OngoingPartitionReassignment(
+        partition_index=number,
+        replicas=list(held.replicas),
+        adding_replicas=list(held.adding),
+        removing_replicas=list(held.removing),
     )

@@ -388,8 +388,8 @@ def _to_verify(
         target.guard = NO_GUARD
         if log.has_open_transaction(*ids):
             continue
-        rejection = log.begin_verification(
-            *ids, header.base_sequence, effects, supports_epoch_bump=adds
+        rejection = log.verification.begin(
+            *ids, header.base_sequence, effects.now_ms, supports_epoch_bump=adds
         )
         if rejection is not None:
             target.refused = AppendResult(rejection.error, rejection.message)

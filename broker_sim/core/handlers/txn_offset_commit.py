@@ -117,7 +117,7 @@ def _join_transaction(
         return reply(_Joined(None), effects)
     if log.has_open_transaction(*ids):
         return reply(_Joined(NO_GUARD), effects)
-    rejection = log.begin_verification(*ids, NO_SEQUENCE, effects, supports_epoch_bump=adds)
+    rejection = log.verification.begin(*ids, NO_SEQUENCE, effects.now_ms, supports_epoch_bump=adds)
     if rejection is not None:
         return reply(rejection.error, effects)
     joined = _Joined(log.verification.guard(message.producer_id))

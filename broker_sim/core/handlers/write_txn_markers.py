@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from broker_sim.core.controller.acls import AclOperation
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import CLUSTER, cluster_allowed, may
 from broker_sim.core.parts import BrokerParts, respond
@@ -102,6 +103,5 @@ def _append(
         MarkerType.COMMIT if entry.transaction_result else MarkerType.ABORT,
         entry.coordinator_epoch,
     )
-    return parts.markers.append_here(
-        *name, marker, reply, effects, transaction_version=entry.transaction_version
-    )
+    what = PartitionMarker(name, marker, entry.transaction_version)
+    return parts.markers.append_here(what, reply, effects)

@@ -9,12 +9,12 @@ from broker_sim.core.log.producer_state import (
     BatchMetadata,
     ProducerStateEntry,
     ProducerStates,
-    VerificationStates,
     check_data_batch,
     check_producer_epoch,
 )
 from broker_sim.core.log.validation import IncomingBatch
 from broker_sim.core.log.values import AppendOrigin, AppendResult, Rejection
+from broker_sim.core.log.verification import VerificationStates
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import (
     ATTRIBUTES_AT,

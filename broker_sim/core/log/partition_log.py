@@ -21,11 +21,7 @@ from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.log_reader import LogReader
-from broker_sim.core.log.producer_state import (
-    VerificationStates,
-    check_marker,
-    check_producer_epoch,
-)
+from broker_sim.core.log.producer_state import check_marker
 from broker_sim.core.log.reads import ReadRange
 from broker_sim.core.log.swap import finish_swaps
 from broker_sim.core.log.timestamps import ReadBudget
@@ -37,6 +33,7 @@ from broker_sim.core.log.values import (
     ProducerStateView,
     Rejection,
 )
+from broker_sim.core.log.verification import VerificationStates
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.records import (
@@ -62,7 +59,7 @@ class PartitionLog:
         self._reader = LogReader(self._local)
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset
-        self.verification = VerificationStates()
+        self.verification = VerificationStates(self._producers)
         self._last_flush_ms = now_ms
         self.leader_epoch = self._local.epochs.latest or 0
         self._loaded_end = self.log_end_offset if folder.is_replicated else 0
@@ -253,27 +250,6 @@ class PartitionLog:
         data = bytearray(encode_marker(marker, timestamp=effects.now_ms))
         batch = IncomingBatch(parse_header(data), 0, marker)
         return self._append_stamped([batch], data, effects)
-
-    def begin_verification(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int,
-        effects: Effects,
-        *,
-        supports_epoch_bump: bool,
-    ) -> Rejection | None:
-        """A batch that begins a transaction here has come, and the coordinator is asked next.
-
-        Its sequence is remembered, so that none after it can be the first when it is refused. An
-        epoch that is older than what the log knows need not be asked about (KAFKA-18042).
-        """
-        entry = self._producers.entry(producer_id)
-        rejection = check_producer_epoch(entry, producer_epoch)
-        if rejection is None:
-            seen = (producer_id, producer_epoch, sequence)
-            self.verification.begin(*seen, supports_epoch_bump, effects.now_ms)
-        return rejection
 
     def become_leader(self, leader_epoch: int) -> None:
         """Stamp later batches with this epoch, remembered with the first of them; never go back.

@@ -31,6 +31,8 @@ class ClusterMetadata:
         """Called when the cluster, which is a new one, gets its id."""
         self.next_offset = 0
         """Of the registry's log: all records below are in the image."""
+        self.bytes_since_snapshot = 0
+        """Of the records that were read since the last snapshot that this broker knows of."""
         self._draft: list[MetadataRecord] | None = None
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
@@ -55,7 +57,20 @@ class ClusterMetadata:
             record, had_id = decode_record(value), bool(self.image.cluster_id)
             delta = self.image.replay(record)
             self.next_offset += 1
+            self.bytes_since_snapshot += len(value)
             trace_record(record, effects)
             if self.image.cluster_id and not had_id:
                 self.on_cluster_id(effects)
+            self.publish(delta, effects)
+
+    def restore(self, end_offset: int, values: Sequence[bytes], effects: Effects) -> None:
+        """The snapshot of all records below the offset, of which this broker lacks some; what it
+        changes is carried out at once."""
+        had_id = bool(self.image.cluster_id)
+        deltas = self.image.restore(map(decode_record, values))
+        effects.trace("metadata-restored", end_offset=end_offset, before=self.next_offset)
+        self.next_offset, self.bytes_since_snapshot = end_offset, 0
+        if self.image.cluster_id and not had_id:
+            self.on_cluster_id(effects)
+        for delta in deltas:
             self.publish(delta, effects)

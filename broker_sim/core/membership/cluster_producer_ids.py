@@ -6,28 +6,21 @@ to come again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.effects import Effects
-from broker_sim.core.replies import Reply
+from broker_sim.core.membership.controller_requests import Line
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import Message
 
 _API = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS]
 
 
 class ClusterProducerIds:
-    """Implements `ProducerIdBlocks`; `ask` as in `IsrProposals`."""
+    """Implements `ProducerIdBlocks`."""
 
-    def __init__(
-        self,
-        ask: Callable[[Message, Reply[Any], Effects], None],
-        me: Callable[[], tuple[int, int]],
-    ) -> None:
-        self._me = me
-        self._ask = ask
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._block: tuple[int, int] | None = None
         self._is_asked = False
 
@@ -36,9 +29,9 @@ class ClusterProducerIds:
         block, self._block = self._block, None
         if block is None and not self._is_asked:
             self._is_asked = True
-            broker_id, broker_epoch = self._me()
+            broker_id, broker_epoch = self._line.me()
             message = _API.request(broker_id=broker_id, broker_epoch=broker_epoch)
-            self._ask(message, self._take, effects)
+            self._line.ask(message, self._take, effects)
         return block
 
     def _take(self, answer: Any, effects: Effects) -> None:

@@ -30,6 +30,17 @@ _LOCAL = "127.0.0.1"
 TIMEOUT_MS = 30_000
 """Of a request that has no time limit of its own."""
 
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a part of this broker asks the controller what is its business: one kind of request."""
+
+    ask: Callable[[Message, Reply[Any], Effects], None]
+    """As `ControllerRequests.ask`."""
+    me: Callable[[], tuple[int, int]]
+    """This broker's id and epoch."""
+
+
 CarryOut = Callable[[Request, Reply[Any], Effects], None]
 """Handles a request at the controller; replies with its answer, or with an ErrorCode:
 NOT_CONTROLLER when this broker is not, or not any more."""

@@ -5,7 +5,8 @@ records are one append, with the controller's epoch and the end of the log it wa
 that is answered they are replayed here, and then whoever waits for the decision is answered.
 
 An append whose answer was lost is asked again as it was, which the registry recognises. One that
-was refused may have been carried out all the same, by an earlier asking: the log says.
+was refused may have been carried out all the same, by an earlier asking: the log says, which knows
+what each controller has appended where.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from broker_sim.core.controller.metadata_log import encode_record
 from broker_sim.core.effects import Effects
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.registry_link import RegistryLink
+from broker_sim.core.membership.snapshots import SnapshotWriter
 from broker_sim.core.registry_client import ReadAnswer, RegistryClient
 from broker_sim.core.replies import Reply
 
@@ -48,13 +50,18 @@ class Decisions:
     """The queue of a broker, which is empty while another one is the controller."""
 
     def __init__(
-        self, client: RegistryClient, link: RegistryLink, metadata: ClusterMetadata
+        self,
+        client: RegistryClient,
+        link: RegistryLink,
+        metadata: ClusterMetadata,
+        snapshots: SnapshotWriter,
     ) -> None:
         self.epoch: int | None = None
         """This controller's epoch; None at any other broker."""
         self._client = client
         self._link = link
         self._metadata = metadata
+        self._snapshots = snapshots
         self._queue: deque[tuple[Plan, Reply[bool]]] = deque()
         self._append: _Append | None = None
         self._over = -1
@@ -105,8 +112,7 @@ class Decisions:
             return
         append.is_asked = True
         if append.is_refused:
-            size_bytes = sum(map(len, append.values))
-            self._client.read(append.offset, size_bytes, self._on_read, effects)
+            self._client.read(append.offset, 0, self._on_read, effects)
         else:
             self._client.append(
                 append.epoch, append.offset, append.values, self._on_answer, effects
@@ -141,8 +147,8 @@ class Decisions:
             self._link.pause(effects)
             return
         self._link.heard_of_end(answer.log_end_offset)
-        found = answer.records[: len(append.values)] == append.values
-        self._finish(append, effects, is_in_log=found)
+        # Also where a snapshot has taken the place of the records.
+        self._finish(append, effects, is_in_log=answer.record_epoch == append.epoch)
 
     def _finish(self, append: _Append, effects: Effects, *, is_in_log: bool) -> None:
         self._append = None
@@ -150,5 +156,7 @@ class Decisions:
         if is_in_log and missing > 0:
             self._metadata.replay(append.values[-missing:], effects)
         append.done(is_in_log, effects)
+        if self.epoch is not None:
+            self._snapshots.on_append(self.epoch, effects)
         self._link.pump(effects)
         self.pump(effects)

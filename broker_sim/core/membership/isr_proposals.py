@@ -7,11 +7,11 @@ One request is on its way at a time, and takes all proposals there are then (Kaf
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.effects import Effects
+from broker_sim.core.membership.controller_requests import Line
 from broker_sim.core.replica.leader import IsrProposal
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
@@ -23,16 +23,10 @@ _Pending = dict[_Key, tuple[IsrProposal, Reply[ErrorCode]]]
 
 
 class IsrProposals:
-    """`ask` sends a message to the controller; see `ControllerRequests.ask`."""
+    """See the module."""
 
-    def __init__(
-        self,
-        ask: Callable[[Message, Reply[Any], Effects], None],
-        me: Callable[[], tuple[int, int]],
-    ) -> None:
-        """`me` gives this broker's id and epoch."""
-        self._me = me
-        self._ask = ask
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._pending: _Pending = {}
         self._is_asked = False
 
@@ -55,7 +49,7 @@ class IsrProposals:
             self._send(effects)
 
         proposals = [proposal for proposal, _ in sent.values()]
-        self._ask(_message(self._me(), proposals), on_answer, effects)
+        self._line.ask(_message(self._line.me(), proposals), on_answer, effects)
 
 
 def _message(me: tuple[int, int], proposals: list[IsrProposal]) -> Message:

@@ -26,7 +26,7 @@ from broker_sim.core.endpoint import inter_broker_listener
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.cluster_producer_ids import ClusterProducerIds
 from broker_sim.core.membership.controller import Controller
-from broker_sim.core.membership.controller_requests import ControllerRequests
+from broker_sim.core.membership.controller_requests import ControllerRequests, Line
 from broker_sim.core.membership.decisions import Decisions
 from broker_sim.core.membership.isr_proposals import IsrProposals
 from broker_sim.core.membership.registration import (
@@ -41,6 +41,7 @@ from broker_sim.core.membership.registration import (
     registering_again,
 )
 from broker_sim.core.membership.registry_link import RegistryLink
+from broker_sim.core.membership.snapshots import SnapshotWriter
 from broker_sim.core.membership.topic_creations import CREATE_TOPICS_VERSION, TopicCreations
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import MultiAnswer, RegistryClient
@@ -83,7 +84,8 @@ class Membership:
             config.integer("registry.heartbeat.interval.ms"),
         )
         self._link = RegistryLink(client, metadata, timeouts_ms, self)
-        self._decisions = Decisions(client, self._link, metadata)
+        self._snapshots = SnapshotWriter(config, client, metadata)
+        self._decisions = Decisions(client, self._link, metadata, self._snapshots)
         self.controller = Controller(config, metadata, self._link, self._decisions, new_cluster_id)
         self.handle: Callable[[Request, Effects], Message | None] = _no_handler
         """Handles a request that the controller carries out; None when it makes no sense."""
@@ -93,10 +95,8 @@ class Membership:
             lambda: self.controller_id,
             self.carry_out,
         )
-        self.isr_proposals = IsrProposals(self._ask(BrokerApiKey.ALTER_PARTITION), self._me)
-        self.producer_ids = ClusterProducerIds(
-            self._ask(BrokerApiKey.ALLOCATE_PRODUCER_IDS), self._me
-        )
+        self.isr_proposals = IsrProposals(self._line(BrokerApiKey.ALTER_PARTITION))
+        self.producer_ids = ClusterProducerIds(self._line(BrokerApiKey.ALLOCATE_PRODUCER_IDS))
         self.creations = TopicCreations(
             lambda message, reply, effects: self.requests.forward(
                 self.requests.own(message, (ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION)),
@@ -140,6 +140,7 @@ class Membership:
     def start(self, effects: Effects) -> None:
         """Begin to read the metadata."""
         self._link.start(effects)
+        self._snapshots.start(effects)
 
     def begin_shutdown(self, effects: Effects) -> None:
         """Register again as one that is about to stop: the controller takes such a broker out of
@@ -156,6 +157,7 @@ class Membership:
         return (
             self._link.on_timer(key, effects)
             or self.controller.on_timer(key, effects)
+            or self._snapshots.on_timer(key, self._decisions.epoch, effects)
             or self.requests.on_timer(key, effects)
         )
 
@@ -195,9 +197,12 @@ class Membership:
 
         self._decisions.submit(plan, done, effects)
 
-    def _ask(self, key: BrokerApiKey) -> Callable[[Message, Reply[Any], Effects], None]:
+    def _line(self, key: BrokerApiKey) -> Line:
         api = key, BROKER_APIS[key].version
-        return lambda message, reply, effects: self.requests.ask(message, api, reply, effects)
+        return Line(
+            lambda message, reply, effects: self.requests.ask(message, api, reply, effects),
+            self._me,
+        )
 
     def _me(self) -> tuple[int, int]:
         """This broker's id and epoch."""

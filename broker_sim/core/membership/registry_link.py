@@ -1,10 +1,10 @@
 """A broker's session with the registry, and what the registry has, as far as it was read.
 
 Theory of operation: there are five things to ask (a session, heartbeats, nodes, records of the
-metadata log, a wait for what changes), each by one request at a time. `pump` asks for what is
-missing; every answer changes what is known and pumps again. When a connection is lost nothing is
-asked for a moment, then everything that is still missing: the session is the same, so this is
-all that a reconnect takes. Only the registry says that a session has expired.
+metadata log or its snapshot, a wait for what changes), each by one request at a time. `pump` asks
+for what is missing; every answer changes what is known and pumps again. When a connection is lost
+nothing is asked for a moment, then everything that is still missing: the session is the same, so
+this is all that a reconnect takes. Only the registry says that a session has expired.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from broker_sim.apis.registry import NO_SESSION, RegistryError
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.registration import BROKERS_PREFIX, NODE_PATHS
+from broker_sim.core.membership.snapshots import SnapshotReader
 from broker_sim.core.registry_client import (
     MultiAnswer,
     NodeAnswer,
@@ -23,6 +24,7 @@ from broker_sim.core.registry_client import (
     ReadAnswer,
     RegistryClient,
     SessionAnswer,
+    SnapshotPart,
 )
 from txnlog_spark.wire.invariants import check
 
@@ -62,6 +64,7 @@ class RegistryLink:
         self._metadata = metadata
         self._timeout_ms, self._heartbeat_ms = timeouts_ms
         self._listener = listener
+        self._snapshot = SnapshotReader()
         self._heard_zxid = 0
         self._heard_end = 0
         self._nodes_zxid = -1
@@ -143,19 +146,33 @@ class RegistryLink:
                 lambda answer, effects: self._on_nodes(asked, answer, effects),
                 effects,
             )
-        offset = self._metadata.next_offset
-        if self._heard_end > offset and self._may_ask("records"):
-            self._client.read(
-                offset,
-                READ_BYTES_MAX,
-                lambda answer, effects: self._on_records(asked, offset, answer, effects),
-                effects,
-            )
+        self._ask_records(asked, effects)
         if self._nodes_zxid >= 0 and self._may_ask("wait"):
             self._client.wait(
                 Position(RegistryError.NONE, self._heard_zxid, self._heard_end),
                 MAX_WAIT_MS,
                 lambda answer, effects: self._on_wait(asked, answer, effects),
+                effects,
+            )
+
+    def _ask_records(self, asked: int, effects: Effects) -> None:
+        offset, snapshot = self._metadata.next_offset, self._snapshot
+        if self._heard_end <= offset:
+            return
+        if offset < snapshot.log_start_offset:
+            if self._may_ask("snapshot"):
+                self._client.read_snapshot(
+                    snapshot.end_offset,
+                    len(snapshot.records),
+                    READ_BYTES_MAX,
+                    lambda answer, effects: self._on_snapshot(asked, answer, effects),
+                    effects,
+                )
+        elif self._may_ask("records"):
+            self._client.read(
+                offset,
+                READ_BYTES_MAX,
+                lambda answer, effects: self._on_records(asked, offset, answer, effects),
                 effects,
             )
 
@@ -215,11 +232,28 @@ class RegistryLink:
         self._asking.discard("records")
         error = None if answer is None else answer.error
         if self.answered(asked, error, effects) and answer is not None:
-            check(answer.error is RegistryError.NONE, "the registry's log is shorter than before",
+            check(offset <= answer.log_end_offset, "the registry's log is shorter than before",
                   offset=offset, log_end_offset=answer.log_end_offset)  # fmt: skip
             self.heard_of_end(answer.log_end_offset)
-            if offset == self._metadata.next_offset:
+            self._snapshot.log_start_offset = answer.log_start_offset
+            if answer.error is RegistryError.NONE and offset == self._metadata.next_offset:
                 self._metadata.replay(answer.records, effects)
+            self.pump(effects)
+            self._listener.on_progress(effects)
+        else:
+            self.pump(effects)
+
+    def _on_snapshot(
+        self, asked: int, answer: tuple[RegistryError, SnapshotPart] | None, effects: Effects
+    ) -> None:
+        self._asking.discard("snapshot")
+        error = None if answer is None else answer[0]
+        if self.answered(asked, error, effects) and answer is not None:
+            part, snapshot = answer[1], self._snapshot
+            if snapshot.take(part):
+                if part.end_offset > self._metadata.next_offset:
+                    self._metadata.restore(part.end_offset, snapshot.records, effects)
+                snapshot.clear()
             self.pump(effects)
             self._listener.on_progress(effects)
         else:

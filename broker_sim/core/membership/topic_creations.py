@@ -21,7 +21,7 @@ TIMEOUT_MS = 30_000
 
 
 class TopicCreations:
-    """`ask` as in `IsrProposals`; in an Envelope, so that whoever is not the controller refuses it
+    """`ask` as in `Line`; in an Envelope, so that whoever is not the controller refuses it
     and does not pass it on again."""
 
     def __init__(self, ask: Callable[[Message, Reply[Any], Effects], None]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects
@@ -62,6 +63,13 @@ OVERTAKEN = frozenset(
 """The metadata log says, or soon will, what holds instead."""
 
 
+class FetchPosition(NamedTuple):
+    """What a follower's fetch says of its log: where it ends, and where it begins."""
+
+    fetch_offset: int
+    log_start_offset: int
+
+
 @dataclass(slots=True)
 class Follower:
     """Another replica, as its fetches show it (Kafka's `Replica`)."""
@@ -73,18 +81,20 @@ class Follower:
     last_fetch_ms: int = NEVER_MS
     last_fetch_leader_end: int = 2**63 - 1
     """The leader's log end at its last fetch."""
+    log_start_offset: int = UNKNOWN
 
-    def on_fetch(self, fetch_offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
-        """It has all below `fetch_offset`.
+    def on_fetch(self, at: FetchPosition, broker_epoch: int, leader_end: int, now_ms: int) -> None:
+        """It has all below the offset that it fetches from.
 
         One that fetches from where the log ended at its fetch before had everything then, though
         the log has grown meanwhile: else a busy log's followers would never count as caught up.
         """
+        fetch_offset = at.fetch_offset
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
-        self.log_end_offset = fetch_offset
+        self.log_end_offset, self.log_start_offset = at
         self.broker_epoch = broker_epoch
         self.last_fetch_leader_end = leader_end
         self.last_fetch_ms = now_ms

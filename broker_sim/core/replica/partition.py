@@ -38,8 +38,9 @@ class Partition:
 
     # ------------------------------------------------------------------ roles
 
-    def check_leader(self, current_leader_epoch: int) -> ErrorCode:
-        """What a request for the leader is answered that knows of this epoch, -1: of none.
+    def check_leader(self, current_leader_epoch: int, *, or_follower: bool = False) -> ErrorCode:
+        """What a request for the leader is answered that knows of this epoch, -1: of none; with
+        `or_follower` one that any replica may answer.
 
         Sources: KIP-320; Kafka's `Partition.getLocalLog`, which looks at the epoch first.
         """
@@ -48,8 +49,8 @@ class Partition:
         if current_leader_epoch not in (-1, epoch):
             older = current_leader_epoch < epoch
             return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-        is_led = held is None or self.leader is not None
-        return ErrorCode.NONE if is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        may_answer = or_follower or held is None or self.leader is not None
+        return ErrorCode.NONE if may_answer else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
     def led_epoch(self) -> int | None:

@@ -19,7 +19,7 @@ from broker_sim.core.replica.fetcher import (
     FollowerActions,
     ReplicaFetchers,
 )
-from broker_sim.core.replica.leader import AlterPartition, IsrProposal
+from broker_sim.core.replica.leader import AlterPartition, FetchPosition, IsrProposal
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager, name_of
 from broker_sim.core.replica.replica_manager import ReplicaManager
@@ -133,10 +133,10 @@ class Replication:
         self,
         name: TopicPartition,
         replica: tuple[int, int],
-        fetch_offset: int,
+        at: FetchPosition,
         effects: Effects,
     ) -> None:
-        """A follower, by id and broker epoch, has all below the offset."""
+        """A follower, by id and broker epoch, has all below the offset that it fetches from."""
         log = self._logs.get(*name)
         partition = None if log is None else self._replicas.partition(log)
         leader = None if partition is None else partition.leader
@@ -144,7 +144,7 @@ class Replication:
             return
         replica_id, broker_epoch = replica
         end_offset, now_ms = partition.log.log_end_offset, effects.monotonic_ms
-        leader.followers[replica_id].on_fetch(fetch_offset, broker_epoch, end_offset, now_ms)
+        leader.followers[replica_id].on_fetch(at, broker_epoch, end_offset, now_ms)
         wanted = leader.expanded_isr(
             replica_id, partition.log.high_watermark, self._replicas.is_eligible
         )

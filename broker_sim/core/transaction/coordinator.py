@@ -20,30 +20,22 @@ from functools import partial
 from broker_sim.core.controller.producer_ids import ProducerIdBlocks
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import flush_logs, partition_for
+from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
 from broker_sim.core.transaction.config import TransactionConfig
-from broker_sim.core.transaction.end_txn import (
-    EndTxnDecision,
-    EndTxnRequest,
-    decide_end_txn_v1,
-    decide_end_txn_v2,
-)
+from broker_sim.core.transaction.end_txn import EndTxnRequest
+from broker_sim.core.transaction.ending import TransactionEnding
 from broker_sim.core.transaction.listing import describe_transaction, list_transactions
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.core.transaction.metadata import (
-    TRANSACTION_VERSION_2,
     TransactionEntry,
     TransactionMetadata,
     new_transaction,
     plan_add_partitions,
-    plan_end,
-    plan_fence,
-    plan_fencing_abort,
     plan_producer_epoch_bump,
     plan_producer_id_rotation,
 )
@@ -57,7 +49,11 @@ from broker_sim.core.transaction.results import (
     given,
     trace_abort,
 )
-from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
+from broker_sim.core.transaction.state_manager import (
+    Found,
+    TransactionShard,
+    TransactionStateManager,
+)
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -65,11 +61,9 @@ from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 TIMEOUT_TIMER = ("transaction-abort-timed-out",)
 EXPIRATION_TIMER = ("transactional-id-expiration",)
-LOAD_TIMER = "transaction-load"
 
 _S = TransactionState
 _E = ErrorCode
-Found = tuple[TransactionShard, TransactionEntry]
 
 
 class TransactionCoordinator:
@@ -86,8 +80,11 @@ class TransactionCoordinator:
         self._writer = writer
         self._timers = KeyedTimers()
         self._producer_ids = ProducerIdManager(producer_ids)
-        self._manager = TransactionStateManager(config, writer)
+        self._manager = TransactionStateManager(config, writer, self._timers)
         self._markers = MarkerManager(config, writer, sender, self._manager, self._timers)
+        self._ending = TransactionEnding(
+            config, writer, self._manager, self._markers, self._producer_ids
+        )
         self._is_active = False
 
     # ---------------------------------------------------------------- life
@@ -133,16 +130,12 @@ class TransactionCoordinator:
                 self._markers.begin(shard, entry, effects)
 
     def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
-        """This broker leads the partition from here on: load it in a step of its own, in which
-        the files hold all that was appended."""
+        """This broker leads the partition from here on: it will be loaded."""
         self.unload(partition, effects)
-        self._manager.runtime.announce(partition, effects)
-        load = partial(self.load, partition, log)
-        self._timers.schedule((LOAD_TIMER, str(partition)), 0, load, effects)
+        self._manager.runtime.announce(partition, partial(self.load, partition, log), effects)
 
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: forget it; requests get NOT_COORDINATOR."""
-        self._timers.cancel((LOAD_TIMER, str(partition)), effects)
         self._markers.forget(partition)
         self._manager.runtime.unload(partition, effects)
 
@@ -182,7 +175,7 @@ class TransactionCoordinator:
         if refusal is not _E.NONE:
             return reply(ProducerIdResult(refusal), effects)
         if entry.committed.state is _S.ONGOING:
-            return self._fence_and_abort(shard, entry, partial(aborted, reply), effects)
+            return self._ending.fence_and_abort((shard, entry), partial(aborted, reply), effects)
         expected_epoch = None if expected is None else producer_epoch
         target = self._plan_init(entry.committed, timeout_ms, expected_epoch, effects)
         if isinstance(target, ErrorCode):
@@ -342,106 +335,8 @@ class TransactionCoordinator:
         found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
             return reply(ProducerIdResult(found), effects)
-        shard, entry = found
         request = EndTxnRequest(producer_id, producer_epoch, committed)
-        bumps = client_transaction_version >= TRANSACTION_VERSION_2
-        decision = self._decide_end_txn(entry, request, bumps=bumps)
-        if isinstance(decision, ErrorCode):
-            if decision is not _E.NONE or not bumps:
-                return reply(ProducerIdResult(decision), effects)
-            current = entry.committed
-            ids = (current.producer_id, current.producer_epoch)
-            return reply(ProducerIdResult(_E.NONE, *ids), effects)
-        next_producer_id = self._next_producer_id(entry.committed, effects, bumps=bumps)
-        if next_producer_id is None:
-            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
-        target = plan_end(
-            entry.committed,
-            decision,
-            effects.now_ms,
-            client_transaction_version=client_transaction_version if bumps else 0,
-            next_producer_id=next_producer_id,
-        )
-        return self._decide(shard, entry, target, reply, effects)
-
-    def _decide_end_txn(
-        self, entry: TransactionEntry, request: EndTxnRequest, *, bumps: bool
-    ) -> EndTxnDecision:
-        is_pending = entry.pending is not None
-        if not bumps:
-            return decide_end_txn_v1(entry.committed, request, is_pending=is_pending)
-        return decide_end_txn_v2(
-            entry.committed,
-            request,
-            is_pending=is_pending,
-            fence_commit_after_abort=self._config.fence_commit_after_abort,
-        )
-
-    def _next_producer_id(
-        self, current: TransactionMetadata, effects: Effects, *, bumps: bool
-    ) -> int | None:
-        """Where the client goes on after an end that uses up the epoch, -1 when it does not.
-
-        None when no producer id can be had now.
-        """
-        if not bumps or not current.is_epoch_exhausted:
-            return NO_PRODUCER_ID
-        return self._producer_ids.generate(effects)
-
-    def _decide(
-        self,
-        shard: TransactionShard,
-        entry: TransactionEntry,
-        target: TransactionMetadata,
-        reply: Reply[ProducerIdResult],
-        effects: Effects,
-    ) -> None:
-        """Append PREPARE; once it is committed the transaction is decided. Then the markers."""
-        if target.state is _S.PREPARE_COMMIT and self._config.flush_on_commit:
-            # The decision says "all of it is there", so the data must be durable before it.
-            flush_logs(self._writer, entry.committed.partitions, effects)
-
-        def on_decided(error: ErrorCode, effects: Effects) -> None:
-            if error is not _E.NONE:
-                return reply(ProducerIdResult(error), effects)
-            self._markers.begin(shard, entry, effects)
-            if target.client_transaction_version < TRANSACTION_VERSION_2:
-                return reply(ProducerIdResult(_E.NONE), effects)
-            # What COMPLETE will hold, also while it is still pending: after the last epoch that
-            # is the new producer id at 0 (KAFKA-18660), never the epoch 32767 of PREPARE.
-            ends_with = entry.pending or entry.committed
-            ids = (ends_with.producer_id, ends_with.producer_epoch)
-            return reply(ProducerIdResult(_E.NONE, *ids), effects)
-
-        self._manager.change(shard, entry, target, on_decided, effects)
-
-    def _fence_and_abort(
-        self,
-        shard: TransactionShard,
-        entry: TransactionEntry,
-        reply: Reply[ProducerIdResult],
-        effects: Effects,
-    ) -> None:
-        """Stop the producer of an ongoing transaction and abort it, as the server's version."""
-        version = self._config.transaction_version
-        fenced = entry.prepare(plan_fence(entry.committed))
-        try:
-            next_producer_id = self._next_producer_id(
-                entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
-            )
-        finally:
-            # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
-            entry.cancel()
-        if next_producer_id is None:
-            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
-        target = plan_fencing_abort(
-            entry.committed,
-            fenced,
-            effects.now_ms,
-            transaction_version=version,
-            next_producer_id=next_producer_id,
-        )
-        return self._decide(shard, entry, target, reply, effects)
+        return self._ending.end(found, request, client_transaction_version, reply, effects)
 
     # ---------------------------------------------------------------- admin
 
@@ -472,9 +367,9 @@ class TransactionCoordinator:
         self._schedule_abort(effects)
 
     def _abort_all(self, why: str, found: Iterable[Found], effects: Effects) -> None:
-        for shard, entry in found:
-            traced = partial(trace_abort, why, entry.committed.transactional_id)
-            self._fence_and_abort(shard, entry, traced, effects)
+        for each in found:
+            traced = partial(trace_abort, why, each[1].committed.transactional_id)
+            self._ending.fence_and_abort(each, traced, effects)
 
     def _schedule_expiration(self, effects: Effects) -> None:
         self._timers.schedule(

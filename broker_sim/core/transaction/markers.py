@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker_sim.core.coordinator.marker_sender import MarkerSender
-from broker_sim.core.coordinator.partition_writer import PartitionWriter
+from broker_sim.core.coordinator.partition_writer import PartitionMarker, PartitionWriter
 from broker_sim.core.coordinator.runtime import flush_logs
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
@@ -152,13 +152,9 @@ class MarkerManager:
             marker_type=MarkerType.COMMIT if commits else MarkerType.ABORT,
             coordinator_epoch=decided.shard.coordinator_epoch,
         )
-        self._sender.append_marker(
-            *partition,
-            marker,
-            partial(self._on_marker, decided, partition),
-            effects,
-            transaction_version=metadata.client_transaction_version,
-        )
+        what = PartitionMarker(partition, marker, metadata.client_transaction_version)
+        on_marker = partial(self._on_marker, decided, partition)
+        self._sender.append_marker(what, on_marker, effects)
 
     def _on_marker(
         self, decided: _Decided, partition: TopicPartition, error: ErrorCode, effects: Effects

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
@@ -107,10 +108,16 @@ class TransactionShard:
         )
 
 
+Found = tuple[TransactionShard, TransactionEntry]
+"""One transactional id: where it is, and its state."""
+
+
 class TransactionStateManager:
     """Owns the entries; the coordinator asks for them and says what to append."""
 
-    def __init__(self, config: TransactionConfig, writer: PartitionWriter) -> None:
+    def __init__(
+        self, config: TransactionConfig, writer: PartitionWriter, timers: KeyedTimers
+    ) -> None:
         self._config = config
         self.runtime: CoordinatorRuntime[TransactionShard, TransactionRecord] = CoordinatorRuntime(
             "transaction",
@@ -118,6 +125,7 @@ class TransactionStateManager:
             config.partition_count,
             writer,
             self._new_shard,
+            timers,
             flushes=config.flush_on_commit,
         )
 
@@ -128,9 +136,7 @@ class TransactionStateManager:
         """The shard of an id, or NOT_COORDINATOR; INVALID_REQUEST for one that is too long."""
         return self.runtime.find(transactional_id, too_long=ErrorCode.INVALID_REQUEST)
 
-    def find_entry(
-        self, transactional_id: str
-    ) -> tuple[TransactionShard, TransactionEntry] | ErrorCode:
+    def find_entry(self, transactional_id: str) -> Found | ErrorCode:
         """An id's shard and entry, or the code that all requests about it are answered with."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
@@ -204,7 +210,7 @@ class TransactionStateManager:
         result = CoordinatorResult(records=[record], reply=on_committed, flush=flush)
         self.runtime.write(shard, result, effects)
 
-    def ongoing(self) -> list[tuple[TransactionShard, TransactionEntry]]:
+    def ongoing(self) -> list[Found]:
         """Ongoing transactions with no transition under way."""
         return [
             (shard, entry)
@@ -213,7 +219,7 @@ class TransactionStateManager:
             if entry.pending is None and entry.committed.state is TransactionState.ONGOING
         ]
 
-    def timed_out(self, monotonic_ms: int) -> list[tuple[TransactionShard, TransactionEntry]]:
+    def timed_out(self, monotonic_ms: int) -> list[Found]:
         """Those of the ongoing that are past their timeout, by the process's own clock."""
         return [
             (shard, entry)

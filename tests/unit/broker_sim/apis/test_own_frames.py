@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker_build import BrokerOnDisk
 
-from broker_sim.apis import BROKER_APIS, OWN_APIS, BrokerApiKey, OwnApi, RegistryApiKey
+from broker_sim.apis import (
+    BROKER_APIS,
+    OWN_APIS,
+    BrokerApiKey,
+    OwnApi,
+    RegistryApiKey,
+    only_brokers_ask,
+)
 from broker_sim.apis.frames import (
     decode_request,
     decode_response,
@@ -107,3 +114,30 @@ def test_an_envelope_has_the_bytes_of_kafkas_definition():
     message = own.request(request_data=b"ab", request_principal=None, client_host_address=b"c")
     frame = encode_request(message, 1, "")
     assert frame[4:] == struct.pack(">hhih", 58, 0, 1, 0) + b"\x00" + b"\x03ab\x00\x02c\x00"
+
+
+FETCH = APIS[ApiKey.FETCH].request
+
+
+@pytest.mark.parametrize(
+    ("of_broker", "api_key", "version", "fields"),
+    [
+        (False, ApiKey.FETCH, 12, {"replica_id": -1}),
+        (True, ApiKey.FETCH, 12, {"replica_id": 0}),
+        (False, ApiKey.FETCH, 17, {"replica_state": FETCH.ReplicaState(replica_id=-1)}),
+        (True, ApiKey.FETCH, 17, {"replica_state": FETCH.ReplicaState(replica_id=0)}),
+        (False, ApiKey.LIST_OFFSETS, 8, {"replica_id": -1}),
+        (True, ApiKey.LIST_OFFSETS, 8, {"replica_id": 2}),
+        (False, ApiKey.ADD_PARTITIONS_TO_TXN, 3, {}),
+        (True, ApiKey.ADD_PARTITIONS_TO_TXN, 4, {}),
+        (True, ApiKey.WRITE_TXN_MARKERS, 1, {}),
+        (False, ApiKey.PRODUCE, 9, {}),
+    ],
+)
+def test_a_broker_is_known_by_what_clients_do_not_ask(of_broker, api_key, version, fields):
+    assert only_brokers_ask(api_key, version, APIS[api_key].request(**fields)) is of_broker
+
+
+@pytest.mark.parametrize("own", BROKER_APIS.values(), ids=lambda own: own.name)
+def test_what_is_between_brokers_only_is_asked_by_brokers_only(own: OwnApi):
+    assert only_brokers_ask(own.key, own.version, own.request())

@@ -93,7 +93,7 @@ def test_a_controller_is_elected_writes_the_log_and_others_read_it(asker):
     assert refused.results == ((E.NODE_EXISTS, -1), (E.RUNTIME_INCONSISTENCY, -1))
     assert asker.ask("append", 0, 0, [b"a", b"b"]) == (E.NONE, 2)
     assert asker.ask("append", 1, 2, [b"c"]) == (E.STALE_CONTROLLER_EPOCH, 2)
-    assert asker.ask("read", 1, 100) == ReadAnswer(E.NONE, 2, (b"b",))
+    assert asker.ask("read", 1, 100) == ReadAnswer(E.NONE, 0, 2, 0, (b"b",))
     nodes = asker.ask("get_nodes", [CONTROLLER_EPOCH_PATH], "/controller")
     assert nodes == (
         Position(E.NONE, 2, 2),

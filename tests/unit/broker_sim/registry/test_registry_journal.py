@@ -9,7 +9,9 @@ from support.registry_build import RegistryHost
 
 from broker_sim.apis.registry import Operation, OperationType
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
+from broker_sim.registry.changes import Node, NodesChanged, RecordsAppended, decode_change
 from broker_sim.registry.journal import SNAPSHOT, RegistryDamaged, changes_path
+from broker_sim.registry.state import RegistryState
 from broker_sim.sim.disk import SimDisk
 
 FIRST = changes_path(0)
@@ -66,6 +68,23 @@ def test_a_record_that_is_missing_in_the_middle_refuses_to_start():
     shorter = data[: positions[2]] + data[positions[3] :]
     with pytest.raises(RegistryDamaged, match=f"at position {positions[2]}"):
         RegistryHost(with_file(host.disk, FIRST, shorter))
+
+
+def test_what_was_written_before_the_metadata_log_had_snapshots_is_read():
+    """The bytes are those of version 0, as it wrote them."""
+    nodes = "000002ffffffffffffffff000000000000000002052f6f6c640278000000070000000000000003000100"
+    records = "000003ffffffffffffffff00000000000000040103026103626300"
+    node = Node(b"x", 7, 3, 9)
+    assert decode_change(bytes.fromhex(nodes), 9) == NodesChanged((("/old", node),))
+    assert decode_change(bytes.fromhex(records), 1) == RecordsAppended(4, (b"a", b"bc"))
+    snapshot = (
+        "0000000000000000000300000000000000020000000000000002020000000000000001000013880002122f63"
+        "6f6e74726f6c6c65725f65706f63680100000000ffffffffffffffff0000000000000002000200000000000000"
+        "00000000000003026103626300"
+    )
+    state = RegistryState.decode(bytes.fromhex(snapshot))
+    assert (state.zxid, state.log.records, state.log.epochs) == (3, [b"a", b"bc"], [(0, 0)])
+    assert (state.log.start_offset, state.log.snapshot) == (0, ())
 
 
 def test_a_snapshot_replaces_the_changes_before_it():

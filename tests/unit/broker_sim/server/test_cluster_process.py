@@ -45,7 +45,7 @@ def known_to(cluster: LocalCluster, broker_id: int) -> dict[int, int]:
 
 def controller_of(cluster: LocalCluster) -> int | None:
     """As the registry has it; None while nobody is."""
-    with RegistryConnection(cluster._registry_port) as connection:
+    with RegistryConnection(cluster.registry_port) as connection:
         answer = connection.ask(
             RegistryApiKey.REGISTRY_GET_NODES, session_id=-1, paths=["/controller"], prefix=None
         )
@@ -139,9 +139,10 @@ def test_what_was_acknowledged_is_read_after_a_kill_a_lost_disk_and_a_stop(clust
     produce(cluster, range(300, 600))
     shutil.rmtree(cluster.broker_dir(0))
     cluster.start(0)
-    wait_until(lambda: in_sync(cluster) == {(0, 1, 2)}, "the replica that was filled again")
+    port = port_of(cluster, 0)
+    wait_until(lambda: in_sync(port) == {(0, 1, 2)}, "the replica that was filled again")
     cluster.restart(1)
-    wait_until(lambda: in_sync(cluster) == {(0, 1, 2)}, "the one that was stopped")
+    wait_until(lambda: in_sync(port) == {(0, 1, 2)}, "the one that was stopped")
     cluster.kill(2)
     produce(cluster, range(600, 900))
     wanted = [each for number in range(3) for each in range(number, 900, 3)]
@@ -151,10 +152,10 @@ def test_what_was_acknowledged_is_read_after_a_kill_a_lost_disk_and_a_stop(clust
         wait_for(lambda each=each: known_to(cluster, each), everybody)
 
 
-def in_sync(cluster: LocalCluster) -> set[tuple[int, ...]]:
-    """The ISRs of all partitions, as broker 0 knows them."""
+def in_sync(port: int) -> set[tuple[int, ...]]:
+    """The ISRs of all partitions, as the broker of this port knows them."""
     message = APIS[ApiKey.METADATA].request(topics=None, allow_auto_topic_creation=False)
-    with Connection(port_of(cluster, 0)) as connection:
+    with Connection(port) as connection:
         topics = connection.ask(message, 9).topics
     return {tuple(sorted(each.isr_nodes)) for topic in topics for each in topic.partitions}
 
@@ -191,3 +192,44 @@ def test_when_the_command_is_killed_everything_stops(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
     gone, alive = psutil.wait_procs(children, 60)
     assert (len(gone), alive) == (3, [])
+
+
+APPLICATION = """
+import sys
+from broker_sim import LocalCluster
+
+cluster = LocalCluster(sys.argv[1], brokers=3)
+cluster.start()
+print(cluster.bootstrap_servers, flush=True)
+input()
+cluster.kill(2)
+print("killed", flush=True)
+input()
+"""
+
+
+def test_when_an_application_is_killed_while_a_broker_is_down_everything_stops(tmp_path):
+    """The two that are left fetch from each other, as replicas of one topic."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", APPLICATION, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        servers = process.stdout.readline().strip()
+        port = int(servers.split(",")[0].rpartition(":")[2])
+        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin.create_topics([NewTopic("kept", 6, 3)])
+        admin.close()
+        wait_until(lambda: in_sync(port) == {(0, 1, 2)}, "the replicas")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "killed\n"
+        children = psutil.Process(process.pid).children()
+        process.kill()
+    assert len(children) == 3
+    _, alive = psutil.wait_procs(children, 60)
+    for each in alive:
+        each.kill()
+    assert alive == []

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.broker_build import fetch_request, request
 
-from broker_sim.apis import OWN_APIS, RegistryApiKey
+from broker_sim.apis import BROKER_APIS, OWN_APIS, RegistryApiKey
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
@@ -147,16 +147,30 @@ def test_a_request_to_the_registry_is_framed_as_ours_and_its_answer_decoded() ->
     run(react, scenario)
 
 
-def test_a_fetch_that_waits_at_the_leader_holds_up_no_other_request() -> None:
+def test_what_waits_at_the_peer_holds_up_no_request_of_another_kind() -> None:
+    waiting = {
+        ApiKey.FETCH: Send(PEER, 0, 12, fetch_request("orders")),
+        ApiKey.WRITE_TXN_MARKERS: Send(PEER, 1, 1, request(ApiKey.WRITE_TXN_MARKERS, markers=[])),
+        **{
+            own.key: Send(PEER, number, own.version, own.request())
+            for number, own in enumerate(BROKER_APIS.values(), 2)
+        },
+    }
+
     async def react(number: int, header, writer: asyncio.StreamWriter) -> None:
-        if header.api_key is not ApiKey.FETCH:
+        if header.api_key not in waiting:
             await answering(number, header, writer)
 
     async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
-        peers.send(Send(PEER, 0, 12, fetch_request("orders")))
-        peers.send(heartbeat(1))
-        assert (await owner.next()).correlation_id == 1
-        assert remote.connections == 2
+        for send in waiting.values():
+            peers.send(send)
+        peers.send(heartbeat(9))
+        assert (await owner.next()).correlation_id == 9
+        while len(remote.headers) <= len(waiting):
+            await asyncio.sleep(0)
+        by_key = {header.api_key: number for number, header in remote.headers}
+        assert len({by_key[key] for key in BROKER_APIS}) == 1
+        assert remote.connections == len(set(by_key.values())) == 4
 
     run(react, scenario)
 

@@ -187,7 +187,7 @@ def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path):
 class Client:
     """As much of a connection as is looked at."""
 
-    is_closing = False
+    is_closing = is_of_broker = False
 
 
 def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(monkeypatch):
@@ -228,6 +228,14 @@ def test_a_client_that_came_and_went_between_two_looks_was_there():
     assert not clients.were_there()
     clients.accept("PLAINTEXT").is_closing = True
     assert clients.were_there()
+    assert not clients.were_there()
+
+
+def test_another_broker_is_no_client_however_often_it_connects():
+    clients = process.Clients(lambda _listener: Client())
+    clients.accept("PLAINTEXT").is_of_broker = True
+    clients.accept("PLAINTEXT").is_of_broker = clients.accept("PLAINTEXT").is_closing = True
+    assert clients.were_there()  # the third has not asked anything
     assert not clients.were_there()
 
 

@@ -36,7 +36,9 @@ def batch(base_offset: int, count: int = 2) -> bytes:
     return encode_batch([Record(None, b"v", 1)] * count, base_offset=base_offset)
 
 
-def fetched(records: bytes = b"", code: int = E.NONE, aborted=(), partition: int = 0):
+def fetched(
+    records: bytes = b"", code: int = E.NONE, aborted=(), partition: int = 0, replica: int = -1
+):
     topic = FETCH.FetchableTopicResponse
     part = topic.PartitionData(
         partition_index=partition,
@@ -49,6 +51,7 @@ def fetched(records: bytes = b"", code: int = E.NONE, aborted=(), partition: int
             for p, o in aborted
         ],
         records=records,
+        preferred_read_replica=replica,
     )
     return Reply(FETCH(responses=[topic(topic="out", partitions=[part])]), 12)
 
@@ -364,3 +367,97 @@ def test_undecided_offsets_end_in_a_deadline_when_they_stay():
     with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
         cluster.run(fetch_committed(cluster.session(), "g"))
     assert max(cluster.slept_ms) <= 1_000
+
+
+# --------------------------------------------------------------------------- replicas (KIP-392)
+
+SENT_ON = {"replica": 2}
+
+
+def in_rack(*outcomes, **config) -> Answers:
+    """A client in a rack, of a cluster with a second node."""
+    answers = Answers(*outcomes)
+    answers.cluster.nodes = (1, 2)
+    answers.session = answers.cluster.session(rack_id="b", **config)
+    return answers
+
+
+def nodes(answers: Answers) -> list[int]:
+    return [call.node for call in answers.asked if type(call.message).__name__ == "FetchRequest"]
+
+
+def test_a_client_says_its_rack_and_reads_from_the_replica_that_the_leader_names():
+    answers = in_rack(fetched(**SENT_ON), fetched(batch(0)), fetched(batch(2)))
+    at = cursor()
+    assert answers.run(fetch_next(answers.session, at)).next_offset == 2
+    assert answers.run(fetch_next(answers.session, at)).next_offset == 4
+    assert nodes(answers) == [1, 2, 2]
+    assert {call.message.rack_id for call in answers.asked} == {"b"}
+    assert answers.cluster.slept_ms == []
+
+
+def test_a_named_replica_is_read_from_for_a_time_then_the_leader_is_asked_again():
+    answers = in_rack(
+        fetched(**SENT_ON), fetched(batch(0)), fetched(batch(2)), read_replica_ms=5_000
+    )
+    at = cursor()
+    answers.run(fetch_next(answers.session, at))
+    answers.cluster.now_ms += 5_000
+    answers.run(fetch_next(answers.session, at))
+    assert nodes(answers) == [1, 2, 1]
+
+
+def test_with_no_time_at_all_a_named_replica_is_asked_once_all_the_same():
+    answers = in_rack(fetched(**SENT_ON), fetched(batch(0)), read_replica_ms=0)
+    answers.run(fetch_next(answers.session, cursor()))
+    assert nodes(answers) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        fetched(),
+        fetched(code=E.OFFSET_OUT_OF_RANGE),
+        fetched(code=E.NOT_LEADER_OR_FOLLOWER),
+        fetched(code=E.FENCED_LEADER_EPOCH),
+        fetched(code=E.OFFSET_NOT_AVAILABLE),
+        Unanswered("gone", sent=True),
+    ],
+    ids=["empty", "range", "leader", "epoch", "offset", "unanswered"],
+)
+def test_what_a_replica_has_not_the_leader_is_asked_for(outcome):
+    answers = in_rack(fetched(**SENT_ON), outcome, fetched(batch(0)))
+    assert answers.run(fetch_next(answers.session, cursor())).next_offset == 2
+    assert nodes(answers) == [1, 2, 1]
+
+
+def test_an_offset_that_the_leader_refuses_too_is_data_loss():
+    out_of_range = fetched(code=E.OFFSET_OUT_OF_RANGE)
+    answers = in_rack(fetched(**SENT_ON), out_of_range, out_of_range, listed(40), listed(100))
+    with pytest.raises(OffsetOutOfRange):
+        answers.run(fetch_next(answers.session, cursor(3)))
+    assert nodes(answers) == [1, 2, 1]
+
+
+def test_a_replica_that_the_metadata_does_not_know_is_no_place_to_read_from():
+    answers = in_rack(fetched(replica=7), fetched(batch(0)))
+    answers.run(fetch_next(answers.session, cursor()))
+    assert nodes(answers) == [1, 1]
+
+
+def test_a_log_end_at_a_replica_that_is_behind_is_not_the_logs_end():
+    answers = in_rack(fetched(**SENT_ON))
+    answers.late = fetched()
+    at = cursor(start=100, end=110)
+    outcomes = [fetched(**SENT_ON), fetched()] * 200
+    answers.outcomes = outcomes
+    with pytest.raises(DeadlineExceeded):
+        answers.run(fetch_next(answers.session, at))
+    assert set(nodes(answers)) == {1, 2}
+
+
+def test_a_stream_goes_on_from_the_replica():
+    answers = in_rack(fetched(**SENT_ON), fetched(batch(0)), fetched(batch(2)))
+    answers.run(fetch_ahead(answers.session, cursor(end=4)))
+    assert [offset for offset, _ in answers.given] == [2, 4]
+    assert nodes(answers) == [1, 2, 2]

@@ -23,7 +23,7 @@ P = PartitionRegistration
 def cluster():
     """Brokers 1 to 3, of which 3 is in controlled shutdown, and a topic of two partitions."""
     made = Controlled((1, 2, 3), P.new((2, 1), (2, 1)), P.new((1, 2), (1, 2)))
-    made.decide(made.control.controlled_shutdown(3, 3))
+    made.up(3, epoch=4, stops=True)
     return made
 
 

@@ -10,7 +10,11 @@ from support.replication import TOPIC_ID, Controlled
 
 from broker_sim.core.controller.election import Election
 from broker_sim.core.controller.isr_changes import UNKNOWN_BROKER_EPOCH
-from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
+from broker_sim.core.controller.registrations import (
+    NO_LEADER,
+    BrokerRegistration,
+    PartitionRegistration,
+)
 from broker_sim.core.controller.replication_control import PartitionResult, Reassignment
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -105,26 +109,20 @@ def test_a_registration_of_an_epoch_that_is_not_newer_changes_nothing(three):
 
 
 def test_controlled_shutdown_hands_over_and_the_broker_gets_nothing_back(three):
-    assert three.decide(three.control.controlled_shutdown(1, 1)) is E.NONE
+    assert three.up(1, epoch=7, stops=True) == 2
     assert state(three[0]) == (2, (2, 3))
     assert 1 in three.image.brokers
     assert three.alter(1, 2, 3) is E.INELIGIBLE_REPLICA
     assert elect(three, Election.PREFERRED) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
-    assert three.control.controlled_shutdown(1, 1).records == []
+    assert three.up(1, epoch=7, stops=True) == 0
     three.up(1, epoch=8)
     assert three.alter(1, 2, 3) is E.NONE
 
 
 def test_what_a_broker_in_controlled_shutdown_has_alone_has_no_leader():
     cluster = Controlled((1, 2), P((1, 2), (1,), 1, 0, 0))
-    cluster.decide(cluster.control.controlled_shutdown(1, 1))
+    cluster.up(1, epoch=7, stops=True)
     assert state(cluster[0]) == (NO_LEADER, (1,))
-
-
-def test_controlled_shutdown_of_another_epoch_is_refused(three):
-    for broker, epoch in ((1, 0), (9, 9)):
-        decision = three.control.controlled_shutdown(broker, epoch)
-        assert (decision.answer, decision.records) == (E.STALE_BROKER_EPOCH, [])
 
 
 # ------------------------------------------------------------------ ISR changes
@@ -346,7 +344,7 @@ def test_a_reassignment_whose_isr_is_all_new_is_cancelled_by_an_unclean_election
 def test_decisions_do_not_change_the_image(five):
     before = dict(five.image.brokers), dict(five.image.topics)
     five.control.broker_down(1)
-    five.control.controlled_shutdown(1, 1)
+    five.control.broker_up(BrokerRegistration(1, 9, {}, in_controlled_shutdown=True))
     five.control.alter_partition(1, 1, [five.change(1)])
     five.control.alter_reassignments([Reassignment("t", 0, (4, 5))])
     assert (five.image.brokers, five.image.topics) == before

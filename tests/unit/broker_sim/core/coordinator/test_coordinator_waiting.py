@@ -329,7 +329,7 @@ def test_a_change_is_cancelled_when_the_handler_raises_before_it_is_appended(
 
     with monkeypatch.context() as patched:
         patched.setattr(state_manager, "encode_value", planted)
-        patched.setattr("broker_sim.core.transaction.coordinator.flush_logs", lambda *_: None)
+        patched.setattr("broker_sim.core.transaction.ending.flush_logs", lambda *_: None)
         held.broker.send(message, version, connection_id=9)
     assert "planted" in held.broker.asked.closed[9]
     assert error_codes(held.broker.ask(message, version)) == {E.NONE}

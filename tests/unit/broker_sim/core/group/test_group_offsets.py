@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from support.coordinators import GROUPS, World
 
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 E = ErrorCode
 DAY_MS = 86_400_000
@@ -28,8 +30,8 @@ def mark(world: World, *, commit: bool, producer_id: int = 9) -> None:
 
     kind = MarkerType.COMMIT if commit else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    asked = ("__consumer_offsets", 0, marker)
-    assert world.ask(world.host.append_marker, *asked, transaction_version=0) is E.NONE
+    sent = PartitionMarker(TopicPartition("__consumer_offsets", 0), marker, 0)
+    assert world.ask(world.host.append_marker, sent) is E.NONE
 
 
 def build_stable_group(world: World, **more):

@@ -9,6 +9,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, request
 from support.coordinators import World
 
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import (
     LeavingMember,
@@ -19,6 +20,7 @@ from broker_sim.core.group.requests import (
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_spark.wire.topics import TopicPartition
 
 E, K = ErrorCode, ApiKey
 OFFSETS = ("__consumer_offsets", 0)
@@ -38,7 +40,8 @@ def txn_commit(world: World, offset: int, *, topic: str = "in", producer_id: int
 def mark(world: World, *, commits: bool, producer_id: int = 9) -> ErrorCode:
     kind = MarkerType.COMMIT if commits else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)
-    return world.ask(world.host.append_marker, *OFFSETS, marker, transaction_version=0)
+    sent = PartitionMarker(TopicPartition(*OFFSETS), marker, 0)
+    return world.ask(world.host.append_marker, sent)
 
 
 def stable_member(world: World, **more) -> str:

@@ -144,9 +144,8 @@ def test_coordinators_are_checked_for_the_epoch_only():
 
 
 def begin_verification(on_disk: LogOnDisk, epoch: int, sequence: int, *, bumps: bool = False):
-    return on_disk.log.begin_verification(
-        7, epoch, sequence, on_disk.effects(), supports_epoch_bump=bumps
-    )
+    now_ms = on_disk.effects().now_ms
+    return on_disk.log.verification.begin(7, epoch, sequence, now_ms, supports_epoch_bump=bumps)
 
 
 def test_a_later_batch_may_not_overtake_one_that_was_refused():

@@ -19,6 +19,7 @@ from broker_sim.core.controller.image import (
 )
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
+from broker_sim.core.membership import registry_link, snapshots
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, encode_batch
 
@@ -310,3 +311,119 @@ def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one
     cluster.run(EXPIRED_MS + 3_000)
     assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
     cluster.check_healed()
+
+
+# --------------------------------------------------------------------------- snapshots
+
+
+def log_start(cluster: RegistryCluster) -> int:
+    return cluster.registry.read(0).log_start_offset
+
+
+def traced(broker: Member, name: str) -> int:
+    """How often the broker has said so, in all its processes."""
+    return sum(trace.kind == name for step in broker.steps for trace in step.traces)
+
+
+@pytest.fixture
+def small() -> RegistryCluster:
+    """A cluster whose controller makes a snapshot after every 3000 bytes of records."""
+    made = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=3_000)
+    made.run(1_000)
+    return made
+
+
+def test_a_snapshot_is_made_when_the_log_has_grown_and_a_new_process_begins_with_it(small):
+    for number in range(6):
+        assert small.create_topic(0, f"topic{number}").error_code == 0
+    start = log_start(small)
+    assert start > 0
+    away = others(small, small.controllers[0])[0]
+    small.kill(away)
+    small.start(away)
+    small.run(EXPIRED_MS + 1_000)
+    assert traced(small.brokers[away], "metadata-restored") == 1
+    small.check_healed()
+
+
+def test_a_snapshot_is_made_after_a_time_when_anything_was_appended():
+    cluster = RegistryCluster(metadata_log_max_snapshot_interval_ms=10_000)
+    cluster.run(11_000)
+    assert log_start(cluster) > 0
+    first = log_start(cluster)
+    cluster.run(11_000)
+    assert log_start(cluster) == first
+    decide(cluster, cluster.controllers[0], producer_ids_record(1_000))
+    cluster.run(11_000)
+    assert log_start(cluster) == first + 1
+
+
+def test_a_broker_that_was_paused_below_the_logs_start_catches_up_by_the_snapshot(small):
+    assert small.create_topic(0, "kept").error_code == 0
+    assert small.create_topic(0, "gone").error_code == 0
+    away = others(small, small.controllers[0])[0]
+    before = small.brokers[away].parts.metadata.next_offset
+    small.pause(away)
+    small.run(EXPIRED_MS)
+    (controller,) = small.controllers
+    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["gone"])
+    assert small.ask(controller, message, 5).responses[0].error_code == 0
+    for number in range(6):
+        made = small.create_topic(controller, f"new{number}", replication_factor=2)
+        assert made.error_code == 0
+    small.run(500)
+    assert log_start(small) > before
+    small.resume(away)
+    small.run(EXPIRED_MS + 2_000)
+    broker = small.brokers[away]
+    assert traced(broker, "metadata-restored")
+    assert broker.parts.logs.get("gone", 0) is None
+    assert broker.parts.logs.get("kept", 0) is not None
+    small.check_healed()
+
+
+def test_whether_an_append_was_carried_out_is_known_when_a_snapshot_has_replaced_it(small):
+    (number,) = small.controllers
+    told = decide(small, number, producer_ids_record(4_000))
+    lose_answer_of_append(small, number)
+    small.pause(number)
+    small.run(EXPIRED_MS)
+    (new,) = (n for n in others(small, number) if small.brokers[n].is_controller)
+    for each in range(6):
+        assert small.create_topic(new, f"topic{each}", replication_factor=2).error_code == 0
+    small.run(200)
+    assert log_start(small) > small.brokers[number].parts.metadata.next_offset
+    small.resume(number)
+    small.run(EXPIRED_MS)
+    assert told == [True]
+    small.check_healed()
+
+
+def test_a_snapshot_of_several_parts_whose_writer_loses_its_connection_is_made_again(
+    small, monkeypatch
+):
+    monkeypatch.setattr(snapshots, "PART_BYTES", 500)
+    monkeypatch.setattr(registry_link, "READ_BYTES_MAX", 700)
+    (number,) = small.controllers
+    for each in range(6):
+        assert small.create_topic(number, f"topic{each}").error_code == 0
+    small.brokers[number].parts.metadata.bytes_since_snapshot = 3_000
+    start = log_start(small)
+    decide(small, number, producer_ids_record(1_000))
+    for _ in range(2):  # the append is answered, then the first part of the snapshot
+        small.registry_requests(number)
+        for exchange in [e for e in small.under_way if e.sender == number and e.has_answer]:
+            small.bring_back(exchange)
+    small.lose(number, REGISTRY)
+    assert traced(small.brokers[number], "metadata-snapshot-failed") == 1
+    assert log_start(small) == start
+    small.run(500)
+    decide(small, number, producer_ids_record(2_000))
+    small.run(500)
+    assert log_start(small) > start
+    away = others(small, number)[0]
+    small.kill(away)
+    small.start(away)
+    small.run(EXPIRED_MS + 1_000)
+    assert traced(small.brokers[away], "metadata-restored")
+    small.check_healed()

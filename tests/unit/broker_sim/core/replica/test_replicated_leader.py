@@ -272,13 +272,14 @@ def test_a_follower_answers_not_leader_and_says_who_leads(cluster: CoreCluster) 
     held = answer.responses[0].partition_responses[0].current_leader
     assert (held.leader_id, held.leader_epoch) == (0, 0)
     assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(0, 9000)]
-    assert cluster.fetch(1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    message = fetch_request("", 0, max_wait_ms=0)
+    cluster.change(leader=2)
+    message = fetch_request("", 0, max_wait_ms=0, leader_epoch=0)
     message.topics[0].topic_id = cluster.topics["orders"].topic_id
     told = cluster.brokers[1].ask(message, 16)
+    assert told.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
     held = told.responses[0].partitions[0].current_leader
-    assert (held.leader_id, held.leader_epoch) == (0, 0)
-    assert [node.node_id for node in told.node_endpoints] == [0]
+    assert (held.leader_id, held.leader_epoch) == (2, 1)
+    assert [node.node_id for node in told.node_endpoints] == [2]
 
 
 @pytest.mark.parametrize("number", [1, 2])

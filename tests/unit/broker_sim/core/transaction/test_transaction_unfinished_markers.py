@@ -29,7 +29,7 @@ class Blocked:
         self.old = self.producer.identity
         assert self.producer.end(commit=True, version=5) == "NONE"
 
-    def _refuse(self, topic, partition, marker, reply, effects, **_more) -> None:
+    def _refuse(self, _what, reply, effects) -> None:
         reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
 
     def heal(self) -> None:

@@ -10,6 +10,7 @@ from support.raw import RawProducer
 from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
+from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -67,12 +68,8 @@ def mark(cluster: TransactionCluster, place: TopicPartition, producer: RawProduc
     """An ABORT of the producer's transaction is written at the leader."""
     broker = cluster.brokers[cluster.leader(place)]
     ids = producer.producer_id, producer.producer_epoch
-    marker = TransactionMarker(*ids, MarkerType.ABORT, 0)
-    broker.cause(
-        lambda effects: broker.parts.markers.append_here(
-            *place, marker, lambda *_: None, effects, transaction_version=1
-        )
-    )
+    marker = PartitionMarker(place, TransactionMarker(*ids, MarkerType.ABORT, 0), 1)
+    broker.cause(lambda effects: broker.parts.markers.append_here(marker, lambda *_: None, effects))
 
 
 # --------------------------------------------------------------------------- what is asked

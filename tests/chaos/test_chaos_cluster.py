@@ -1,0 +1,154 @@
+"""A streaming query on three brokers, and everything fails at random: one line a round.
+
+In a round records are produced with acks=all and carried by the query, while up to three faults
+begin and end (`support/chaos_faults.py`). Then all is healed, and within a time the replicas must
+be in sync and the query at the end of its input: what was acknowledged is there once, and once in
+the output.
+
+TXNLOG_CHAOS_SEED chooses another run, TXNLOG_CHAOS_ROUNDS how long it is. The faults and their
+times are those of the seed; what they meet is not.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from support.audit import check_audit
+from support.chaos_cluster import HEALED_SECONDS_MAX, ChaosCluster
+from support.chaos_faults import Fault, Faults
+from support.librdkafka import produce_values
+from support.prepared import wait_until_marked
+from support.probe import pause, wait_until
+from support.spark_copy import CopyQuery, RunningJob
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(0)]
+
+SEED = int(os.environ.get("TXNLOG_CHAOS_SEED", "20261123"))
+ROUNDS = int(os.environ.get("TXNLOG_CHAOS_ROUNDS", "20"))
+RECORDS_MAX = 400
+MOVED = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+MOVED_SECONDS_MAX = 30.0
+
+
+class Run:
+    """The cluster, the query on it, and the rounds that it has lived through."""
+
+    def __init__(self, cluster: ChaosCluster, folder: Path, name: str) -> None:
+        self.cluster = cluster
+        self.query = CopyQuery(folder, cluster.bootstrap_servers, name, batch_size=40)
+        self.query.write_options["kafka.transaction.timeout.ms"] = "20000"
+        self.query.job_arguments = ["trigger=0 seconds"]
+        self.job = self.query.start()
+        self.deaths: Counter[str] = Counter()
+
+    def play(self, number: int, rng: random.Random) -> str:
+        """One round; the line about it."""
+        began = time.monotonic()
+        self.deaths.clear()
+        faults = Faults(self.cluster, lambda: self.job, rng).draw()
+        sender = threading.Thread(target=self._feed, args=(rng.randint(50, RECORDS_MAX),))
+        self._sent: BaseException | None = None
+        sender.start()
+        self._strike(faults)
+        self.cluster.heal()
+        sender.join()
+        healed = time.monotonic()
+        if self._sent is not None:
+            raise self._sent
+        self.cluster.wait_whole()
+        wait_until(self._is_done, "the end of the input", timeout_s=HEALED_SECONDS_MAX)
+        wait_until_marked(self.query.bootstrap)
+        wait_until(self._was_exactly_once, "the group's coordinator", timeout_s=MOVED_SECONDS_MAX)
+        check_audit(self.query)
+        died = ", ".join(f"{how} x{count}" for how, count in self.deaths.items())
+        return (
+            f"round {number}: {'; '.join(map(str, faults))} | "
+            f"{'driver ended: ' + died + ' | ' if died else ''}"
+            f"{self.query.produced} records, each once; healed {healed - began:.0f} s, "
+            f"whole again and audited {time.monotonic() - healed:.0f} s later"
+        )
+
+    def _feed(self, count: int) -> None:
+        """Acknowledged by all in-sync replicas, and by the producer's sequences once."""
+        query, first = self.query, self.query.produced
+        values = [f"{number:06}" for number in range(first, first + count)]
+        try:
+            produce_values(
+                query.bootstrap, query.source, values, enable_idempotence=True, acks="all"
+            )
+        except BaseException as error:
+            self._sent = error
+        query.produced += count
+
+    def _strike(self, faults: list[Fault]) -> None:
+        events = [(each.begins, each.begin) for each in faults]
+        events += [(each.ends, each.end) for each in faults]
+        began = time.monotonic()
+        for at, act in sorted(events, key=lambda event: event[0]):
+            pause(max(0.0, began + at - time.monotonic()))
+            act()
+            self._keep_running()
+
+    def _keep_running(self) -> None:
+        """The driver is started again when it has ended, whatever ended it."""
+        if self.job.process.poll() is not None:
+            ended = self.job.wait()
+            last = ended.last_error.partition(": ")[0].rpartition(".")[2]
+            self.deaths[last or f"exit code {ended.code}"] += 1
+            self.job = self.query.start()
+
+    def _is_done(self) -> bool:
+        self._keep_running()
+        with _moves_allowed():
+            return sum(self.query.group_offsets().values()) >= self.query.produced
+        return False
+
+    def _was_exactly_once(self) -> bool:
+        with _moves_allowed():
+            self.query.check_exactly_once()
+            return True
+        return False
+
+
+@contextmanager
+def _moves_allowed() -> Iterator[None]:
+    """librdkafka hands out what a broker says that was the group's coordinator a moment ago."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in MOVED:
+            raise
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_nothing_that_fails_costs_or_doubles_a_record(tmp_path, unique, capsys, seed):
+    rng = random.Random(seed)
+    with ChaosCluster(tmp_path / "cluster") as cluster:
+        run = Run(cluster, tmp_path / "query", unique("chaos"))
+        try:
+            for number in range(1, ROUNDS + 1):
+                line = run.play(number, rng)
+                with capsys.disabled():
+                    print(line, file=sys.stderr, flush=True)
+        finally:
+            end(run.job)
+
+
+def end(job: RunningJob) -> None:
+    """SIGKILL, unless it has ended."""
+    if job.process.poll() is None:
+        job.kill()
