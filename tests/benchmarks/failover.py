@@ -71,7 +71,7 @@ def cell(outcome: Outcome | None) -> str:
     """An outcome in some words."""
     if outcome is None:
         return ""
-    words = [f"{outcome.pause_ms / 1000:.1f} s"]
+    words = [f"{outcome.pause_ms / 1000:.1f} s"] if outcome.pause_ms >= 0 else []
     words += [] if outcome.went_on else ["did not go on by itself"]
     words += [f"{outcome.lost} lost"] if outcome.lost else []
     words += [f"{outcome.doubled} doubled"] if outcome.doubled else []

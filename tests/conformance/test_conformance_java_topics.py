@@ -19,7 +19,7 @@ from support.java_tools import (
 from support.librdkafka import produce_values, wait_served
 from support.probe import wait_for, wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.no_kill("it has not been run so yet")]
 
 
 @pytest.fixture

@@ -203,6 +203,7 @@ def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, bro
     assert readable(broker, topic) == ["before"]
 
 
+@pytest.mark.no_kill("the replicas' starts are not waited for yet: docs/cluster.md")
 def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
     produce_values(broker.bootstrap_servers, topic, [f"{n}" for n in range(10)])
     where = ("--bootstrap-server", broker.bootstrap_servers)

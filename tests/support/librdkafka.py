@@ -162,6 +162,11 @@ def each_record(
     )
     try:
         partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        # A new leader may not know yet what is committed: it says so here, and serves less.
+        ends = {
+            number: made.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)[1]
+            for number in partitions
+        }
         made.assign([TopicPartition(topic, number, 0) for number in partitions])
         ended: set[int] = set()
         while len(ended) < len(partitions):
@@ -172,7 +177,8 @@ def each_record(
                 place = (message.partition(), message.offset())
                 yield Seen(*place, message.key(), message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                if message.offset() >= ends[message.partition()]:
+                    ended.add(message.partition())
             else:
                 raise KafkaException(message.error())
     finally:
