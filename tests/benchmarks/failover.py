@@ -71,7 +71,7 @@ def cell(outcome: Outcome | None) -> str:
     """An outcome in some words."""
     if outcome is None:
         return ""
-    words = [f"{outcome.pause_ms / 1000:.1f} s"]
+    words = [f"{outcome.pause_ms / 1000:.1f} s"] if outcome.pause_ms >= 0 else []
     words += [] if outcome.went_on else ["did not go on by itself"]
     words += [f"{outcome.lost} lost"] if outcome.lost else []
     words += [f"{outcome.doubled} doubled"] if outcome.doubled else []
@@ -119,13 +119,15 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.fault = [] if arguments.no_stories else arguments.fault or list(FAULTS)
     arguments.library = arguments.library or list(LIBRARIES)
-    found = {kind: measured(kind, arguments) for kind in arguments.only or KINDS}
+    found = {}
+    for kind in arguments.only or KINDS:
+        found[kind] = measured(kind, arguments)
+        if arguments.json:
+            plain = json.dumps(found, default=dataclasses.asdict, indent=1)
+            arguments.json.write_text(plain + "\n")
     print(f"session timeout {SESSION_TIMEOUT_MS} ms, heartbeat {HEARTBEAT_MS} ms")
     print_stories(found, arguments)
     print_times(found)
-    if arguments.json:
-        plain = json.dumps(found, default=dataclasses.asdict, indent=1)
-        arguments.json.write_text(plain + "\n")
 
 
 if __name__ == "__main__":

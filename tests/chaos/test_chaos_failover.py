@@ -12,6 +12,10 @@ from support.failover.story import FAULTS, Result, play
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.kafka]
 
+BY_CHANCE = {("kafka-python", "transact")}
+"""When its coordinator goes, it waits for that broker for ever, or goes on: as the moment has it,
+on both kinds of brokers."""
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Callable[[str, str], Result]:
@@ -41,5 +45,9 @@ def test_nothing_acknowledged_is_lost_and_every_client_goes_on(results, kind, fa
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_client_ends_as_it_does_on_apache_kafka(results, fault):
-    ours, kafkas = ([each.verdict for each in results(kind, fault).outcomes] for kind in KINDS)
+    ours, kafkas = (
+        [each.verdict for each in results(kind, fault).outcomes
+         if (each.library, each.work) not in BY_CHANCE]
+        for kind in KINDS
+    )  # fmt: skip
     assert ours == kafkas

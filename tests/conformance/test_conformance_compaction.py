@@ -14,6 +14,8 @@ from support.raw import Connection, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
+pytestmark = pytest.mark.no_kill("it has not been run so yet")
+
 KEYS = 6
 ROUNDS = 30
 COMPACTED = {
@@ -119,6 +121,7 @@ def delete(broker):
         yield send
 
 
+@pytest.mark.one_broker("asks one broker by hand")
 def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
     topic = create_topic(broker.bootstrap_servers, unique("deleted"))
     made = producer(broker.bootstrap_servers)
@@ -135,6 +138,7 @@ def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
     assert read_topic(broker.bootstrap_servers, topic) == []
 
 
+@pytest.mark.one_broker("asks one broker by hand")
 def test_records_that_may_not_be_deleted(broker, unique, delete):
     topic = create_topic(broker.bootstrap_servers, unique("kept"), config=COMPACTED)
     both = COMPACTED | {"cleanup.policy": "compact,delete"}

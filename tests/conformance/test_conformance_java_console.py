@@ -35,7 +35,7 @@ from support.librdkafka import (
 )
 from support.probe import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.no_kill("it has not been run so yet")]
 
 
 class Console:
@@ -295,6 +295,7 @@ def test_the_transactional_message_copier_copies_exactly_once(console, broker, u
     assert re.search(rf"{pair.topic}\s+0\s+95\s+95\s+0\s", described.out)
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_client_compatibility_test_passes(console, broker, unique):
     supported = [
         word

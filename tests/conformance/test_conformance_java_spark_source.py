@@ -24,7 +24,11 @@ from support.librdkafka import TIMEOUT_S, create_topic, transactional
 from support.prepared import wait_until_marked
 from support.spark_kafka_jars import spark_kafka_jars
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.no_kill("it has not been run so yet"),
+]
 
 ANSWER_TIMEOUT_S = 120
 RUNS = (("a", True, 5), ("b", False, 5), ("c", True, 3), ("d", False, 2), ("e", False, 1))

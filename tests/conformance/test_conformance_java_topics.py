@@ -16,12 +16,10 @@ from support.java_tools import (
     TOPICS,
     Done,
 )
-from support.librdkafka import produce_values
+from support.librdkafka import produce_values, wait_served
 from support.probe import wait_for, wait_until
-from support.raw import Connection
-from support.raw_admin import wait_until_served
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.no_kill("it has not been run so yet")]
 
 
 @pytest.fixture
@@ -38,8 +36,7 @@ def create(topics, broker):
     def run(topic: str, *words: str, partitions: int = 1) -> Done:
         done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
         assert done.code == 0, done
-        with Connection(broker.port) as connection:
-            wait_until_served([connection], topic, partitions)
+        wait_served(broker.bootstrap_servers, topic, partitions)
         return done
 
     return run
@@ -104,6 +101,7 @@ def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(
         (["--replica-assignment", "77"], "InvalidReplicaAssignment"),
     ],
 )
+@pytest.mark.one_broker("three replicas are too many for one")
 def test_kafka_topics_create_is_refused_by_the_broker(topics, unique, words, error):
     topic = unique("refused")
     done = topics("--create", "--topic", topic, *words)
@@ -178,6 +176,7 @@ def test_kafka_configs_says_where_a_value_comes_from(create, configs, unique):
     assert values["segment.ms"] == "{}"
 
 
+@pytest.mark.one_broker("asks for the only one by its id")
 def test_kafka_configs_changes_an_option_of_the_running_broker_and_takes_it_back(
     java, broker, configs
 ):
@@ -238,6 +237,7 @@ def test_a_changed_topic_config_holds_for_the_next_record(java, broker, create, 
     wait_until(lambda: java.ok(*send, stdin="x" * 400 + "\n").errors == set(), "the old limit")
 
 
+@pytest.mark.one_broker("asks for the only one by its id")
 def test_kafka_configs_describes_the_broker(java, broker, configs):
     entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
     described = configs("--describe", *entity, "--all")
@@ -249,6 +249,7 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
     assert values["transactional.id.expiration.ms"] == "604800000"
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, unique):
     topic = unique("sized")
     create(topic, partitions=2)
@@ -288,6 +289,7 @@ def test_kafka_features_says_that_transactions_are_of_version_2(java, broker):
     assert re.search(r"SupportedMaxVersion: 2\s+FinalizedVersionLevel: 2\s", line)
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_kafka_cluster_says_its_id_and_its_one_broker(java, broker):
     where = ("--bootstrap-server", broker.bootstrap_servers)
     (line,) = java.ok(CLUSTER, "cluster-id", *where).lines

@@ -162,6 +162,7 @@ def test_an_ongoing_transaction_is_terminated_by_its_transactional_id(
     assert readable(broker, topic) == []
 
 
+@pytest.mark.one_broker("changes the option of the only one")
 def test_a_hanging_transaction_is_found_and_aborted_by_its_start_offset(
     transactions, hanging, broker, broker_id, topic
 ):
@@ -179,6 +180,7 @@ def test_a_hanging_transaction_is_found_and_aborted_by_its_start_offset(
     assert topic not in by(transactions("find-hanging", "--broker-id", broker_id), "Topic")
 
 
+@pytest.mark.one_broker("changes the option of the only one")
 def test_a_hanging_transaction_is_aborted_by_producer_and_coordinator_epoch(
     transactions, hanging, broker, topic
 ):
@@ -192,6 +194,7 @@ def test_a_hanging_transaction_is_aborted_by_producer_and_coordinator_epoch(
     assert values_of(seen) == ["after", "before", "hangs"]
 
 
+@pytest.mark.one_broker("changes the option of the only one")
 def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, broker, topic):
     words = ["--producer-id", hanging.producer_id, "--producer-epoch", hanging.producer_epoch - 1]
     place = ("--topic", topic, "--partition", 0)
@@ -200,6 +203,7 @@ def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, bro
     assert readable(broker, topic) == ["before"]
 
 
+@pytest.mark.no_kill("the replicas' starts are not waited for yet: docs/cluster.md")
 def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
     produce_values(broker.bootstrap_servers, topic, [f"{n}" for n in range(10)])
     where = ("--bootstrap-server", broker.bootstrap_servers)

@@ -21,6 +21,9 @@ from support.probe import wait_for, wait_until
 PARTITIONS = 3
 
 
+WAITS = pytest.mark.no_kill("kafka-python waits for a killed coordinator, on Apache Kafka too")
+
+
 def numbered(prefix: str, count: int) -> list[str]:
     """Such as ["a-000", "a-001", ...], sorted."""
     return [f"{prefix}-{number:03}" for number in range(count)]
@@ -53,6 +56,7 @@ def committed_sum(subscriber, topic: str) -> int:
     return sum(subscriber.committed(place) or 0 for place in places)
 
 
+@WAITS
 def test_commit_shows_output_and_consumer_offsets_together(topics, unique):
     bootstrap, source, target = topics
     subscriber = consumer(bootstrap, unique("group"), source, max_poll_records=10)
@@ -70,6 +74,7 @@ def test_commit_shows_output_and_consumer_offsets_together(topics, unique):
     subscriber.close()
 
 
+@WAITS
 def test_abort_leaves_no_output_and_no_offsets(topics, unique):
     bootstrap, source, target = topics
     subscriber = consumer(bootstrap, unique("group"), source)
@@ -90,6 +95,7 @@ def test_abort_leaves_no_output_and_no_offsets(topics, unique):
     subscriber.close()
 
 
+@WAITS
 def test_a_second_producer_with_the_transactional_id_fences_the_first(topics, unique):
     bootstrap, _, target = topics
     first = transactional(bootstrap, unique("txn"))
@@ -106,6 +112,7 @@ def test_a_second_producer_with_the_transactional_id_fences_the_first(topics, un
     second.close()
 
 
+@WAITS
 def test_read_committed_stops_before_the_oldest_open_transaction(topics, unique):
     bootstrap, _, target = topics
     producer = transactional(bootstrap, unique("txn"))
@@ -122,6 +129,7 @@ def test_read_committed_stops_before_the_oldest_open_transaction(topics, unique)
     plain.close()
 
 
+@WAITS
 def test_a_broker_kill_in_the_middle_of_a_transaction(broker, unique):
     bootstrap = broker.bootstrap_servers
     target = create_topic(bootstrap, unique("out"), PARTITIONS)
@@ -147,6 +155,7 @@ def test_a_broker_kill_in_the_middle_of_a_transaction(broker, unique):
     producer.close()
 
 
+@WAITS
 def test_the_operators_tools_see_the_transaction_and_its_producer(topics, unique):
     bootstrap, _, target = topics
     transactional_id = unique("txn")

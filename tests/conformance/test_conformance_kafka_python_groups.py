@@ -36,6 +36,8 @@ from support.kafka_python import consumer, poll_count, produce_values, read_topi
 from support.librdkafka import create_topic, values_of
 from support.probe import wait_for, wait_until
 
+pytestmark = pytest.mark.no_kill("kafka-python hands a lost connection to its caller")
+
 PARTITIONS = 6
 TIMEOUT_S = 30
 ASSIGNORS = {
@@ -297,6 +299,7 @@ def test_deleted_records_are_gone_and_beyond_the_end_is_refused(broker, admin, u
         admin.delete_records({place: 99})
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_cluster_its_features_and_its_log_directory_are_described(broker, admin, topic):
     produce_values(broker.bootstrap_servers, topic, ["x"])
     told = admin.describe_cluster()

@@ -13,6 +13,8 @@ from support.librdkafka import create_topic, produce_values, producer, transacti
 from support.librdkafka import read_topic as read_with_librdkafka
 from support.probe import wait_until
 
+pytestmark = pytest.mark.no_kill("it has not been run so yet")
+
 TIMEOUT_S = 30
 FIRST_MS = 1_700_000_000_000
 
@@ -35,6 +37,7 @@ def consume(cat: Kcat, bootstrap: str, topic: str, *arguments: str) -> list[str]
     return cat.output(bootstrap, "-C", "-q", "-e", "-t", topic, *start, *arguments).splitlines()
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, cat):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("listed"), 3)
@@ -47,6 +50,7 @@ def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, c
         assert f"partition {number}, leader" in one
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_metadata_as_json_has_leader_replicas_and_in_sync_replicas(broker, unique, cat):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("listed"), 2)

@@ -36,6 +36,8 @@ from support.librdkafka import (
 )
 from support.probe import wait_for, wait_until
 
+pytestmark = pytest.mark.no_kill("it has not been run so yet")
+
 
 @pytest.fixture
 def admin(broker) -> AdminClient:
@@ -83,6 +85,7 @@ def alter(admin: AdminClient, topic: str, *changes: tuple[str, str | None, str])
         ({"config": {"retention.ms": "soon"}}, KafkaError.INVALID_CONFIG),
     ],
 )
+@pytest.mark.one_broker("three replicas are too many for one")
 def test_a_topic_that_cannot_be_is_refused(admin, unique, change, expected):
     asked = {"topic": unique("bad"), "num_partitions": 1, "replication_factor": 1} | change
     (future,) = admin.create_topics([NewTopic(**asked)]).values()
@@ -218,6 +221,7 @@ def test_a_larger_maximum_takes_effect_on_the_next_record(broker, admin, topic):
     assert values_of(read_topic(bootstrap, topic)) == [value]
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_the_cluster_has_one_node_that_is_the_controller(broker, admin):
     told = admin.describe_cluster(include_authorized_operations=False).result(TIMEOUT_S)
     (node,) = told.nodes
@@ -226,6 +230,7 @@ def test_the_cluster_has_one_node_that_is_the_controller(broker, admin):
     assert len(told.cluster_id) == 22
 
 
+@pytest.mark.one_broker("tells how many brokers there are")
 def test_a_described_topic_has_an_id_leaders_and_replicas(broker, admin, topic, unique):
     nothing = unique("nothing")
     asked = admin.describe_topics(TopicCollection([topic, nothing]))

@@ -42,8 +42,14 @@ def create_topic(
         topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
     )
     _create(admin, new, may_wait=len(ports) > 1)
-    wait_until(lambda: _is_served(ports, topic, partitions), f"the leaders of {topic}")
+    wait_served(bootstrap, topic, partitions)
     return topic
+
+
+def wait_served(bootstrap: str, topic: str, partitions: int) -> None:
+    """Return when each of a topic's partitions takes requests at one of these brokers."""
+    ports = ports_of(bootstrap)
+    wait_until(lambda: _is_served(ports, topic, partitions), f"the leaders of {topic}")
 
 
 def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
@@ -156,6 +162,11 @@ def each_record(
     )
     try:
         partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        # A new leader may not know yet what is committed: it says so here, and serves less.
+        ends = {
+            number: made.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)[1]
+            for number in partitions
+        }
         made.assign([TopicPartition(topic, number, 0) for number in partitions])
         ended: set[int] = set()
         while len(ended) < len(partitions):
@@ -166,7 +177,8 @@ def each_record(
                 place = (message.partition(), message.offset())
                 yield Seen(*place, message.key(), message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                if message.offset() >= ends[message.partition()]:
+                    ended.add(message.partition())
             else:
                 raise KafkaException(message.error())
     finally:

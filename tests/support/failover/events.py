@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 WORKS = ("produce", "transact", "consume", "group")
 PAUSE_S = 0.05
 """Between two records or transactions."""
-DELIVERY_TIMEOUT_MS = 120_000
+DELIVERY_TIMEOUT_MS = 60_000
 TRANSACTION_TIMEOUT_MS = 60_000
 
 over = threading.Event()

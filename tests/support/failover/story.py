@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.cluster_roles import Cluster, coordinator, leader
+from support.cluster_roles import Cluster, coordinator
 from support.coordinators_ready import GROUP, TRANSACTION
 from support.failover.clients import Client, Event
 from support.failover.events import WORKS
 from support.librdkafka import Seen, ports_of, read_topic
-from support.probe import NotReady, live_brokers, pause, wait_until
+from support.probe import NotReady, live_brokers, pause, wait_for, wait_until
 from support.raw import Connection
 
 from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey
@@ -31,6 +31,7 @@ HEARTBEAT_MS = 500
 AWAY_SECONDS = 12.0
 """From the kill to the broker's start: twice the session timeout."""
 STEADY_COUNT = 10
+START_SECONDS_MAX = 240.0
 NAMES = 20
 """Among so many keys each of three brokers, with a third of the partitions, has one."""
 RECOVERY_SECONDS_MAX = 90.0
@@ -203,14 +204,14 @@ def _key(cluster: Failing, stem: str, key_type: int, number: int) -> str:
 def wait_working(clients: Collection[Client], since_ms: int) -> None:
     """Return when each work of each client has been done some times since then."""
 
-    def working() -> bool:
+    def idle() -> list[str]:
         for each in clients:
             if not each.lives:
                 raise NotReady(f"{each.library} has ended: {each.log_tail()}")
-        return all(_count(each, work, since_ms) >= STEADY_COUNT
-                   for each in clients for work in WORKS)  # fmt: skip
+        return [f"{each.library}: {work}" for each in clients for work in WORKS
+                if _count(each, work, since_ms) < STEADY_COUNT]  # fmt: skip
 
-    wait_until(working, "the clients to be at work", timeout_s=120)
+    wait_for(idle, [], timeout_s=START_SECONDS_MAX)
 
 
 def _count(client: Client, work: str, since_ms: int) -> int:
@@ -293,7 +294,6 @@ def failover_ms(cluster: Failing, produce: Callable[[str], None]) -> int:
     put_leaders_back(cluster, admin)
     layout = Layout.of(cluster, "leader killed")
     (topic, *_) = _prepared(cluster, admin, layout, f"{_now_ms():x}")
-    assert leader(cluster, topic, 0) == layout.victim
     produce(topic)
     began = time.monotonic()
     cluster.kill(layout.victim)

@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 /** The works of tests/support/failover with Kafka's Java client; events.py has what it prints. */
 public final class FailoverClient {
     private static final int PAUSE_MS = 50;
-    private static final int DELIVERY_TIMEOUT_MS = 120_000;
+    private static final int DELIVERY_TIMEOUT_MS = 60_000;
     private static final int TRANSACTION_TIMEOUT_MS = 60_000;
     private static volatile boolean over = false;
     private static String bootstrap;

@@ -20,7 +20,7 @@ import (
 
 const (
 	pause              = 50 * time.Millisecond
-	deliveryTimeout    = 120 * time.Second
+	deliveryTimeout    = 60 * time.Second
 	transactionTimeout = 60 * time.Second
 )
 
