@@ -1,7 +1,8 @@
 """`python -m broker_sim start --brokers N`: a registry and N brokers, as processes of this one.
 
-A broker that ends is missed by nobody but its clients: the others go on, as a cluster does, and a
-line says so. When this process ends, however it does, the others stop.
+A broker that ends is missed by nobody but its clients: the others go on, as a cluster does. Without
+the registry brokers go on until something has to change. A line on stderr says which has ended.
+When this process ends, however it does, the others stop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from broker_sim.core.config import ConfigError, ConfigValue
 from broker_sim.core.endpoint import PORT_MAX
-from broker_sim.local_cluster import ClusterError, LocalCluster
+from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
 from broker_sim.server.process import CannotStart, process_started
 
 BROKERS_MAX = 100
@@ -70,10 +71,12 @@ def run(
 def _watch(cluster: LocalCluster, brokers: range, pid: int | None) -> None:
     """Until that process is gone, or no broker is left."""
     began = None if pid is None else process_started(pid)
-    running = set(brokers)
-    while running and (pid is None or (began is not None and process_started(pid) == began)):
+    running = {REGISTRY, *brokers}
+    while running.intersection(brokers) and (
+        pid is None or (began is not None and process_started(pid) == began)
+    ):
         for broker_id in [each for each in running if not cluster.is_running(each)]:
             running.discard(broker_id)
-            _log.error("broker %d has ended; its last words are in broker-%d.log",
-                       broker_id, broker_id)  # fmt: skip
+            name = "registry" if broker_id == REGISTRY else f"broker-{broker_id}"
+            _log.error("%s has ended; its last words are in %s.log", name, name)
         time.sleep(_POLL_SECONDS)

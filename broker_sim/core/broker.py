@@ -197,6 +197,7 @@ class Broker:
                 self._storage,
                 self._rng,
                 effects,
+                machine_boot_id=machine_boot_id,
                 codecs=self._codecs,
                 decide=self._decide,
                 opened=self._opened,

@@ -249,6 +249,8 @@ class Respond:
     records: tuple[RecordsField, ...] = ()
     logged_in: bool = False
     """The client has logged in by this: its requests may be large from here on."""
+    for_replica: bool = False
+    """The records are for a follower."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,13 +118,20 @@ def read_registry(config: BrokerConfig) -> Endpoint | None:
             f"registry.connect needs the listener {name}, by which brokers find each other; "
             f"there is {', '.join(protocols)}: set inter.broker.listener.name"
         )
-    if protocols[name] is not SecurityProtocol.PLAINTEXT:
-        raise ConfigError(
-            f"registry.connect needs an inter-broker listener with PLAINTEXT, and {name} has "
-            f"{protocols[name].value}: set inter.broker.listener.name to one that has"
-        )
+    if protocols[name].uses_sasl:
+        _check_peer_mechanism(name, config)
     _check_heartbeat(config)
     return Endpoint(match["host"].strip("[]"), int(match["port"]))
+
+
+def _check_peer_mechanism(listener: str, config: BrokerConfig) -> None:
+    mechanism = config.text("sasl.mechanism.inter.broker.protocol")
+    enabled = enabled_mechanisms(listener, config)
+    if mechanism not in enabled:
+        raise ConfigError(
+            "sasl.mechanism.inter.broker.protocol must be one of the sasl.enabled.mechanisms of "
+            f"the listener {listener}, {', '.join(enabled)}, and is {mechanism}"
+        )
 
 
 def _check_heartbeat(config: BrokerConfig) -> None:

@@ -44,6 +44,8 @@ class Publisher:
     groups: GroupCoordinator
     replication: Replication
     markers: MarkerSender
+    lost_power: bool = False
+    """The machine of this broker went down, and what was not flushed may be gone."""
     _coordinated: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions of internal topics that this broker leads in a cluster, each with the epoch."""
 
@@ -94,16 +96,18 @@ class Publisher:
         if name.topic not in INTERNAL_TOPICS:
             return
         log = self.logs.get(*name)
-        epoch = None if log is None else self.replicas.partition(log).led_epoch
+        leader = None if log is None else self.replicas.partition(log).leader
+        epoch = None if leader is None else leader.registration.leader_epoch
         if epoch == self._coordinated.get(name):
             return
         coordinator = self._coordinator(name.topic)
-        if log is None or epoch is None:
+        if log is None or leader is None or epoch is None:
             del self._coordinated[name]
             coordinator.unload(name.partition, effects)
         else:
             self._coordinated[name] = epoch
-            coordinator.announce(name.partition, log, effects)
+            is_torn = self.lost_power and leader.is_alone_in_isr
+            coordinator.announce(name.partition, log, effects, is_torn=is_torn)
 
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:

@@ -104,8 +104,9 @@ def start(
     alone = Alone(config.integer("node.id"))
     parts = _wired(_Given(config, rng, codecs, Peers(), alone), metadata, logs)
     _own_registration(config, image)
-    lost = not clean and _may_have_lost_unflushed(storage, machine_boot_id)
-    _start_parts(parts, metadata, effects, abort_open=lost and config.boolean("flush.on.commit"))
+    is_new = not properties and not image.topics
+    lost = not (clean or is_new) and _may_have_lost_unflushed(storage, machine_boot_id)
+    _start_parts(parts, metadata, effects, lost_power=lost)
     # Only now: a crash before this must find the old boot, and abort again.
     effects.storage.append(WriteFile(MACHINE_BOOT_FILE, machine_boot_id.encode()))
     effects.trace("started", broker_epoch=image.broker_epoch, clean=clean, topics=len(image.topics))
@@ -117,9 +118,10 @@ def _start_parts(
     metadata: MetadataLog | ClusterMetadata,
     effects: Effects,
     *,
-    abort_open: bool,
+    lost_power: bool,
 ) -> Publisher:
     """The coordinators, and the replicas of a cluster; from here on changes are carried out."""
+    aborts = lost_power and parts.config.boolean("flush.on.commit")
     publisher = Publisher(
         parts.config,
         parts.image,
@@ -129,13 +131,14 @@ def _start_parts(
         parts.groups,
         parts.replication,
         parts.markers,
+        lost_power=aborts,
     )
     metadata.publish = publisher.publish
     for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
         publisher.load(topic, effects)
     parts.groups.start(effects)
     parts.replication.start(effects)
-    parts.transactions.start(effects, abort_open=abort_open)
+    parts.transactions.start(effects, abort_open=aborts)
     return publisher
 
 
@@ -145,6 +148,7 @@ def join(
     rng: Random,
     effects: Effects,
     *,
+    machine_boot_id: str = "",
     codecs: Codecs = NO_CODECS,
     decide: Callable[[Request, Effects], Message | None],
     opened: Callable[[BrokerParts, Effects], None],
@@ -175,6 +179,12 @@ def join(
             stamp(effects)
         metadata.on_cluster_id = stamp
         clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
+        lost = bool(properties) and not clean
+        lost = lost and _may_have_lost_unflushed(storage, machine_boot_id)
+        if not lost:
+            # Else it stays as it was: partitions are led, and loaded, at any time from here on,
+            # also by the next process.
+            effects.storage.append(WriteFile(MACHINE_BOOT_FILE, machine_boot_id.encode()))
         if clean:
             effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
         unusable = apply_dynamic(config, metadata.image)
@@ -186,8 +196,8 @@ def join(
         parts = _wired(given, metadata, logs)
         parts.replication.alter_partition = membership.isr_proposals.propose
         parts.topics.create_later = membership.creations.create
-        membership.fence = _start_parts(parts, metadata, effects, abort_open=False).fence
-        effects.trace("started", clean=clean, topics=len(metadata.image.topics))
+        membership.fence = _start_parts(parts, metadata, effects, lost_power=lost).fence
+        effects.trace("started", clean=clean, lost_power=lost, topics=len(metadata.image.topics))
         opened(parts, effects)
 
     membership.open = open_logs

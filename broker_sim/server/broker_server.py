@@ -295,7 +295,7 @@ class BrokerServer:
         step = core.step(item, wall_ms(), monotonic_ms())
         self._tell_of_life(core)
         if self._metrics is not None:
-            self._metrics.count(item, step)
+            self._metrics.count(item, step, core.parts if isinstance(core, Broker) else None)
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
             self._carry_out(before)
             before.clear()

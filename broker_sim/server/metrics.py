@@ -6,8 +6,9 @@ Names are those that Kafka's metrics get from the JMX exporter with its example 
 
 Counted here, outside the core, from what goes into it and comes out: what was appended to a log
 file counts as in, markers and the coordinators' records too, as in Kafka, whose
-`ReplicaManager.appendToLocalLog` counts whatever a leader appends. Gauges are looked up when they
-are asked for. Counters begin at 0 with each start of the process.
+`ReplicaManager.appendToLocalLog` counts whatever a leader appends. What a follower appends, and
+what it is sent, are bytes of replication, which have no topic. Gauges are looked up when they are
+asked for. Counters begin at 0 with each start of the process.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker_sim.apis import AnyApiKey
+from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.effects import Append, Input, Request, Respond, Step
+from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import iter_batches
 
@@ -40,13 +44,14 @@ class BrokerMetrics:
                 (
                     "totalproducerequests", "failedproducerequests",
                     "totalfetchrequests", "failedfetchrequests",
+                    "replicationbytesin", "replicationbytesout",
                 ),
                 0,
             )
         )  # fmt: skip
 
-    def count(self, item: Input, step: Step) -> None:
-        """One input was carried out."""
+    def count(self, item: Input, step: Step, parts: BrokerParts | None = None) -> None:
+        """One input was carried out; `parts` say what the broker leads."""
         if isinstance(item, Request):
             self._requests[item.api_key, item.api_version] += 1
             if item.api_key is ApiKey.PRODUCE:
@@ -55,7 +60,7 @@ class BrokerMetrics:
                 self._count_partitions("totalfetchrequests", item.message.topics)
         for operation in step.storage:
             if isinstance(operation, Append) and operation.path.endswith(".log"):
-                self._count_append(operation)
+                self._count_append(operation, parts)
         for response in step.responses:
             if isinstance(response, Respond):
                 self._count_response(response)
@@ -77,9 +82,13 @@ class BrokerMetrics:
             entries = topic.partition_data if hasattr(topic, "partition_data") else topic.partitions
             self._totals[name] += len(entries)
 
-    def _count_append(self, operation: Append) -> None:
-        topic = operation.path.partition("/")[0].rpartition("-")[0]
+    def _count_append(self, operation: Append, parts: BrokerParts | None) -> None:
+        topic, _, number = operation.path.partition("/")[0].rpartition("-")
         if topic in ("", METADATA_TOPIC):
+            return
+        log = None if parts is None else parts.logs.get(topic, int(number))
+        if parts is not None and log is not None and not _is_led(parts, log):
+            self._totals["replicationbytesin"] += len(operation.data)
             return
         records = sum(header.record_count for header, _ in iter_batches(operation.data))
         self._by_topic["messagesin"][topic] += records
@@ -88,6 +97,9 @@ class BrokerMetrics:
     def _count_response(self, response: Respond) -> None:
         for field in response.records:
             for piece in field.slices:
+                if response.for_replica:
+                    self._totals["replicationbytesout"] += piece.length
+                    continue
                 topic = piece.path.partition("/")[0].rpartition("-")[0]
                 self._by_topic["bytesout"][topic] += piece.length
         if response.api_key is ApiKey.PRODUCE:
@@ -122,16 +134,24 @@ class BrokerMetrics:
 
 
 def _gauges(parts: BrokerParts) -> Iterator[tuple[str, str, list[_Sample]]]:
-    logs = sorted(parts.logs.items())
+    logs, topics = sorted(parts.logs.items()), parts.image.topics.values()
     single = {
         "kafka_server_replicamanager_partitioncount": len(logs),
-        "kafka_server_replicamanager_leadercount": len(logs),
-        "kafka_server_replicamanager_underreplicatedpartitions": 0,
+        "kafka_server_replicamanager_leadercount": sum(_is_led(parts, log) for _, log in logs),
+        "kafka_server_replicamanager_underreplicatedpartitions": sum(
+            _is_under_replicated(parts, log) for _, log in logs
+        ),
         "kafka_server_replicamanager_produceridcount": sum(len(log.producers()) for _, log in logs),
-        "kafka_controller_kafkacontroller_activecontrollercount": 1,
+        "kafka_controller_kafkacontroller_activecontrollercount": int(
+            parts.membership.controller_id == parts.node_id
+        ),
         "kafka_controller_kafkacontroller_globaltopiccount": len(parts.image.topics),
-        "kafka_controller_kafkacontroller_globalpartitioncount": len(logs),
-        "kafka_controller_kafkacontroller_offlinepartitionscount": 0,
+        "kafka_controller_kafkacontroller_globalpartitioncount": sum(
+            topic.partition_count for topic in topics
+        ),
+        "kafka_controller_kafkacontroller_offlinepartitionscount": sum(
+            held.leader == NO_LEADER for topic in topics for held in topic.partitions
+        ),
         "kafka_coordinator_group_groupmetadatamanager_numgroups": len(
             parts.groups.list_groups().groups
         ),
@@ -145,6 +165,16 @@ def _gauges(parts: BrokerParts) -> Iterator[tuple[str, str, list[_Sample]]]:
         ("size", [log.size_bytes for _, log in logs]),
     ):
         yield f"kafka_log_log_{name}", "gauge", list(zip(names, values, strict=True))
+
+
+def _is_led(parts: BrokerParts, log: PartitionLog) -> bool:
+    return parts.replicas.partition(log).check_leader(-1) is ErrorCode.NONE
+
+
+def _is_under_replicated(parts: BrokerParts, log: PartitionLog) -> bool:
+    leader = parts.replicas.partition(log).leader
+    held = None if leader is None else leader.registration
+    return held is not None and len(held.isr) < len(held.replicas)
 
 
 def _api_name(api: AnyApiKey) -> str:

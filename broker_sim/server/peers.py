@@ -10,6 +10,10 @@ anything.
 A peer takes one request of a connection at a time, and some requests wait there for others: so each
 kind has a connection of its own (`core/peers.py`).
 
+A connection to a broker may begin with TLS and a login (`server/peer_security.py`). A login that
+ends is renewed before that (KIP-368): from then on requests wait, and when the ones before them are
+answered the login begins again.
+
 Rules for this file: nothing here holds up the loop. After a loss a peer is left alone for
 RECONNECT_SECONDS, so that a core which asks again at once does not keep the process busy.
 """
@@ -31,12 +35,21 @@ from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.server.connection import WRITE_BUFFER_HIGH_BYTES
+from broker_sim.server.peer_security import (
+    LoginFailed,
+    LoginStep,
+    PeerLogin,
+    PeerSecurity,
+    read_peer_security,
+)
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.framing import FrameDecoder, MalformedFrame
 from txnlog_spark.wire.messages import Message, api_of
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
+RENEWED_AFTER = 0.85
+"""Of a login's time, as Kafka's clients do at the earliest."""
 REQUESTS_MAX = 10_000
 """Requests to one peer that are not answered; the core's own limits are far below."""
 
@@ -57,11 +70,13 @@ class Peers:
     """The connections of one broker to all its peers; used inside a running event loop."""
 
     def __init__(self, owner: Owner, config: BrokerConfig) -> None:
+        """Raises ConfigError for keys and logins of the inter-broker listener that cannot be."""
         self._owner = owner
         self._limits = _Limits(
             config.integer("socket.connection.setup.timeout.ms") / 1000,
             config.integer("replica.socket.timeout.ms") / 1000,
             f"broker-{config.integer('node.id')}",
+            read_peer_security(config),
         )
         self._peers: dict[int, _Peer] = {}
 
@@ -87,6 +102,8 @@ class _Limits:
     connect_seconds_max: float
     answer_seconds_max: float
     client_id: str
+    security: PeerSecurity
+    """Of brokers; the registry has none."""
 
 
 class _Peer:
@@ -104,7 +121,19 @@ class _Peer:
 
     @property
     def name(self) -> str:
-        return "the registry" if self.number < 0 else f"broker {self.number}"
+        return f"broker {self.number}" if self.is_broker else "the registry"
+
+    @property
+    def is_broker(self) -> bool:
+        """And not the registry."""
+        return self.number >= 0
+
+    def new_login(self) -> PeerLogin | None:
+        """Of one connection; None when there is nothing to log in to."""
+        user = self.limits.security.user
+        if user is None or not self.is_broker:
+            return None
+        return PeerLogin(user, self.limits.client_id)
 
     def send(self, request: Send) -> None:
         kind = connection_kind(request.message)
@@ -163,6 +192,9 @@ class _Link(asyncio.Protocol):
         self._overdue: asyncio.TimerHandle | None = None
         self._writable = True
         self._closed = False
+        self._login = peer.new_login()
+        self._renews_at: float | None = None
+        """When the login is to begin again; by the loop's clock."""
 
     @property
     def waits(self) -> bool:
@@ -186,8 +218,7 @@ class _Link(asyncio.Protocol):
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._overdue is not None:
-            self._overdue.cancel()
+        self._cancel_overdue()
         if self._transport is not None:
             if abort:
                 self._transport.abort()
@@ -206,7 +237,8 @@ class _Link(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._peer.connected()
+        if self._login is None:
+            self._peer.connected()
         self._write()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -220,7 +252,7 @@ class _Link(asyncio.Protocol):
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
-        except MalformedFrame as error:
+        except (MalformedFrame, LoginFailed) as error:
             self._fail(str(error))
 
     def pause_writing(self) -> None:
@@ -244,7 +276,12 @@ class _Link(asyncio.Protocol):
                 self._fail("its address is not known")
                 return
             async with asyncio.timeout(peer.limits.connect_seconds_max):
-                await self._loop.create_connection(lambda: self, endpoint.host, endpoint.port)
+                await self._loop.create_connection(
+                    lambda: self,
+                    endpoint.host,
+                    endpoint.port,
+                    ssl=peer.limits.security.context if peer.is_broker else None,
+                )
         except TimeoutError:
             self._fail(f"no connection within {peer.limits.connect_seconds_max:g} s")
         except (OSError, UnicodeError) as error:  # the latter for what cannot be a host name
@@ -256,7 +293,9 @@ class _Link(asyncio.Protocol):
 
     def _write(self) -> None:
         transport = self._transport
-        while self._unsent and self._writable and transport is not None and not self._closed:
+        if transport is None or not self._is_logged_in(transport):
+            return
+        while self._unsent and self._writable and not self._closed:
             request = self._unsent[0]
             try:
                 frame, decode = _encode(request, self._peer.limits.client_id)
@@ -271,8 +310,38 @@ class _Link(asyncio.Protocol):
         if self._unanswered and self._overdue is None and not self._closed:
             self._overdue = self._loop.call_at(self._unanswered[0].deadline, self._check_overdue)
 
+    def _is_logged_in(self, transport: asyncio.Transport) -> bool:
+        """Whether requests may be sent; begins the login, or its renewal, when it is time."""
+        login = self._login
+        if login is None or self._closed:
+            return not self._closed
+        is_over = self._renews_at is not None and self._loop.time() >= self._renews_at
+        if login.step is LoginStep.COMPLETE and not is_over:
+            return True
+        if login.step is LoginStep.NEW or (is_over and not self._unanswered and self._unsent):
+            self._renews_at = None
+            transport.write(login.begin())
+            self._cancel_overdue()
+            after_seconds = self._peer.limits.answer_seconds_max
+            self._overdue = self._loop.call_later(after_seconds, self._check_overdue)
+        return False
+
+    def _go_on_with_login(self, login: PeerLogin, frame: bytes) -> None:
+        following = login.on_frame(frame)
+        if following is not None and self._transport is not None:
+            self._transport.write(following)
+            return
+        self._cancel_overdue()
+        if login.lifetime_ms > 0:
+            self._renews_at = self._loop.time() + login.lifetime_ms * RENEWED_AFTER / 1000
+        self._peer.connected()
+        self._write()
+
     def _take(self, frame: bytes) -> None:
-        """Raises MalformedFrame for what is not the answer to the oldest request."""
+        """Raises MalformedFrame for what is not the answer to the oldest request; LoginFailed."""
+        if self._login is not None and self._login.step is not LoginStep.COMPLETE:
+            self._go_on_with_login(self._login, frame)
+            return
         correlation_id = framing.response_correlation_id(frame)
         if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
             raise MalformedFrame(f"an answer to no request of ours, number {correlation_id}")
@@ -280,9 +349,19 @@ class _Link(asyncio.Protocol):
         self._unanswered.popleft()
         answer = PeerAnswer(self._peer.number, correlation_id, message)
         self._peer.owner.submit(answer, len(frame))
+        if self._unsent and not self._unanswered:
+            self._write()
+
+    def _cancel_overdue(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
     def _check_overdue(self) -> None:
         self._overdue = None
+        if self._login is not None and self._login.step is not LoginStep.COMPLETE:
+            self._fail(f"no login within {self._peer.limits.answer_seconds_max:g} s")
+            return
         if not self._unanswered:
             return
         deadline = self._unanswered[0].deadline

@@ -62,13 +62,34 @@ def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContex
     """Of a listener's options; None when it has no TLS. Raises ConfigError."""
     if not listener.protocol.uses_tls:
         return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = _CLIENT_AUTH[_client_auth(listener, config)]
+    _load(context, listener, config, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def build_peer_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
+    """Of a broker that connects to this listener of another one, whose options it has, too: it
+    shows the listener's key, and trusts whom the listener trusts. None when there is no TLS. Raises
+    ConfigError."""
+    if not listener.protocol.uses_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    algorithm = config.of_listener(listener.name, "ssl.endpoint.identification.algorithm")
+    context.check_hostname = bool(algorithm)
+    _load(context, listener, config, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _load(
+    context: ssl.SSLContext, listener: Listener, config: BrokerConfig, purpose: ssl.Purpose
+) -> None:
+    """The listener's key, and whom it trusts. Raises ConfigError."""
     values = {name: str(config.of_listener(listener.name, name)) for name in _OPTIONS}
     options = {name: value for name, value in values.items() if value}
     for store, text in (("keystore", "key"), ("truststore", "certificates")):
         if f"ssl.{store}.{text}" in options and not _is_set(listener, f"ssl.{store}.type", config):
             del options[f"ssl.{store}.type"]  # its default means a file
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = _CLIENT_AUTH[_client_auth(listener, config)]
     try:
         limit_versions(context, options["ssl.enabled.protocols"])
         key = load_key(options)
@@ -79,12 +100,11 @@ def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContex
         if trusted is not None:
             use_trusted(context, trusted)
         elif context.verify_mode is not ssl.CERT_NONE:
-            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+            context.load_default_certs(purpose)
     except OptionError as error:
         # The connector's names of these options have a prefix, a broker's have none.
         what = f"{error.name}: {error.allowed}".replace(f"{PREFIX}ssl", "ssl")
         raise ConfigError(f"listener {listener.name}: {what}") from error
-    return context
 
 
 def _is_set(listener: Listener, option: str, config: BrokerConfig) -> bool:

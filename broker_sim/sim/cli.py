@@ -11,8 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from broker_sim.sim.plants import PLANTS
-from broker_sim.sim.scenario import RANDOM, ScenarioError, load_scenario, scenario_names
+from broker_sim.sim.plants import ALL_PLANTS
+from broker_sim.sim.scenario import (
+    RANDOM,
+    THREE_BROKERS,
+    ScenarioError,
+    load_scenario,
+    scenario_names,
+)
 from broker_sim.sim.world import SeedResult, World
 
 FAILURES_TOLD_MAX = 20
@@ -101,13 +107,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario",
         default=RANDOM,
-        help=f"{RANDOM} (default), a .toml file, {STORIES} for all of: "
-        + ", ".join(scenario_names()),
+        help=f"{RANDOM} (default), {THREE_BROKERS} (three brokers), a .toml file, "
+        f"{STORIES} for all of: " + ", ".join(scenario_names()),
     )
     parser.add_argument(
         "--plant",
         default="",
-        choices=sorted(PLANTS),
+        choices=sorted(ALL_PLANTS),
         help="run with this bug, which the checks have to catch",
     )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")

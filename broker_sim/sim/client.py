@@ -108,6 +108,8 @@ class ClientProcess:
         self._brokers = brokers
         self._trace = trace
         self._links: dict[int, _NodeLink] = {}
+        self._bootstrap = 0
+        """How many bootstrap servers have refused: another one is next."""
         self._operation: Operation[Any] | None = None
         self._done: Callable[[Any, TxnLogError | None], None] = _ignore
         self._next_ticket = 1
@@ -261,9 +263,11 @@ class ClientProcess:
     def _start(self, flight: _InFlight) -> None:
         node = flight.call.node
         if node == ANY_NODE:
-            node = next(iter(self._links), min(self._brokers))
+            nodes = sorted(self._brokers)
+            node = next(iter(self._links), nodes[self._bootstrap % len(nodes)])
         link = self._links.get(node) or self._connect(node)
         if link is None:
+            self._bootstrap += 1
             self._later(
                 lambda: self._settle(flight, Unanswered("connection refused", sent=False)),
                 self._network.delay_us(),

@@ -122,6 +122,10 @@ class SimDisk:
 
     # ------------------------------------------------------------------ faults
 
+    def wipe(self) -> None:
+        """An empty disk takes the place of this one."""
+        self._files.clear()
+
     def lose_power(self, rng: random.Random) -> int:
         """Forget what was not flushed; returns how many bytes are gone."""
         lost_bytes = 0

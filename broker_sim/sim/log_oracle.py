@@ -176,14 +176,18 @@ class LogOracle:
             except CorruptBatch:
                 return
 
+    def _may_have_gaps(self, directory: str) -> bool:
+        """Whether offsets may be missing where the next batch is."""
+        return directory.startswith(COMPACTED_PREFIX) and not self._live
+
     # ------------------------------------------------------------------ rules
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
         header = batch.header
         partition = self._partitions.setdefault(directory, _Partition())
         expected = partition.next_offset
-        is_compacted = directory.startswith(COMPACTED_PREFIX) and not self._live
-        if expected is not None and not is_compacted and header.base_offset != expected:
+        is_dense = not self._may_have_gaps(directory)
+        if expected is not None and is_dense and header.base_offset != expected:
             violated(2, "offsets have a gap or overlap", directory=directory,
                      base_offset=header.base_offset, expected=expected)  # fmt: skip
         partition.next_offset = header.next_offset
@@ -235,11 +239,14 @@ class LogOracle:
         """A live marker must carry the decision that is in the transaction log (19)."""
         if not self._live:
             return
-        wanted = f"prepare-{kind.name.lower()}"
-        states = [t.state for t in self._transactions.values() if t.producer_id == producer_id]
-        if wanted not in states:
+        states = self.states_of(producer_id)
+        if f"prepare-{kind.name.lower()}" not in states:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
+
+    def states_of(self, producer_id: int) -> list[str]:
+        """What this disk's transaction log says of a producer."""
+        return [t.state for t in self._transactions.values() if t.producer_id == producer_id]
 
     def _follow_transactions(self, directory: str, records: Sequence[Record]) -> list[str]:
         labels = []
@@ -263,13 +270,12 @@ class LogOracle:
             violated(28, "an illegal transition in the transaction log",
                      transactional_id=transactional_id, before=known.state,
                      after=state)  # fmt: skip
-        if not self._live or not state.startswith("complete-"):
-            return
-        open_since = [
-            directory
-            for directory, open_id, _ in self.open_transactions()
-            if open_id == producer_id
-        ]
-        if open_since:
-            violated(25, "COMPLETE before the last marker", transactional_id=transactional_id,
-                     undecided=open_since)  # fmt: skip
+        if self._live and state.startswith("complete-"):
+            undecided = self._undecided(producer_id)
+            if undecided:
+                violated(25, "COMPLETE before the last marker", undecided=undecided,
+                         transactional_id=transactional_id)  # fmt: skip
+
+    def _undecided(self, producer_id: int) -> list[str]:
+        """Where a transaction of the producer is open."""
+        return [where for where, found, _ in self.open_transactions() if found == producer_id]

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from broker_sim.sim.client import ClientProcess
-from broker_sim.sim.reader import NODE, READ_TIMEOUT_MS, RETRY_MS, ask, read_partition
+from broker_sim.sim.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
+from broker_sim.sim.reader import read_partition
 from broker_sim.sim.violation import violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
@@ -50,6 +52,8 @@ class Neighbour:
 
     name: str
     rng: Random
+    places: Places
+    stamp_ms: int
     now_ms: Callable[[], int]
     may_go_on: Callable[[], bool]
     committed: set[int] = field(default_factory=set)
@@ -78,10 +82,14 @@ class Neighbour:
         )  # fmt: skip
         self.sequence = 0
         while True:
-            answer = yield from ask(request)
+            answer = yield from self.places.ask(request, where=self._coordinator)
             if answer.error_code == ErrorCode.NONE:
                 return answer
+            self.places.forget()
             yield Sleep(RETRY_MS)
+
+    def _coordinator(self) -> Operation[int]:
+        return self.places.coordinator(TRANSACTION, self.name)
 
     def _transaction(self, owner: Message, number: int) -> Operation[None]:
         self.aborted.add(number)
@@ -99,12 +107,9 @@ class Neighbour:
                 for topic in answer.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
             ],
+            self._coordinator,
         )
-        yield from self._once(
-            self._produce(owner, number),
-            PRODUCE_VERSION_MAX,
-            lambda answer: [p.error_code for t in answer.responses for p in t.partition_responses],
-        )
+        yield from self._produce_all(owner, number)
         commits = self.rng.random() >= ABORTED_SHARE
         if commits:
             self.aborted.discard(number)
@@ -112,16 +117,23 @@ class Neighbour:
             transactional_id=self.name, producer_id=owner.producer_id,
             producer_epoch=owner.producer_epoch, committed=commits,
         )  # fmt: skip
-        yield from self._once(request, END_TXN_VERSION_MAX, lambda answer: [answer.error_code])
+        yield from self._once(
+            request, END_TXN_VERSION_MAX, lambda answer: [answer.error_code], self._coordinator
+        )
         if commits:
             self.committed.add(number)
 
     def _once(
-        self, request: Message, version_max: int, codes: Callable[[Message], Sequence[int]]
+        self,
+        request: Message,
+        version_max: int,
+        codes: Callable[[Message], Sequence[int]],
+        where: Where,
     ) -> Operation[None]:
         """Send until it is carried out. Raises _Abandoned when that is not known, or refused."""
         while True:
-            outcome = yield Calls((Call(NODE, request, READ_TIMEOUT_MS, version_max),))
+            node = yield from where()
+            outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, version_max),))
             if outcome is None or not isinstance(outcome[0], Reply):
                 raise _Abandoned
             found = set(codes(outcome[0].message))
@@ -129,21 +141,38 @@ class Neighbour:
                 return
             if not found <= _AGAIN:
                 raise _Abandoned
+            self.places.forget()
             yield Sleep(RETRY_MS)
 
-    def _produce(self, owner: Message, number: int) -> Message:
+    def _produce_all(self, owner: Message, number: int) -> Operation[None]:
+        """One request where there is one broker, else one to each partition's leader."""
+        everything = range(PARTITIONS)
+        alone = self.places.brokers == 1
+        for partitions in [everything] if alone else [[number] for number in everything]:
+            yield from self._once(
+                self._produce(owner, number, partitions),
+                PRODUCE_VERSION_MAX,
+                lambda answer: [
+                    part.error_code
+                    for topic in answer.responses
+                    for part in topic.partition_responses
+                ],
+                partial(self.places.leader, TOPIC, partitions[0]),
+            )
+        self.sequence += 1
+
+    def _produce(self, owner: Message, number: int, partitions: Sequence[int]) -> Message:
         batch = encode_batch(
-            [Record(self.name.encode(), b"%d" % number)],
+            [Record(self.name.encode(), b"%d" % number, self.stamp_ms)],
             producer_id=owner.producer_id,
             producer_epoch=owner.producer_epoch,
             base_sequence=self.sequence,
             transactional=True,
         )
-        self.sequence += 1
         topic_type = _PRODUCE.TopicProduceData
         parts = [
             topic_type.PartitionProduceData(index=partition, records=batch)
-            for partition in range(PARTITIONS)
+            for partition in partitions
         ]
         return _PRODUCE(
             transactional_id=self.name, acks=-1, timeout_ms=READ_TIMEOUT_MS,
@@ -159,6 +188,8 @@ class Neighbourhood:
         count: int,
         *,
         seed: int,
+        new_places: Callable[[], Places],
+        stamp_ms: int,
         now_ms: Callable[[], int],
         may_go_on: Callable[[], bool],
     ) -> None:
@@ -166,7 +197,12 @@ class Neighbourhood:
         """How many have not ended yet."""
         self._members = [
             Neighbour(
-                f"neighbour-{number}", Random(f"{seed}/neighbour-{number}"), now_ms, may_go_on
+                f"neighbour-{number}",
+                Random(f"{seed}/neighbour-{number}"),
+                new_places(),
+                stamp_ms,
+                now_ms,
+                may_go_on,
             )
             for number in range(count)
         ]
@@ -187,11 +223,11 @@ class Neighbourhood:
         if error is not None:
             violated(46, "a neighbour failed", error=str(error))
 
-    def read(self) -> Operation[list[list[Record]]]:
+    def read(self, places: Places) -> Operation[list[list[Record]]]:
         """The committed records of each partition."""
         found = []
         for partition in range(PARTITIONS if self._members else 0):
-            records, _ = yield from read_partition(TOPIC, partition, 0, read_committed=True)
+            records, _ = yield from read_partition(places, TOPIC, partition, 0, read_committed=True)
             found.append(records)
         return found
 

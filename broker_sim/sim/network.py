@@ -5,6 +5,9 @@ loss of the connection: of a request on its way, or of an answer after the broke
 client that gives up closes its end, but what it sent may still arrive: that is how a late EndTxn or
 Produce meets a broker that has moved on. An answer to it breaks the connection.
 Delays are drawn per message, with rare long ones.
+
+A direction between two processes may be closed: what is sent that way is held back, as by TCP
+which sends it again and again, and arrives when the direction is open again, if somebody is left.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.trace import Trace
 
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
+LATE_US_MAX = 6_000_000
 SILENT_SHARE = 0.3
 """Of the broken connections, those that the client learns of only by its own timeout."""
 
 
 class ClientEnd(Protocol):
     """What a connection tells its client."""
+
+    name: str
 
     def on_frame(self, connection: Connection, frame: bytes) -> None:
         """An answer arrived, without its length prefix."""
@@ -39,7 +45,7 @@ class BrokerEnd(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """Rises with every start; -1 while the process is down."""
+        """Rises with every start; -1 while nobody can connect: it is down, or not ready."""
 
     def on_frame(self, connection: Connection, frame: bytes) -> None:
         """A request arrived, without its length prefix."""
@@ -58,6 +64,9 @@ class Weather:
     connection_loss: float = 0.0
     spike: float = 0.0
     spike_us_max: int = 0
+    late: float = 0.0
+    """Requests whose client hears that the connection is broken, and which arrive all the same, up
+    to `LATE_US_MAX` later: after what the client does then on another connection."""
 
 
 class Connection:
@@ -73,6 +82,8 @@ class Connection:
         self._client = client
         self._broker = broker
         self._incarnation = broker.incarnation
+        self._to_broker = (client.name, broker.name)
+        self._to_client = (broker.name, client.name)
         self._to_broker_us = 0
         self._to_client_us = 0
 
@@ -92,7 +103,12 @@ class Connection:
             if self._broker_there:
                 self._broker.on_frame(self, frame)
 
-        self._to_broker_us = self._network.deliver(self._to_broker_us, arrive)
+        if self._network.is_late():
+            self._network.trace.line("network", "request-late", {"id": self.connection_id})
+            self._network.trace.count("request late")
+            self._to_broker_us = self._network.after_long(self._to_broker_us)
+            self._network.deliver(0, self._client_hears)
+        self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
     def respond(self, frame: bytes) -> None:
         """Send a frame to the client."""
@@ -110,19 +126,23 @@ class Connection:
             else:
                 self._network.deliver(0, self._broker_hears)
 
-        self._to_client_us = self._network.deliver(self._to_client_us, arrive)
+        self._to_client_us = self._network.deliver(self._to_client_us, arrive, self._to_client)
 
     def close(self) -> None:
         """The client closes its end; what it sent before still arrives."""
         if not self.client_open:
             return
         self.client_open = False
-        self._to_broker_us = self._network.deliver(self._to_broker_us, self._broker_hears_end)
+        self._to_broker_us = self._network.deliver(
+            self._to_broker_us, self._broker_hears_end, self._to_broker
+        )
 
     def close_by_broker(self) -> None:
         """The broker closes its end, after the answers it sent."""
         self.broker_open = False
-        self._to_client_us = self._network.deliver(self._to_client_us, self._client_hears)
+        self._to_client_us = self._network.deliver(
+            self._to_client_us, self._client_hears, self._to_client
+        )
 
     def cut(self, *, always_heard: bool = False) -> None:
         """Break it now: what is on its way is lost."""
@@ -147,6 +167,10 @@ class Connection:
             self._client.on_closed(self)
 
 
+Direction = tuple[str, str]
+"""The names of who sends and of who is to hear it."""
+
+
 class Network:
     """All connections of one simulation."""
 
@@ -156,10 +180,35 @@ class Network:
         self.rng = rng
         self._scheduler = scheduler
         self._next_connection_id = 1
+        self._cut_off: set[Direction] = set()
+        self._held: list[tuple[Direction | None, Callable[[], None]]] = []
+        """What could not arrive, in its order."""
+
+    def reaches(self, one: str, other: str) -> bool:
+        """Whether two processes hear each other, as it takes to connect."""
+        return (one, other) not in self._cut_off and (other, one) not in self._cut_off
+
+    def cut_off(self, *directions: Direction) -> None:
+        """Nothing arrives by these from now on."""
+        self._cut_off.update(directions)
+
+    def open_again(self, *directions: Direction) -> None:
+        """What was held back arrives now."""
+        self._cut_off.difference_update(directions)
+        held, self._held = self._held, []
+        for direction, arrive in held:
+            self._arrive(direction, arrive)
+
+    def _arrive(self, direction: Direction | None, arrive: Callable[[], None]) -> None:
+        if direction in self._cut_off:
+            self.trace.count("message held back by a partition")
+            self._held.append((direction, arrive))
+        else:
+            arrive()
 
     def connect(self, client: ClientEnd, broker: BrokerEnd) -> Connection | None:
         """A connection, None when it is refused because the broker is down."""
-        if broker.incarnation < 0:
+        if broker.incarnation < 0 or not self.reaches(client.name, broker.name):
             return None
         connection = Connection(self, self._next_connection_id, client, broker)
         self._next_connection_id += 1
@@ -169,6 +218,14 @@ class Network:
         """Whether this message breaks its connection."""
         return self.weather.connection_loss > self.rng.random()
 
+    def is_late(self) -> bool:
+        """Whether this request's client gives up, and it arrives later."""
+        return self.weather.late > 0.0 and self.weather.late > self.rng.random()
+
+    def after_long(self, not_before_us: int) -> int:
+        """When a late request arrives, at the earliest."""
+        return max(not_before_us, self._scheduler.now_us + self.rng.randint(0, LATE_US_MAX))
+
     def delay_us(self) -> int:
         """The delay of one message."""
         if self.weather.spike > self.rng.random():
@@ -176,9 +233,11 @@ class Network:
             return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_us_max))
         return self.rng.randint(DELAY_US_MIN, DELAY_US_MAX)
 
-    def deliver(self, not_before_us: int, arrive: Callable[[], None]) -> int:
-        """Schedule an arrival after the earlier ones of its direction; returns when it is."""
+    def deliver(
+        self, not_before_us: int, arrive: Callable[[], None], direction: Direction | None = None
+    ) -> int:
+        """Schedule an arrival after the earlier ones of its connection; returns when it is."""
         now_us = self._scheduler.now_us
         at_us = max(not_before_us, now_us + self.delay_us())
-        self._scheduler.after(at_us - now_us, arrive)
+        self._scheduler.after(at_us - now_us, lambda: self._arrive(direction, arrive))
         return at_us

@@ -18,6 +18,7 @@ from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import spark_driver
 from broker_sim.sim.checkpoint import Checkpoint
 from broker_sim.sim.commit_plants import COMMIT_PLANTS, Plant, replaced
+from broker_sim.sim.replication_plants import REPLICATION_PLANTS
 from broker_sim.sim.spark_driver import Driver
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.commit.judgement import Verdict
@@ -158,3 +159,5 @@ PLANTS: dict[str, Plant] = {
     **COMMIT_PLANTS,
 }
 """By name; the canary test runs each until it is caught."""
+
+ALL_PLANTS = PLANTS | REPLICATION_PLANTS

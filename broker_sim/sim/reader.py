@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from broker_sim.sim.batches import decode_batches
+from broker_sim.sim.places import GROUP, READ_TIMEOUT_MS, RETRY_MS, Places
 from broker_sim.sim.violation import violated
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import MarkerType, Record
 
-NODE = 0
-READ_TIMEOUT_MS = 2_000
-RETRY_MS = 200
 FETCH_VERSION_MAX = 12
 """The last version that names topics rather than ids."""
 OFFSET_FETCH_VERSION_MAX = 9
@@ -39,26 +38,25 @@ class ReadBounds:
     last_stable_offset: int
 
 
-def ask(message: Message, version_max: int | None = None) -> Operation[Message]:
-    """Ask until there is an answer; the simulation ends a reader that asks for ever."""
-    while True:
-        outcome = yield Calls((Call(NODE, message, READ_TIMEOUT_MS, version_max),))
-        answer = outcome[0] if isinstance(outcome, tuple) else None
-        if isinstance(answer, Reply):
-            return answer.message
-        yield Sleep(RETRY_MS)
-
-
-def create_topics(partitions: dict[str, int]) -> Operation[None]:
-    """Create topics; one that is there already is fine."""
+def create_topics(
+    places: Places, partitions: dict[str, int], configs: Mapping[str, str]
+) -> Operation[None]:
+    """Create topics, with a replica on each broker; one that is there already is fine."""
     topics = [
         _CREATE_TOPICS.CreatableTopic(
-            name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
+            name=name,
+            num_partitions=count,
+            replication_factor=places.brokers,
+            assignments=[],
+            configs=[
+                _CREATE_TOPICS.CreatableTopic.CreatableTopicConfig(name=option, value=value)
+                for option, value in configs.items()
+            ],
         )
         for name, count in partitions.items()
     ]
     while True:
-        answer = yield from ask(_CREATE_TOPICS(topics=topics, timeout_ms=READ_TIMEOUT_MS))
+        answer = yield from places.ask(_CREATE_TOPICS(topics=topics, timeout_ms=READ_TIMEOUT_MS))
         codes = {topic.error_code for topic in answer.topics}
         if codes <= {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
             return
@@ -66,15 +64,18 @@ def create_topics(partitions: dict[str, int]) -> Operation[None]:
 
 
 def read_partition(
-    topic: str, partition: int, start_offset: int, *, read_committed: bool
+    places: Places, topic: str, partition: int, start_offset: int, *, read_committed: bool
 ) -> Operation[tuple[list[Record], int]]:
     """All records from `start_offset` to the present end, and the next offset to read."""
     records: list[Record] = []
     next_offset = start_offset
+    leader = partial(places.leader, topic, partition)
     while True:
         request = _fetch_request(topic, {partition: next_offset}, read_committed)
-        parts = _fetched(topic, (yield from ask(request, FETCH_VERSION_MAX)))
+        answer = yield from places.ask(request, FETCH_VERSION_MAX, leader)
+        parts = _fetched(topic, answer)
         if not parts:
+            places.forget()
             yield Sleep(RETRY_MS)
             continue
         part = parts[0]
@@ -147,12 +148,16 @@ def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[R
         if read_committed and hidden:
             continue
         records += [record for record in found if record.record_offset >= start]
+    if next_offset > max(part.high_watermark, start):
+        violated(5, "records above the high watermark", high_watermark=part.high_watermark,
+                 next_offset=next_offset)  # fmt: skip
     return records, next_offset
 
 
-def read_bounds(topic: str, partition: int) -> Operation[ReadBounds]:
+def read_bounds(places: Places, topic: str, partition: int) -> Operation[ReadBounds]:
     """High watermark and last stable offset, as ListOffsets tells them."""
     ends = []
+    leader = partial(places.leader, topic, partition)
     for isolation_level in (0, 1):
         topic_type = _LIST_OFFSETS.ListOffsetsTopic
         wanted = topic_type.ListOffsetsPartition(partition_index=partition, timestamp=-1)
@@ -162,22 +167,26 @@ def read_bounds(topic: str, partition: int) -> Operation[ReadBounds]:
             topics=[topic_type(name=topic, partitions=[wanted])],
         )
         while True:
-            answer = yield from ask(request)
+            answer = yield from places.ask(request, where=leader)
             part = answer.topics[0].partitions[0]
             if part.error_code == 0:
                 break
+            places.forget()
             yield Sleep(RETRY_MS)
         ends.append(int(part.offset))
     return ReadBounds(*ends)
 
 
-def read_group(group_id: str) -> Operation[dict[tuple[str, int], int]]:
+def read_group(places: Places, group_id: str) -> Operation[dict[tuple[str, int], int]]:
     """All stable committed offsets of a group."""
+    coordinator = partial(places.coordinator, GROUP, group_id)
     while True:
-        answer = yield from ask(_offsets_request((group_id,)), OFFSET_FETCH_VERSION_MAX)
+        request = _offsets_request((group_id,))
+        answer = yield from places.ask(request, OFFSET_FETCH_VERSION_MAX, coordinator)
         found = _stable_offsets(answer.groups[0])
         if found is not None:
             return found
+        places.forget()
         yield Sleep(RETRY_MS)
 
 
@@ -197,11 +206,22 @@ def _stable_offsets(group: Message) -> dict[tuple[str, int], int] | None:
     return {(name, p.partition_index): int(p.committed_offset) for name, p in parts}
 
 
-def read_undecided() -> Operation[list[str]]:
+def read_undecided(places: Places) -> Operation[list[str]]:
     """Transactional ids with a transaction that is not complete, as ListTransactions tells."""
+    undecided = []
+    for node in range(places.brokers):
+        undecided += yield from _read_undecided_at(places, node)
+    return undecided
+
+
+def _read_undecided_at(places: Places, node: int) -> Operation[list[str]]:
+    def at_node() -> Operation[int]:
+        yield from ()
+        return node
+
     request = _LIST_TRANSACTIONS(state_filters=[], producer_id_filters=[])
     while True:
-        answer = yield from ask(request)
+        answer = yield from places.ask(request, where=at_node)
         if answer.error_code == 0:
             return [
                 t.transactional_id
@@ -212,6 +232,7 @@ def read_undecided() -> Operation[list[str]]:
 
 
 def watch_output(
+    places: Places,
     topic: str,
     partitions: int,
     groups: Callable[[], tuple[str, ...]],
@@ -228,26 +249,59 @@ def watch_output(
     offsets: dict[str, dict[tuple[str, int], int]] = {}
     pause_ms = interval_ms
     while True:
-        asked = _fetch_request(topic, positions, read_committed=True)
-        calls = (
-            Call(NODE, asked, READ_TIMEOUT_MS, FETCH_VERSION_MAX),
-            Call(NODE, _offsets_request(groups()), READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),
-        )
-        outcome = yield Calls(calls)
-        fetched, grouped = outcome if outcome is not None else (None, None)
-        changed = False
-        if isinstance(fetched, Reply):
-            for part in _fetched(topic, fetched.message):
+        leaders = yield from places.leaders(topic, positions)
+        coordinators = yield from places.coordinators(GROUP, groups())
+        fetches = [
+            Call(node, _fetch_request(topic, {n: positions[n] for n in numbers}, True),
+                 READ_TIMEOUT_MS, FETCH_VERSION_MAX)
+            for node, numbers in leaders.items()
+        ]  # fmt: skip
+        reads = [
+            Call(node, _offsets_request(names), READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX)
+            for node, names in coordinators.items()
+        ]
+        outcome = (yield Calls((*fetches, *reads))) or ()
+        changed, found_count = False, 0
+        for fetched in outcome[: len(fetches)]:
+            for part in _fetched(topic, fetched.message) if isinstance(fetched, Reply) else ():
                 number = part.partition_index
                 records, after = _visible(part, positions[number], read_committed=True)
                 on_records(number, records)
                 changed |= after > positions[number]
                 positions[number] = after
-        for group in grouped.message.groups if isinstance(grouped, Reply) else ():
-            found = _stable_offsets(group)
-            if found is not None:
-                on_group(group.group_id, found)
-                changed |= found != offsets.get(group.group_id)
-                offsets[group.group_id] = found
+                found_count += 1
+        for grouped in outcome[len(fetches) :]:
+            for group in grouped.message.groups if isinstance(grouped, Reply) else ():
+                found = _stable_offsets(group)
+                if found is not None:
+                    on_group(group.group_id, found)
+                    changed |= found != offsets.get(group.group_id)
+                    offsets[group.group_id] = found
+                    found_count += 1
+        if found_count < partitions + sum(map(len, coordinators.values())):
+            places.forget()
         pause_ms = interval_ms if changed else min(2 * pause_ms, 8 * interval_ms)
         yield Sleep(pause_ms)
+
+
+def watch_end(
+    places: Places,
+    topic: str,
+    partitions: int,
+    *,
+    on_records: Callable[[int, list[Record]], None],
+    on_bounds: Callable[[int, ReadBounds], None],
+    interval_ms: int,
+) -> Operation[None]:
+    """For ever: read all records of any transaction, and the ends of the partitions."""
+    positions = dict.fromkeys(range(partitions), 0)
+    while True:
+        for number in positions:
+            bounds = yield from read_bounds(places, topic, number)
+            on_bounds(number, bounds)
+            if bounds.high_watermark > positions[number]:
+                records, positions[number] = yield from read_partition(
+                    places, topic, number, positions[number], read_committed=False
+                )
+                on_records(number, records)
+        yield Sleep(interval_ms)

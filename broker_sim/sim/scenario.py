@@ -17,6 +17,9 @@ SCENARIO_DIRECTORY = Path(__file__).resolve().parent / "scenarios"
 """Part of the package: an installed one has the same scenarios as a checkout."""
 RANDOM = "random"
 """The default scenario: faults of every kind, drawn from the seed."""
+THREE_BROKERS = "cluster"
+"""The same with three brokers, and what can happen to them."""
+DRAWN = (RANDOM, THREE_BROKERS)
 
 
 class ScenarioError(ValueError):
@@ -61,6 +64,8 @@ class Scenario:
 
     name: str = RANDOM
     description: str = ""
+    brokers: int = 1
+    """1, or 3 with a registry and everything on all of them."""
     batches: int = 6
     rows_per_batch: int = 12
     source_partitions: int = 2
@@ -109,6 +114,22 @@ class Scenario:
     """Per broker start: the wall clock jumps by up to an hour, either way."""
     neighbours: int = 0
     """Other applications with transactions of their own, many at the same instant."""
+    late: float = 0.0
+    """Per request: it arrives after its client has given it up (`network.Weather`)."""
+    registry_crash: float = 0.0
+    """Of a cluster, as all below: per storage operation of the registry."""
+    broker_pause: float = 0.0
+    """Per tick of `cluster_faults`: a broker or the registry stands still."""
+    partition: float = 0.0
+    """Per tick: some cannot hear each other."""
+    clean_stop: float = 0.0
+    """Per tick: a broker hands over what it leads, and stops."""
+    blackout: float = 0.0
+    """Per tick, where `flushes_all`: all machines lose power."""
+    small_segments: bool = False
+    """A segment holds a few batches."""
+    flushes_all: bool = False
+    """Every append is flushed before it is answered, by followers too."""
     faults: tuple[Fault, ...] = ()
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
@@ -151,14 +172,50 @@ def draw_random(seed: int) -> Scenario:
     )
 
 
+def draw_cluster(seed: int) -> Scenario:
+    """The scenario `cluster`: what `random` draws of clients, and faults of three brokers."""
+    rng = random.Random(f"{seed}/cluster-scenario")
+
+    def some(low: float, high: float) -> float:
+        return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
+
+    flushes_all = rng.random() < 0.5
+    return replace(
+        draw_random(seed),
+        name=THREE_BROKERS,
+        description="three brokers, and faults of every kind, drawn from the seed",
+        brokers=3,
+        batches=rng.randint(2, 5),
+        rows_per_batch=rng.choice((1, 5, 20)),
+        source_partitions=rng.randint(1, 2),
+        output_partitions=rng.randint(1, 3),
+        driver_kill=some(0.005, 0.04),
+        driver_pause=some(0.005, 0.03),
+        broker_crash=some(0.0005, 0.01),
+        connection_loss=some(0.0002, 0.005),
+        spike=some(0.0002, 0.005),
+        spike_ms=rng.choice((500, 4_000)),
+        late=some(0.0005, 0.01),
+        clock_jump=some(0.1, 0.5),
+        registry_crash=some(0.001, 0.02),
+        broker_pause=some(0.02, 0.15),
+        partition=some(0.02, 0.15),
+        clean_stop=some(0.02, 0.1),
+        flushes_all=flushes_all,
+        blackout=some(0.005, 0.05) if flushes_all else 0.0,
+        small_segments=rng.random() < 0.5,
+        compaction=rng.random() < 0.4,
+    )
+
+
 def load_scenario(name: str, seed: int) -> Scenario:
     """The scenario called `name`, or in the file `name`, for this seed. Raises ScenarioError."""
-    if name == RANDOM:
-        scenario = draw_random(seed)
+    if name in DRAWN:
+        scenario = draw_random(seed) if name == RANDOM else draw_cluster(seed)
     else:
         path = Path(name) if name.endswith(".toml") else SCENARIO_DIRECTORY / f"{name}.toml"
         if not path.is_file():
-            known = ", ".join((RANDOM, *scenario_names()))
+            known = ", ".join((*DRAWN, *scenario_names()))
             raise ScenarioError(f"there is no scenario {name!r}; there are {known}")
         scenario = parse_scenario(path.stem, path.read_text(encoding="utf-8"))
     if scenario.transaction_version is None:

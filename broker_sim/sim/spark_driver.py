@@ -58,6 +58,8 @@ class Source:
     output_topic: str
     output_partitions: int
     empty_batches: float
+    first_stamp_ms: int = 0
+    """Of the records of batch 0; later batches have later ones."""
 
     def key(self, partition: int, position: int) -> bytes:
         """The row's key; order per key is part of exactly-once."""
@@ -227,7 +229,7 @@ class Driver:
             for position in range(before.get(partition, 0), end):
                 key = self.source.key(partition.partition, position)
                 value = b"%d:%d:%s" % (partition.partition, position, self.run_id.encode())
-                record = Record(key, value, batch_id)
+                record = Record(key, value, self.source.first_stamp_ms + batch_id)
                 rows.setdefault(self.source.output_partition(key), []).append(record)
         topic = self.source.output_topic
         return [self._staged(topic, number, records) for number, records in sorted(rows.items())]

@@ -1,8 +1,9 @@
-"""One simulation: a broker, drivers, readers and faults, from a seed to its result.
+"""One simulation: brokers, drivers, readers and faults, from a seed to its result.
 
 Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
-within a bound of virtual time the query must finish and every transaction be decided (liveness).
-*Audit*: fresh readers read all, before and after one more restart, and the invariants are checked.
+within a bound of virtual time the query must finish, every transaction be decided and, in a
+cluster, all replicas be in sync (liveness). *Audit*: fresh readers read all, before and after one
+more restart, and the invariants are checked.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker_sim.core.config import BrokerConfig
-from broker_sim.core.effects import StorageOperation
 from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.cluster import Cluster
+from broker_sim.sim.cluster_clients import PlainClients
 from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
-from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.neighbour import Neighbourhood
-from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.network import BrokerEnd, Network, Weather
+from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, OneBroker
 from broker_sim.sim.operator import Operator
+from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
-from broker_sim.sim.plants import PLANTS
+from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.reader import (
     create_topics,
     read_bounds,
@@ -33,7 +35,7 @@ from broker_sim.sim.reader import (
     watch_output,
 )
 from broker_sim.sim.scenario import Scenario
-from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.scheduler import START_WALL_MS, Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation, violated
@@ -47,35 +49,17 @@ from txnlog_spark.wire.records import Record
 CALM_MS = 600_000
 SETTLE_MS = 120_000
 SETTLE_POLL_MS_MAX = 30_000
-CLOCK_JUMP_MS_MAX = 3_600_000
 AUDIT_MS = 60_000
 OBSERVE_MS = 400
-POWER_LOSS = "power-loss"
+NO_STAMP = -1
+"""Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
+would not know what is sent again to another leader."""
+SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
 SECOND = "second-"
 """Before the names of the query that has the transactional id of the first by mistake."""
-
-BROKER_OPTIONS: dict[str, int | str | bool] = {
-    "transaction.state.log.num.partitions": 2,
-    "offsets.topic.num.partitions": 2,
-    "auto.create.topics.enable": False,
-    "log.retention.ms": -1,
-    "listeners": "PLAINTEXT://127.0.0.1:9092",
-}
-"""Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
-timestamps; the rest are the broker's defaults."""
-
-COMPACTION_OPTIONS: dict[str, int | str | bool] = {
-    "transaction.state.log.segment.bytes": 1024,
-    "offsets.topic.segment.bytes": 1024,
-    "log.cleaner.backoff.ms": 300,
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.cleaner.delete.retention.ms": 2_000,
-    "log.cleaner.io.buffer.size": 700,
-}
-"""A segment holds a few records, and a round of the cleaner takes several steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +94,22 @@ class World:
         self.scheduler = Scheduler()
         self.trace = Trace(lambda: self.scheduler.now_us, echo)
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
-        config = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
-        if scenario.compaction:
-            config |= COMPACTION_OPTIONS
-        self.host = SimulatedBroker(
-            name="broker-0",
-            config=BrokerConfig(config),
-            scheduler=self.scheduler,
-            trace=self.trace,
-            seed=f"{seed}/broker",
-        )
-        self.oracle = LogOracle(self.host.disk)
-        self.host.watch = self._on_storage
-        self.host.watch_answer = self._chance_of_death
-        self.host.died = self._on_broker_died
+        self.planned = PlannedFaults(scenario.faults)
+        self.machines = self._machines()
         self.owners: dict[tuple[int, int], str] = {}
         """Process by the (producer id, epoch) that it was given, of all queries."""
-        self.planned = PlannedFaults(scenario.faults)
-        self._faults = self._rng("faults")
-        self._disk_rng = self._rng("disk")
         self._chaos = False
         self._processes: list[ClientProcess] = []
         self._neighbours = Neighbourhood(
             scenario.neighbours,
             seed=seed,
+            new_places=self.machines.new_places,
+            stamp_ms=NO_STAMP if scenario.brokers == 1 else START_WALL_MS,
             now_ms=lambda: self.scheduler.monotonic_ms,
             may_go_on=lambda: self._chaos,
         )
+        output = OUTPUT_TOPIC, scenario.output_partitions
+        self._plain = PlainClients(output, self.machines.new_places, lambda: self._chaos)
         options = CommitOptions(
             group_id=GROUP_ID,
             topic=OUTPUT_TOPIC,
@@ -149,6 +122,22 @@ class World:
             other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
             self.queries.append(_Query(self._operator(SECOND + "job", 2, other)))
 
+    def _machines(self) -> OneBroker | Cluster:
+        made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
+        if self.scenario.brokers == 1:
+            return OneBroker(*made)
+        return Cluster(*made, network=self.network)
+
+    @property
+    def host(self) -> SimulatedBroker:
+        """The first broker."""
+        return self.machines.hosts[0]
+
+    @property
+    def _places(self) -> Places:
+        """A new client's."""
+        return self.machines.new_places()
+
     def _operator(self, name: str, batches: int, options: CommitOptions) -> Operator:
         prefix = name.removesuffix("job")
         scenario = self.scenario
@@ -160,6 +149,7 @@ class World:
             output_topic=prefix + OUTPUT_TOPIC,
             output_partitions=scenario.output_partitions,
             empty_batches=scenario.empty_batches,
+            first_stamp_ms=0 if scenario.brokers == 1 else START_WALL_MS,
         )
         return Operator(
             name=name,
@@ -172,7 +162,7 @@ class World:
             faults=self._rng(f"{prefix}driver-faults"),
             workload=self._rng(f"{prefix}workload"),
             new_process=self._driver_process,
-            kill_broker=lambda fault: self.host.kill(POWER_LOSS if fault.power_loss else "kill"),
+            kill_broker=self.machines.kill,
         )
 
     def _driver_process(self, name: str) -> ClientProcess:
@@ -191,7 +181,7 @@ class World:
 
     def run(self) -> SeedResult:
         """Run to the end. Only a bug of the simulator itself raises."""
-        plant = PLANTS[self.scenario.plant](self) if self.scenario.plant else None
+        plant = ALL_PLANTS[self.scenario.plant](self) if self.scenario.plant else None
         with plant or contextlib.nullcontext():
             failure = self._run_to_failure()
         if failure is not None:
@@ -222,13 +212,16 @@ class World:
 
     def _run_phases(self) -> None:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
-        self.host.start()
+        self.machines.start()
         topics = {}
         for source in (query.operator.source for query in self.queries):
             topics[source.topic] = source.partitions
             topics[source.output_topic] = source.output_partitions
         topics.update(self._neighbours.topics)
-        self._finish("set-up", create_topics(topics), AUDIT_MS)
+        if self.scenario.brokers > 1:
+            topics.update(self._plain.topics)
+        configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
+        self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
         operators = [query.operator for query in self.queries]
         self._run(lambda: all(o.finished for o in operators), self.scenario.chaos_ms)
@@ -243,8 +236,12 @@ class World:
         patience_ms = SETTLE_MS + (2 * CLOCK_JUMP_MS_MAX if self.scenario.clock_jump else 0)
         self._finish("settling", self._settle(), patience_ms, number=43)
         self._audit()
-        self.host.stop()
-        self._restart_broker()
+        if self.scenario.brokers > 1:
+            # A request of before may have come late, and be on its way to the other replicas.
+            self._finish("settling", self._settle(), SETTLE_MS, number=44)
+            self.machines.check_healed()
+        self.machines.stop()
+        self.machines.start()
         self._audit()
         self._check_expectations()
 
@@ -269,24 +266,29 @@ class World:
         process.run(operation, done)
         if not self._run(lambda: bool(results), for_ms):
             violated(number, f"{what} did not end in {for_ms} ms",
-                     undecided=self.oracle.open_transactions())  # fmt: skip
+                     missing=self.machines.not_healed(),
+                     undecided=self.machines.open_transactions())  # fmt: skip
         return results[0]
 
     def _process(self, name: str) -> ClientProcess:
-        process = ClientProcess(name, self.scheduler, self.network, {0: self.host}, self.trace)
+        brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
+        process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
         self._processes.append(process)
         return process
 
     def _begin_chaos(self) -> None:
         self._chaos = True
+        self.machines.begin_chaos()
         self.network.weather = Weather(
             connection_loss=self.scenario.connection_loss,
             spike=self.scenario.spike,
             spike_us_max=self.scenario.spike_ms * 1000,
+            late=self.scenario.late,
         )
         for query in self.queries:
             operator, seen = query.operator, query.observations
             watcher = watch_output(
+                self._places,
                 operator.source.output_topic,
                 operator.source.output_partitions,
                 operator.groups,
@@ -297,6 +299,8 @@ class World:
             self._process(f"{operator.name}-observer").run(watcher, self._on_observer_end)
             operator.start()
         self._neighbours.start(self._process)
+        if self.scenario.brokers > 1:
+            self._plain.start(self._process)
 
     def _end_chaos(self) -> None:
         self.trace.line("world", "calm")
@@ -304,61 +308,27 @@ class World:
         for query in self.queries:
             query.operator.calm_down()
         self.network.weather = Weather()
-        self.scheduler.wall_skew_ms = 0
+        self.machines.end_chaos()
 
     def _on_observer_end(self, _: None, error: TxnLogError | None) -> None:
         if error is not None:
             violated(5, "the observer failed", error=str(error))
-
-    # ------------------------------------------------------------------ the broker
-
-    def _on_storage(self, operation: StorageOperation) -> str | None:
-        labels = self.oracle.watch(operation)
-        fault = self.planned.at_storage(labels) if self._chaos else None
-        if fault is not None:
-            return POWER_LOSS if fault.power_loss else "kill"
-        return self._chance_of_death()
-
-    def _chance_of_death(self) -> str | None:
-        if self._chaos and self._faults.random() < self.scenario.broker_crash:
-            lossy = self._faults.random() < self.scenario.power_loss
-            return POWER_LOSS if lossy else "kill"
-        return None
-
-    def _on_broker_died(self, reason: str) -> None:
-        self.trace.count(f"broker {reason}")
-        if reason == POWER_LOSS:
-            self.host.machine_boots += 1
-            lost_bytes = self.host.disk.lose_power(self._disk_rng)
-            self.trace.line("disk", "lost", {"bytes": lost_bytes})
-            self.oracle.rebuild()
-        down_ms = next(
-            (fault.down_ms for fault in self.planned.fired), self._disk_rng.randint(1, 3_000)
-        )
-        self.scheduler.after(down_ms * 1000, self._restart_broker)
-
-    def _restart_broker(self) -> None:
-        if self.host.incarnation >= 0:
-            return
-        if self._chaos and self._faults.random() < self.scenario.clock_jump:
-            self.trace.count("clock jump")
-            jump_ms = self._faults.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
-            self.scheduler.wall_skew_ms = jump_ms
-        self.host.start()
 
     # ------------------------------------------------------------------ the end
 
     def _settle(self) -> Operation[None]:
         """Wait until every transaction is decided, as clients see it (43)."""
         poll_ms = 500
+        places = self._places
         while True:
-            undecided = yield from read_undecided()
+            undecided = yield from read_undecided(places)
             stuck = 0
             for source in (query.operator.source for query in self.queries):
                 for partition in range(source.output_partitions):
-                    bounds = yield from read_bounds(source.output_topic, partition)
+                    bounds = yield from read_bounds(places, source.output_topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
-            if not undecided and not stuck and not self.oracle.open_transactions():
+            is_open = undecided or stuck or self.machines.open_transactions()
+            if not is_open and self.machines.not_healed() is None:
                 return
             yield Sleep(poll_ms)
             poll_ms = min(2 * poll_ms, SETTLE_POLL_MS_MAX)
@@ -367,20 +337,22 @@ class World:
         for query in self.queries:
             final = self._finish("audit", self._read_all(query.operator), AUDIT_MS)
             check_final(query.operator, query.observations, final)
-        self._neighbours.check(self._finish("audit", self._neighbours.read(), AUDIT_MS))
+        self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
+        if self.scenario.brokers > 1:
+            self._plain.check(self._finish("audit", self._plain.read(self._places), AUDIT_MS))
 
     def _read_all(self, operator: Operator) -> Operation[FinalState]:
-        source = operator.source
+        source, places = operator.source, self._places
         committed: dict[int, list[Record]] = {}
         uncommitted: dict[int, list[Record]] = {}
         for partition in range(source.output_partitions):
             for read_committed, into in ((True, committed), (False, uncommitted)):
                 into[partition], _ = yield from read_partition(
-                    source.output_topic, partition, 0, read_committed=read_committed
+                    places, source.output_topic, partition, 0, read_committed=read_committed
                 )
         groups = {}
         for group_id in operator.groups():
-            groups[group_id] = yield from read_group(group_id)
+            groups[group_id] = yield from read_group(places, group_id)
         return FinalState(committed, uncommitted, groups)
 
     def _check_expectations(self) -> None:
@@ -392,7 +364,7 @@ class World:
             "skipped": counts["batch skipped"],
             "fenced": counts["fenced"],
             "restarts": counts["driver restarts"],
-            "aborted": self.oracle.aborted_count,
+            "aborted": self.machines.aborted_count,
         }
         for name, count in found.items():
             if count < getattr(expect, name):

@@ -3,7 +3,7 @@
 In a round records are produced with acks=all and carried by the query, while up to three faults
 begin and end (`support/chaos_faults.py`). Then all is healed, and within a time the replicas must
 be in sync and the query at the end of its input: what was acknowledged is there once, and once in
-the output.
+the output, and all replicas are equal, byte by byte.
 
 TXNLOG_CHAOS_SEED chooses another run, TXNLOG_CHAOS_ROUNDS how long it is. The faults and their
 times are those of the seed; what they meet is not.
@@ -74,6 +74,9 @@ class Run:
         wait_until_marked(self.query.bootstrap)
         wait_until(self._was_exactly_once, "the group's coordinator", timeout_s=MOVED_SECONDS_MAX)
         check_audit(self.query)
+        for topic in (self.query.source, self.query.target):
+            for partition in range(self.query.partitions):
+                self._check_replicas(topic, partition)
         died = ", ".join(f"{how} x{count}" for how, count in self.deaths.items())
         return (
             f"round {number}: {'; '.join(map(str, faults))} | "
@@ -81,6 +84,15 @@ class Run:
             f"{self.query.produced} records, each once; healed {healed - began:.0f} s, "
             f"whole again and audited {time.monotonic() - healed:.0f} s later"
         )
+
+    def _check_replicas(self, topic: str, partition: int) -> None:
+        """Nothing is written any more: every replica has the same bytes."""
+
+        def are_equal() -> bool:
+            first, *others = self.cluster.logs_of(topic, partition)
+            return bool(first) and all(each == first for each in others)
+
+        wait_until(are_equal, f"equal replicas of {topic}-{partition}", timeout_s=MOVED_SECONDS_MAX)
 
     def _feed(self, count: int) -> None:
         """Acknowledged by all in-sync replicas, and by the producer's sequences once."""

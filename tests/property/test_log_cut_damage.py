@@ -6,11 +6,12 @@ import random
 
 import pytest
 from support.damage import Truth, batch_at, copied, filled, flip, truth_of
-from support.log_build import LogOnDisk
+from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Delete, Truncate
-from broker_sim.core.log import DamagedLog, segment_states
+from broker_sim.core.log import DamagedLog, LogConfig, segment_states
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import stamp_offsets
 
 LEADER_EPOCH_BYTES = range(12, 16)
 """Outside the CRC: a change that fits both neighbours is not seen."""
@@ -151,6 +152,23 @@ def test_a_log_that_ends_below_its_start_is_refused_or_begins_there_again_where_
         log = damaged.load(**start, has_other_replicas=True)
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)
     assert damaged.disk.size_bytes(f"t-0/{segment_states.FILE_NAME}") is None
+
+
+@pytest.mark.invariant(3)
+@pytest.mark.parametrize("kind", ["kill", "clean"])
+def test_what_a_compacted_leader_has_given_is_there_after_a_start(kind):
+    replica = LogOnDisk(LogConfig(cleanup_policy="compact"))
+    for base_offset in (0, 6, 9):
+        batch = bytearray(build_batch(f"v{base_offset}"))
+        stamp_offsets(batch, 0, base_offset=base_offset, leader_epoch=1)
+        assert replica.replicate(bytes(batch)).error is ErrorCode.NONE
+    if kind == "clean":
+        effects = replica.effects()
+        replica.log.close(effects)
+        replica.carry_out(effects)
+    log = replica.load(clean=kind == "clean", was_cleaned=True, **REPLICATED)
+    assert [header.base_offset for header, _ in log.batches(0)] == [0, 6, 9]
+    assert log.log_end_offset == 10
 
 
 @pytest.mark.parametrize(("known", "found"), [(0, 0), (7, 7), (10_000, None)])

@@ -148,7 +148,7 @@ def test_a_handler_that_raises(monkeypatch) -> None:
 
 @pytest.mark.invariant(43)
 def test_a_transaction_that_is_never_decided(monkeypatch) -> None:
-    def undecided():
+    def undecided(_places):
         yield from ()
         return ["t"]
 

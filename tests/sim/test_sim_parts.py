@@ -10,6 +10,7 @@ from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.places import Places
 from broker_sim.sim.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.trace import Trace
@@ -220,7 +221,8 @@ def test_the_oracle_forgets_a_partition_whose_files_are_cut_or_removed_and_no_ot
     ],
 )
 def test_what_neighbours_were_answered_is_held_against_what_is_there(values, expected):
-    neighbours = Neighbourhood(1, seed=1, now_ms=lambda: 0, may_go_on=lambda: True)
+    neighbours = Neighbourhood(1, seed=1, new_places=lambda: Places(1), stamp_ms=-1,
+                               now_ms=lambda: 0, may_go_on=lambda: True)  # fmt: skip
     (member,) = neighbours._members
     member.committed, member.aborted = {1}, {3}
     found = [[Record(b"neighbour-0", value) for value in part] for part in values]

@@ -291,7 +291,7 @@ def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> l
         for arrival in arrivals:
             if arrival.connection_id is None:
                 host._fired.add(arrival.key)
-                host._submit(TimerFired(arrival.key))
+                host.submit(TimerFired(arrival.key))
             else:
                 connection = connections[arrival.connection_id - 1]
                 host.on_frame(cast(Connection, connection), frame_of(arrival)[4:])

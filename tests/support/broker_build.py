@@ -95,6 +95,7 @@ class BrokerOnDisk:
         self.steps: list[Step] = []
         self._correlation_id = 0
         self._starts = 0
+        self.machine_boot_id = "boot"
         self.start()
 
     def start(self) -> None:
@@ -103,7 +104,7 @@ class BrokerOnDisk:
         self.timers.clear()
         rng = random.Random(self._seed())
         self.broker = Broker(self.config, self.disk, rng, codecs=self._codecs)
-        self.step(Start("boot"))
+        self.step(Start(self.machine_boot_id))
 
     def _seed(self) -> int | str:
         """Of this start's entropy."""

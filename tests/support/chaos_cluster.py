@@ -104,6 +104,14 @@ class ChaosCluster:
         """Return when all replicas of everything are in sync, as every broker knows."""
         wait_until(self._is_whole, "all replicas in sync", timeout_s=HEALED_SECONDS_MAX)
 
+    def logs_of(self, topic: str, partition: int) -> list[bytes]:
+        """What each broker has of it on disk, wherever its segments begin and end."""
+        found = []
+        for number in range(NODES):
+            folder = self.cluster.broker_dir(number) / f"{topic}-{partition}"
+            found.append(b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))))
+        return found
+
     def _is_whole(self) -> bool:
         message = APIS[ApiKey.METADATA].request(topics=None, allow_auto_topic_creation=False)
         everybody = set(range(NODES))

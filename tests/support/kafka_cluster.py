@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.apache_kafka import (
@@ -35,14 +36,17 @@ class KafkaCluster:
     name = "apache_kafka_cluster"
     numbers = tuple(range(1, NODES + 1))
 
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
+    ) -> None:
         ports, controllers = free_ports(NODES), free_ports(NODES)
         cluster_id = new_cluster_id()
         by_number = {number + 1: port for number, port in enumerate(controllers)}
+        in_rack = {number: {"broker.rack": rack} for number, rack in enumerate(racks, 1)}
         self.brokers = {
             number: ApacheKafka(
                 folder / str(number),
-                REPLICATED | (config or {}),
+                REPLICATED | (config or {}) | in_rack.get(number, {}),
                 version=VERSION,
                 node=Node(number, port, by_number, cluster_id),
             )
@@ -87,6 +91,10 @@ class KafkaCluster:
     def kill(self, number: int) -> None:
         """SIGKILL one."""
         self.brokers[number].kill_now()
+
+    def port(self, number: int) -> int:
+        """Of one broker, by its id."""
+        return self.brokers[number].port
 
     def stop_one(self, number: int) -> None:
         """Stop one cleanly."""

@@ -24,6 +24,7 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.membership import Membership
 from broker_sim.core.peers import ConnectionKind, connection_kind
+from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.sim.disk import SimDisk
 from support.broker_build import BrokerOnDisk, request, struct
@@ -126,6 +127,8 @@ class RegistryCluster:
     def __init__(self, count: int = 3, **config: Any) -> None:
         self.under_way: list[Exchange] = []
         self.connections = Connections()
+        self.broker_principal = ANONYMOUS
+        """Who a broker is to another one."""
         self.registry_disk = SimDisk()
         self.registry: RegistryHost | None = None
         self.cut: set[frozenset[int]] = set()
@@ -237,6 +240,7 @@ class RegistryCluster:
             "broker",
             "127.0.0.1",
             decoded,
+            principal=self.broker_principal,
         )
         if receiver != REGISTRY:
             self.brokers[receiver].step(exchange.request)

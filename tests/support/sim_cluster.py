@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from broker_sim.local_cluster import LocalCluster
@@ -21,15 +22,30 @@ REPLICATED = {
 }
 
 
+class RackedCluster(LocalCluster):
+    """A cluster whose brokers stand in these racks."""
+
+    racks: Sequence[str] = ()
+
+    def _write_config(self, broker_id: int) -> Path:
+        path = super()._write_config(broker_id)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"broker.rack={rack}\n" for rack in self.racks[broker_id:][:1])
+        return path
+
+
 class SimCluster:
     """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
 
     name = "broker_sim_cluster"
     numbers = tuple(range(NODES))
 
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
+    ) -> None:
         self.ports = free_ports(NODES)
-        self._cluster = LocalCluster(folder, NODES, REPLICATED | (config or {}), self.ports)
+        self._cluster = RackedCluster(folder, NODES, REPLICATED | (config or {}), self.ports)
+        self._cluster.racks = racks
         self.bootstrap_servers = self._cluster.bootstrap_servers
 
     def __enter__(self) -> SimCluster:
@@ -65,6 +81,10 @@ class SimCluster:
     def restart(self, number: int) -> None:
         """Start one that was killed or stopped."""
         self._cluster.start(number)
+
+    def port(self, number: int) -> int:
+        """Of one broker, by its id."""
+        return self.ports[number]
 
     @property
     def live_port(self) -> int:

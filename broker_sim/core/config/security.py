@@ -16,8 +16,6 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """Those of SASL that there are here."""
 
-_NO_PEERS = "No effect here: one broker connects to none."
-
 
 def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
     return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
@@ -39,7 +37,13 @@ _OF_LISTENERS = (
         ("none", "requested", "required"),
     ),
     _list("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both."),
-    _text("ssl.endpoint.identification.algorithm", "https", _NO_PEERS),
+    _text(
+        "ssl.endpoint.identification.algorithm",
+        "https",
+        "Whether a broker of a cluster checks that others' certificates name the host that it "
+        "connects to; empty: it does not.",
+        ("https", "HTTPS", ""),
+    ),
     _secret("ssl.key.password", "Of an encrypted key, or of a key in a JKS store."),
     _secret("ssl.keystore.certificate.chain", "PEM certificates, in place of a file."),
     _secret("ssl.keystore.key", "A PEM private key, in place of a file."),
@@ -83,10 +87,15 @@ SECURITY = (
     _text(
         "security.inter.broker.protocol",
         "PLAINTEXT",
-        "How brokers of a cluster speak to each other; there only PLAINTEXT can be used.",
+        "How brokers of a cluster speak to each other; inter.broker.listener.name replaces it.",
         ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
-    _text("sasl.mechanism.inter.broker.protocol", "GSSAPI", _NO_PEERS),
+    _text(
+        "sasl.mechanism.inter.broker.protocol",
+        "GSSAPI",
+        "How brokers of a cluster log in to each other: one of the sasl.enabled.mechanisms of that "
+        "listener, whose sasl.jaas.config has a username and a password for it.",
+    ),
     *_OF_LISTENERS,
     _REAUTHENTICATION,
     ConfigKey(

@@ -7,12 +7,11 @@ raised as TopicRefused.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from broker_sim.core.controller.image import ClusterImage, Topic
 from broker_sim.core.controller.placement import (
-    PlacementStart,
+    Draw,
     check_assignment,
     place_replicas,
 )
@@ -22,11 +21,11 @@ from txnlog_spark.wire.errors import ErrorCode
 
 
 def placed_partitions(
-    image: ClusterImage, partition_count: int, replication_factor: int, start: PlacementStart
+    image: ClusterImage, partition_count: int, replication_factor: int, draw: Draw
 ) -> tuple[PartitionRegistration, ...]:
-    """New partitions on the brokers that are up. Raises INVALID_REPLICATION_FACTOR."""
-    racks = {broker.broker_id: broker.rack for broker in image.brokers.values()}
-    placed = place_replicas(racks, partition_count, replication_factor, start)
+    """New partitions on the brokers that are active. Raises INVALID_REPLICATION_FACTOR."""
+    racks = {b.broker_id: b.rack for b in image.brokers.values() if image.is_active(b.broker_id)}
+    placed = place_replicas(racks, partition_count, replication_factor, draw)
     return _registered(image, placed, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
@@ -49,23 +48,19 @@ def more_partitions(
     image: ClusterImage,
     topic: Topic,
     count: int,
+    draw: Draw,
     assignments: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PartitionRegistration, ...]:
     """The new ones of a topic that grows to `count` partitions.
 
-    Without `assignments` they are placed from the first replica of partition 0 on, as Kafka's
-    `AdminZkClient.addPartitions` does, so nothing is drawn. Their replication factor is that of
-    partition 0.
+    Without `assignments` they are placed as those of a new topic. Their replication factor is that
+    of partition 0.
     """
     present = topic.partitions
     if assignments is not None:
         return assigned_partitions(image, assignments, len(present[0].replicas))
-    brokers = sorted(image.brokers)
-    # Kafka's starts with the first broker, too, where no broker has that id or a higher one.
-    first = bisect_left(brokers, present[0].replicas[0]) % max(len(brokers), 1)
-    start = PlacementStart(first, first, len(present))
     new = count - len(present)
-    return placed_partitions(image, new, len(present[0].replicas), start)
+    return placed_partitions(image, new, len(present[0].replicas), draw)
 
 
 def _registered(

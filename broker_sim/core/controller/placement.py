@@ -1,62 +1,105 @@
-"""Where the replicas of new partitions go: Kafka's `AdminUtils.assignReplicasToBrokers`.
+"""Where the replicas of new partitions go: Kafka's `StripedReplicaPlacer`.
 
-The first replicas go round the brokers, from a start that is drawn once. The other replicas of a
-partition follow its first one at a distance, which grows by one with each round, so that the
-followers of one broker's partitions are spread over all others. When all brokers have a rack, the
-brokers are ordered by alternating racks, and a rack gets a second replica only when each has one.
+The replicas of a partition are taken from the racks in turn, and in a rack from its brokers in
+turn; each next partition begins one rack further, and one broker further in each rack. Brokers
+without a rack are a rack of their own. When as many partitions are placed as there are brokers,
+racks and brokers are shuffled, so that the same sets do not come again and again.
 
-Randomness is a parameter (`PlacementStart`). Whether a broker may lead is decided elsewhere.
+Randomness is a parameter (`Draw`), and asked for as Kafka asks its own: equal draws give equal
+placements. Kafka places on brokers that are down as well, when there are too few others; here they
+are not known. Whether a broker may lead is decided elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import count
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from broker_sim.core.controller.topic_rules import TopicRefused
 from txnlog_spark.wire.errors import ErrorCode
 
-
-class PlacementStart(NamedTuple):
-    """Where a placement starts. The first two are drawn below the number of brokers."""
-
-    first: int
-    """The place, in the order of brokers, of the first replica of partition 0."""
-    replica_shift: int
-    """The distance of the second replica from the first, less one."""
-    partition: int = 0
-    """The number of the first new partition."""
+Draw = Callable[[int], int]
+"""A random number below the bound, from 0 on."""
+Item = TypeVar("Item")
 
 
 def place_replicas(
-    racks: Mapping[int, str | None],
-    partition_count: int,
-    replication_factor: int,
-    start: PlacementStart,
+    racks: Mapping[int, str | None], partition_count: int, replication_factor: int, draw: Draw
 ) -> list[tuple[int, ...]]:
     """The replicas of `partition_count` new partitions, the preferred leader first.
 
-    `racks` holds all brokers. As under Kafka's `RackAwareMode.Safe`, racks count only when every
-    broker has one. Raises TopicRefused(INVALID_REPLICATION_FACTOR).
+    `racks` holds all brokers. Raises TopicRefused(INVALID_REPLICATION_FACTOR).
     """
     _check_replication_factor(replication_factor, len(racks))
-    known = {broker: rack for broker, rack in racks.items() if rack is not None}
-    aware = len(known) == len(racks)
-    brokers = alternate_racks(known) if aware else sorted(racks)
-    rack_count = len(set(known.values())) if aware else 1
-    shift = start.replica_shift
-    placed = []
-    for partition in range(start.partition, start.partition + partition_count):
-        if partition > 0 and partition % len(brokers) == 0:
-            shift += 1
-        first = (partition + start.first) % len(brokers)
-        order = _followers(brokers, first, shift * rack_count)
-        if aware:
-            placed.append(_over_racks(brokers[first], order, known, replication_factor))
-        else:
-            placed.append((brokers[first], *order[: replication_factor - 1]))
-    return placed
+    placer = _Placer(racks, draw)
+    return [placer.place(replication_factor) for _ in range(partition_count)]
+
+
+class _Rack:
+    """The brokers of a rack, in turn; each turn begins one further than the one before."""
+
+    def __init__(self, brokers: Sequence[int], draw: Draw) -> None:
+        self._brokers = sorted(brokers)
+        self._offset = draw(len(brokers))
+        self._given = 0
+        self._turn = 0
+
+    def next(self, turn: int) -> int | None:
+        """The next broker of this turn, None when all were given."""
+        count = len(self._brokers)
+        if self._turn != turn:
+            self._turn, self._given = turn, 0
+            self._offset = (self._offset + 1) % count
+        if self._given >= count:
+            return None
+        broker = self._brokers[(self._given + self._offset) % count]
+        self._given += 1
+        return broker
+
+    def shuffle(self, draw: Draw) -> None:
+        """Another order of the brokers."""
+        _shuffle(self._brokers, draw)
+
+
+class _Placer:
+    """One placement; a turn is a partition."""
+
+    def __init__(self, racks: Mapping[int, str | None], draw: Draw) -> None:
+        by_rack: dict[str | None, list[int]] = {}
+        for broker, rack in racks.items():
+            by_rack.setdefault(rack, []).append(broker)
+        names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
+        self._racks = {name: _Rack(by_rack[name], draw) for name in names}
+        self._names = names
+        self._draw = draw
+        self._broker_count = len(racks)
+        self._offset = draw(len(names))
+        self._turn = 0
+
+    def place(self, replication_factor: int) -> tuple[int, ...]:
+        """The replicas of the next partition."""
+        if self._turn == self._broker_count and self._broker_count > 1:
+            _shuffle(self._names, self._draw)
+            for rack in self._racks.values():
+                rack.shuffle(self._draw)
+            self._turn = 0
+        replicas: list[int] = []
+        place = self._offset % len(self._names)
+        while len(replicas) < replication_factor:
+            broker = self._racks[self._names[place]].next(self._turn)
+            if broker is not None:
+                replicas.append(broker)
+            place = (place + 1) % len(self._names)
+        self._turn += 1
+        self._offset = (self._offset % len(self._names)) + 1
+        return tuple(replicas)
+
+
+def _shuffle(items: list[Item], draw: Draw) -> None:
+    """As Java's `Collections.shuffle`."""
+    for size in range(len(items), 1, -1):
+        other = draw(size)
+        items[size - 1], items[other] = items[other], items[size - 1]
 
 
 def check_assignment(
@@ -85,17 +128,6 @@ def check_assignment(
         raise TopicRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """All brokers: the lowest of each rack, by the racks' names, then the second lowest, ..."""
-    by_rack: dict[str, list[int]] = {}
-    for broker in sorted(racks):
-        by_rack.setdefault(racks[broker], []).append(broker)
-    places = [
-        (index, rack, broker) for rack, own in by_rack.items() for index, broker in enumerate(own)
-    ]
-    return [broker for _, _, broker in sorted(places)]
-
-
 def _check_replication_factor(replication_factor: int, broker_count: int) -> None:
     reason = None
     if replication_factor < 1:
@@ -104,24 +136,3 @@ def _check_replication_factor(replication_factor: int, broker_count: int) -> Non
         reason = f"{replication_factor} replicas are not possible: {broker_count} brokers are up"
     if reason is not None:
         raise TopicRefused(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
-
-
-def _followers(brokers: Sequence[int], first: int, shift: int) -> list[int]:
-    """All brokers but the first one, in the order in which they may get the other replicas."""
-    others = len(brokers) - 1
-    return [brokers[(first + 1 + (shift + n) % others) % len(brokers)] for n in range(others)]
-
-
-def _over_racks(
-    leader: int, order: Sequence[int], racks: Mapping[int, str], replication_factor: int
-) -> tuple[int, ...]:
-    """The replicas of one partition; the search for each goes on where the one before ended."""
-    chosen = [leader]
-    rack_count = len(set(racks.values()))
-    position = count()
-    while len(chosen) < replication_factor:
-        broker = order[next(position) % len(order)]
-        used = {racks[each] for each in chosen}
-        if broker not in chosen and (racks[broker] not in used or len(used) == rack_count):
-            chosen.append(broker)
-    return tuple(chosen)

@@ -22,7 +22,6 @@ from broker_sim.core.controller.new_partitions import (
     more_partitions,
     placed_partitions,
 )
-from broker_sim.core.controller.placement import PlacementStart
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.controller.topic_rules import (
     TopicRefused,
@@ -179,7 +178,8 @@ class TopicAdmin:
         self._check_room()
         if self._is_alone:
             return ()
-        return more_partitions(self._metadata.image, topic, count, assignments)
+        draw = self._rng.randrange
+        return more_partitions(self._metadata.image, topic, count, draw, assignments)
 
     def add_partitions(
         self,
@@ -219,9 +219,8 @@ class TopicAdmin:
         if name in INTERNAL_TOPICS or replication_factor == USE_DEFAULT:
             option = _FACTORS.get(name, "default.replication.factor")
             replication_factor = self._config.integer(option)
-        brokers = max(1, len(self._metadata.image.brokers))
-        start = PlacementStart(self._rng.randrange(brokers), self._rng.randrange(brokers))
-        return placed_partitions(self._metadata.image, count, replication_factor, start)
+        draw = self._rng.randrange
+        return placed_partitions(self._metadata.image, count, replication_factor, draw)
 
     def _check_replication_factor(self, replication_factor: int) -> None:
         if replication_factor == USE_DEFAULT:

@@ -135,6 +135,7 @@ def _send(
             request.api_version,
             answer,
             records,
+            for_replica=_replica(request.message)[0] != CONSUMER,
         )
     )
 

@@ -308,10 +308,13 @@ def _replay(
 def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
     """Read what is not known flushed, keep what is whole of it, give the indexes their rest."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
+    # Only closed segments are compacted; a follower appends what a leader has of its own.
+    is_closed = next_base is not None or loading.truncates
     rules = BatchRules(
         next_offset=segment.next_offset,
         end_offset=segment.base_offset + RELATIVE_OFFSET_MAX if next_base is None else next_base,
-        may_skip_offsets=loading.may_skip_offsets and (next_base is not None or loading.truncates),
+        may_skip_offsets=loading.may_skip_offsets
+        and (is_closed or loading.known.has_other_replicas),
         leader_epoch_min=loading.epochs.latest_below(segment.next_offset),
         leader_epoch_max=loading.known.leader_epoch_max,
     )

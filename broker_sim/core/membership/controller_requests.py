@@ -17,7 +17,7 @@ from broker_sim.core.effects import Effects, Request, TimerKey
 from broker_sim.core.membership.registration import NO_CONTROLLER
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
-from broker_sim.core.security.principals import ANONYMOUS
+from broker_sim.core.security.principals import A_BROKER
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import MalformedFrame
@@ -28,7 +28,7 @@ CONTROLLER_REQUEST_TIMER = ("controller-requests",)
 RETRY_MS = 100
 _LOCAL = "127.0.0.1"
 TIMEOUT_MS = 30_000
-"""Of a request that has no time limit of its own."""
+"""Of a request that has no time limit of its own (controller.socket.timeout.ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,15 @@ class Line:
 CarryOut = Callable[[Request, Reply[Any], Effects], None]
 """Handles a request at the controller; replies with its answer, or with an ErrorCode:
 NOT_CONTROLLER when this broker is not, or not any more."""
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A request of this broker's own that is not answered yet."""
+
+    controller: int
+    reply: Reply[Any]
+    deadline_ms: int
 
 
 @dataclass(eq=False, slots=True)
@@ -72,9 +81,10 @@ class ControllerRequests:
         self._node_id = node_id
         self._controller_id = controller_id
         self._carry_out = carry_out
-        self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, ANONYMOUS)
+        self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, A_BROKER)
         """What a controller on this broker is asked by it."""
         self._forwarded: list[_Forwarded] = []
+        self._asked: list[_Asked] = []
         self._ticks = False
 
     # ------------------------------------------------------------------ this broker's own
@@ -83,14 +93,34 @@ class ControllerRequests:
         self, message: Message, api: tuple[AnyApiKey, int], reply: Reply[Any], effects: Effects
     ) -> None:
         """Ask once, `api` being key and version. Replies with the answer or with NOT_CONTROLLER,
-        also when the connection was lost, and then it may have been carried out."""
+        also when the connection was lost, the time is over or another broker is the controller,
+        and then it may have been carried out: one that stands still holds up nobody."""
         controller = self._controller_id()
         if controller == NO_CONTROLLER:
-            reply(ErrorCode.NOT_CONTROLLER, effects)
-        elif controller == self._node_id:
-            self._carry_out(self.own(message, api), reply, effects)
+            return reply(ErrorCode.NOT_CONTROLLER, effects)
+        asked = _Asked(controller, reply, effects.monotonic_ms + TIMEOUT_MS)
+        self._asked.append(asked)
+
+        def take(answer: Any, effects: Effects) -> None:
+            self._settle(asked, ErrorCode.NOT_CONTROLLER if answer is None else answer, effects)
+
+        if controller == self._node_id:
+            self._carry_out(self.own(message, api), take, effects)
         else:
-            self._peers.send(controller, message, api[1], _unless_lost(reply), effects)
+            self._peers.send(controller, message, api[1], take, effects)
+        return self._schedule(effects)
+
+    def _settle(self, asked: _Asked, answer: Any, effects: Effects) -> None:
+        """One that was given up may be answered all the same, later."""
+        if asked in self._asked:
+            self._asked.remove(asked)
+            asked.reply(answer, effects)
+
+    def _give_up(self, effects: Effects) -> None:
+        controller = self._controller_id()
+        for asked in list(self._asked):
+            if asked.controller != controller or effects.monotonic_ms >= asked.deadline_ms:
+                self._settle(asked, ErrorCode.NOT_CONTROLLER, effects)
 
     def own(self, message: Message, api: tuple[AnyApiKey, int]) -> Request:
         """A request of this broker itself, as of one of its clients."""
@@ -108,7 +138,8 @@ class ControllerRequests:
         self._schedule(effects)
 
     def retry(self, effects: Effects) -> None:
-        """There may be a controller now."""
+        """There may be a controller now, or another one."""
+        self._give_up(effects)
         for item in list(self._forwarded):
             self._try(item, effects)
 
@@ -124,7 +155,7 @@ class ControllerRequests:
         return key == CONTROLLER_REQUEST_TIMER
 
     def _schedule(self, effects: Effects) -> None:
-        if self._forwarded and not self._ticks:
+        if (self._forwarded or self._asked) and not self._ticks:
             self._ticks = True
             effects.set_timer(*CONTROLLER_REQUEST_TIMER, after_ms=RETRY_MS)
 
@@ -155,15 +186,6 @@ class ControllerRequests:
         if item in self._forwarded:
             self._forwarded.remove(item)
             item.reply(answer, effects)
-
-
-def _unless_lost(reply: Reply[Any]) -> Reply[Message | None]:
-    """A reply that takes a lost connection for NOT_CONTROLLER: it may have been carried out."""
-
-    def take(message: Message | None, effects: Effects) -> None:
-        reply(ErrorCode.NOT_CONTROLLER if message is None else message, effects)
-
-    return take
 
 
 def _enveloped(request: Request) -> Message:

@@ -1,7 +1,8 @@
 """ISR proposals of this broker's leaders, on their way to the controller: AlterPartition (KIP-497).
 
-One request is on its way at a time, and takes all proposals there are then (Kafka's
-`AlterPartitionManager`). A leader hears what became of its proposal; asking again is its business.
+One request is on its way at a time, and takes all proposals there are then. What the controller has
+not decided, as it was not reached or is another one by now, goes with the next request, after a
+moment. Source: Kafka's `AlterPartitionManager`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import uuid
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
-from broker_sim.core.effects import Effects
+from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.controller_requests import Line
-from broker_sim.core.replica.leader import IsrProposal
+from broker_sim.core.replica.leader import DECIDED, IsrProposal
 from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import Message
 
 _API = BROKER_APIS[BrokerApiKey.ALTER_PARTITION]
 _Key = tuple[uuid.UUID, int]
+ISR_RETRY_TIMER = ("alter-partition",)
+RETRY_MS = 50
+
 _Pending = dict[_Key, tuple[IsrProposal, Reply[ErrorCode]]]
 
 
@@ -29,6 +33,14 @@ class IsrProposals:
         self._line = line
         self._pending: _Pending = {}
         self._is_asked = False
+        self._waits = False
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> bool:
+        """Whether the timer is of this module."""
+        if key == ISR_RETRY_TIMER:
+            self._waits = False
+            self._send(effects)
+        return key == ISR_RETRY_TIMER
 
     def propose(self, proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
         """Ask for an ISR, in place of what was asked for the partition and not yet sent."""
@@ -36,7 +48,7 @@ class IsrProposals:
         self._send(effects)
 
     def _send(self, effects: Effects) -> None:
-        if self._is_asked or not self._pending:
+        if self._is_asked or self._waits or not self._pending:
             return
         self._is_asked = True
         sent, self._pending = self._pending, {}
@@ -44,8 +56,16 @@ class IsrProposals:
         def on_answer(answer: Any, effects: Effects) -> None:
             self._is_asked = False
             errors = _errors(answer)
-            for key, (_, reply) in sent.items():
-                reply(errors.get(key, _of_all(answer)), effects)
+            for key, (proposal, reply) in sent.items():
+                error = errors.get(key, _of_all(answer))
+                if error in DECIDED:
+                    reply(error, effects)
+                else:  # one that was proposed meanwhile is in its place
+                    effects.trace("isr-not-decided", partition=key[1], error=error.name)
+                    self._pending.setdefault(key, (proposal, reply))
+                    self._waits = True
+            if self._waits:
+                effects.set_timer(*ISR_RETRY_TIMER, after_ms=RETRY_MS)
             self._send(effects)
 
         proposals = [proposal for proposal, _ in sent.values()]

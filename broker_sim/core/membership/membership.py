@@ -159,6 +159,7 @@ class Membership:
             or self.controller.on_timer(key, effects)
             or self._snapshots.on_timer(key, self._decisions.epoch, effects)
             or self.requests.on_timer(key, effects)
+            or self.isr_proposals.on_timer(key, effects)
         )
 
     def on_progress(self, effects: Effects) -> None:

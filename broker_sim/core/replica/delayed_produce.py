@@ -1,8 +1,9 @@
-"""Requests that wait until all replicas have what they appended: Kafka's produce purgatory."""
+"""Requests that wait for other replicas: until all have what was appended, or have deleted what is
+to go. Kafka's purgatories of Produce and DeleteRecords."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker_sim.core.effects import CancelTimer, Effects, TimerKey
@@ -14,6 +15,8 @@ from txnlog_spark.wire.topics import TopicPartition
 PRODUCE_TIMER = "produce"
 
 Outcomes = dict[TopicPartition, ErrorCode]
+Begin = Callable[[Partition, int, Reply[ErrorCode], Effects], None]
+"""Has a partition reply when the replicas have come to an offset."""
 
 
 class _Delayed:
@@ -26,7 +29,7 @@ class _Delayed:
 
 
 class DelayedProduces:
-    """All requests with acks=all that are not answered yet, by number."""
+    """All such requests that are not answered yet, by number."""
 
     def __init__(self) -> None:
         self._next_number = 0
@@ -38,9 +41,11 @@ class DelayedProduces:
         timeout_ms: int,
         reply: Reply[Outcomes],
         effects: Effects,
+        begin: Begin = Partition.when_committed,
     ) -> None:
         """Call `reply` when the append of each partition, which ends with that offset, is
-        committed; REQUEST_TIMED_OUT for those that are not in time. In this step when all are."""
+        committed; REQUEST_TIMED_OUT for those that are not in time. In this step when all are.
+        With another `begin` it is something else that is waited for."""
         number = self._next_number
         self._next_number += 1
         delayed = self._by_number[number] = _Delayed(reply)
@@ -48,7 +53,7 @@ class DelayedProduces:
         for name, (partition, _) in wanted.items():
             delayed.waiting[name] = partition, replies[name]
         for name, (partition, last_offset) in wanted.items():
-            partition.when_committed(last_offset, replies[name], effects)
+            begin(partition, last_offset, replies[name], effects)
         if number in self._by_number:
             effects.set_timer(PRODUCE_TIMER, str(number), after_ms=max(0, timeout_ms))
 

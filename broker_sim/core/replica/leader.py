@@ -44,8 +44,8 @@ class IsrProposal:
 
 
 AlterPartition = Callable[[IsrProposal, Reply[ErrorCode], Effects], None]
-"""Brings a proposal to the controller. NONE when the change is in the metadata log; it holds here
-when this broker has read it there."""
+"""Brings a proposal to the controller, as often as that takes. The answer is one of DECIDED: NONE
+when the change is in the metadata log; it holds here when this broker has read it there."""
 
 REJECTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """The controller has refused the proposal, and it will not come to hold."""
@@ -61,6 +61,8 @@ OVERTAKEN = frozenset(
     }
 )
 """The metadata log says, or soon will, what holds instead."""
+DECIDED = REJECTED | OVERTAKEN
+"""After any other error the controller is asked again (Kafka's `handleAlterPartitionError`)."""
 
 
 class FetchPosition(NamedTuple):
@@ -119,8 +121,6 @@ class Leader:
     followers: dict[int, Follower] = field(default_factory=dict)
     proposal: IsrProposal | None = None
     """The one that is not decided yet."""
-    is_unanswered: bool = False
-    """The controller was not reached: the proposal is to be sent once more."""
 
     def update(self, registration: PartitionRegistration, now_ms: int) -> None:
         """What holds now; a replica in the ISR gets its time from here on to fetch."""
@@ -144,6 +144,11 @@ class Leader:
         """All that may be in the ISR, as far as this leader can know."""
         proposed = () if self.proposal is None else self.proposal.isr
         return frozenset((*self.registration.isr, *proposed))
+
+    @property
+    def is_alone_in_isr(self) -> bool:
+        """Whether what is committed is here only."""
+        return self.maximal_isr == {self.node_id}
 
     def min_isr(self, min_insync_replicas: int) -> int:
         """How many must be in the ISR: never more than there are replicas."""

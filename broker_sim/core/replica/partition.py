@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from collections.abc import Collection
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replica.leader import (
-    OVERTAKEN,
     REJECTED,
     AlterPartition,
     IsEligible,
@@ -35,6 +35,7 @@ class Partition:
         self.leader: Leader | None = None
         """What the leader of several replicas knows; None at a follower, and alone."""
         self._waiting: deque[tuple[int, Reply[ErrorCode]]] = deque()
+        self._deleting: list[tuple[int, Reply[ErrorCode]]] = []
 
     # ------------------------------------------------------------------ roles
 
@@ -51,11 +52,6 @@ class Partition:
             return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         may_answer = or_follower or held is None or self.leader is not None
         return ErrorCode.NONE if may_answer else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    @property
-    def led_epoch(self) -> int | None:
-        """The leader epoch in which this broker leads; None where it does not, and alone."""
-        return None if self.leader is None else self.leader.registration.leader_epoch
 
     def lead(self, node_id: int, registration: PartitionRegistration, effects: Effects) -> None:
         """This broker leads, or still does; what was appended and waits goes on waiting."""
@@ -117,6 +113,7 @@ class Partition:
     def forget(self, reply: Reply[ErrorCode]) -> None:
         """Nobody waits for this one any more."""
         self._waiting = deque(entry for entry in self._waiting if entry[1] is not reply)
+        self._deleting = [entry for entry in self._deleting if entry[1] is not reply]
 
     def release(self, effects: Effects) -> None:
         """The high watermark may have moved. A reply may append, and so come here again."""
@@ -141,9 +138,33 @@ class Partition:
 
     def fail(self, error: ErrorCode, effects: Effects) -> None:
         """Nobody here will learn whether what waits is committed."""
-        while self._waiting:
-            _, reply = self._waiting.popleft()
+        waiting = [*self._waiting, *self._deleting]
+        self._waiting.clear()
+        self._deleting.clear()
+        for _, reply in waiting:
             reply(error, effects)
+
+    # ------------------------------------------------------------------ deletions
+
+    def low_watermark(self, alive: Collection[int]) -> int:
+        """No replica that is up has anything below it, as far as this leader knows."""
+        followers = {} if self.leader is None else self.leader.followers
+        starts = [each.log_start_offset for replica, each in followers.items() if replica in alive]
+        return min([self.log.log_start_offset, *starts])
+
+    def when_deleted(self, offset: int, reply: Reply[ErrorCode], effects: Effects) -> None:
+        """Call `reply` once the low watermark has come to the offset: see `release_deleted`."""
+        del effects
+        self._deleting.append((offset, reply))
+
+    def release_deleted(self, alive: Collection[int], effects: Effects) -> None:
+        """A log start may have moved."""
+        if not self._deleting:
+            return
+        low_watermark = self.low_watermark(alive)
+        for entry in [entry for entry in self._deleting if entry[0] <= low_watermark]:
+            self._deleting.remove(entry)
+            entry[1](ErrorCode.NONE, effects)
 
     # ------------------------------------------------------------------ the ISR
 
@@ -162,23 +183,11 @@ class Partition:
             leader.broker_epochs(isr),
         )
         effects.trace("isr-proposed", log=self.log.directory, isr=list(isr))
-        self.send_proposal(alter, effects)
-
-    def send_proposal(self, alter: AlterPartition, effects: Effects) -> None:
-        """Make the present proposal, for the first time or again."""
-        leader = self.leader
-        proposal = None if leader is None else leader.proposal
-        if leader is None or proposal is None:
-            return
-        leader.is_unanswered = False
+        proposal = leader.proposal
 
         def on_answer(error: ErrorCode, effects: Effects) -> None:
-            if leader.proposal is not proposal or error in OVERTAKEN:
-                return
-            effects.trace("isr-not-changed", log=self.log.directory, error=error.name)
-            if error in REJECTED:
+            if leader.proposal is proposal and error in REJECTED:
+                effects.trace("isr-not-changed", log=self.log.directory, error=error.name)
                 leader.proposal = None
-            else:
-                leader.is_unanswered = True
 
         alter(proposal, on_answer, effects)

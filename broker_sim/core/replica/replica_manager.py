@@ -51,6 +51,7 @@ class ReplicaManager:
         self._space = space
         self._partitions: dict[TopicPartition, Partition] = {}
         """Those that were asked for."""
+        self._flushes_transactions = config.boolean("flush.on.commit")
         self._delayed = DelayedProduces()
         self._changed: set[TopicPartition] = set()
         """Partitions with something new to read, or gone, since `take_changed`."""
@@ -116,10 +117,20 @@ class ReplicaManager:
 
     def advance(self, partition: Partition, effects: Effects) -> None:
         """What the leader knows of its followers has changed, or its log: move the high watermark,
-        answer who waited for that, and wake readers. Nothing where there is one replica."""
+        answer who waited for that, and wake readers. Nothing where this broker is alone.
+
+        What is acknowledged of a transaction rests on two replicas or on the disk: a leader that is
+        alone in the ISR flushes it, for a later commit says that all of it is there.
+        """
+        leader = partition.leader
+        is_alone = leader is not None and leader.is_alone_in_isr
+        has_open = partition.log.first_unstable_offset is not None
+        if is_alone and has_open and self._flushes_transactions:
+            partition.log.flush(effects)
         if partition.advance(effects, self.lag_max_ms, self.is_eligible):
             self._changed.add(name_of(partition.log))
             partition.release(effects)
+        partition.release_deleted(self._image.brokers, effects)
 
     def when_all_committed(
         self,
@@ -223,7 +234,7 @@ class ReplicaManager:
     def delete_records(
         self, wanted: Iterable[tuple[PartitionLog, int]], effects: Effects
     ) -> list[tuple[ErrorCode, int]]:
-        """Move each log's start up to its offset (-1: the high watermark); the low watermarks then.
+        """Move each log's start up to its offset (-1: the high watermark); which that is.
 
         The new starts are durable before a file goes, so that they never move back. Kafka writes
         its checkpoint once a minute; here a deletion that was answered survives any crash.
@@ -239,7 +250,7 @@ class ReplicaManager:
             else:
                 if log.increase_log_start(before_offset, effects):
                     moved.append(log)
-                results.append((ErrorCode.NONE, log.log_start_offset))
+                results.append((ErrorCode.NONE, before_offset))
         if moved:
             # So no log ever ends below its start: if it does, one of the two is damaged.
             self._logs.flush(moved, effects)
@@ -248,6 +259,29 @@ class ReplicaManager:
                 log.remove_below_start(effects)
                 self._changed.add(name_of(log))
         return results
+
+    def when_all_deleted(
+        self,
+        wanted: Mapping[TopicPartition, tuple[PartitionLog, int]],
+        timeout_ms: int,
+        reply: Reply[Outcomes],
+        effects: Effects,
+    ) -> None:
+        """Call `reply` when all replicas that are up begin at the offsets, or above;
+        REQUEST_TIMED_OUT for those that do not in time (Kafka's `DelayedDeleteRecords`)."""
+        starts = {name: (self.partition(log), start) for name, (log, start) in wanted.items()}
+
+        def begin(
+            partition: Partition, start: int, reply: Reply[ErrorCode], effects: Effects
+        ) -> None:
+            partition.when_deleted(start, reply, effects)
+            partition.release_deleted(self._image.brokers, effects)
+
+        self._delayed.wait(starts, timeout_ms, reply, effects, begin)
+
+    def low_watermark(self, log: PartitionLog) -> int:
+        """No replica that is up has anything below it."""
+        return self.partition(log).low_watermark(self._image.brokers)
 
     def take_changed(self) -> set[TopicPartition]:
         """Partitions that changed since the last call."""

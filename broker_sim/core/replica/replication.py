@@ -33,9 +33,8 @@ HIGH_WATERMARK_TIMER = "highwatermark-checkpoint"
 
 
 def no_controller(proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
-    """Nobody is there to ask: asked again later."""
-    del proposal
-    reply(ErrorCode.NOT_CONTROLLER, effects)
+    """Nobody is there to ask."""
+    del proposal, reply, effects
 
 
 class Replication:
@@ -153,7 +152,7 @@ class Replication:
         self._replicas.advance(partition, effects)
 
     def _check_isrs(self, effects: Effects) -> None:
-        """Those that lag leave the ISR; what the controller has not heard is said again."""
+        """Those that lag leave the ISR."""
         lag_max_ms, now_ms = self._replicas.lag_max_ms, effects.monotonic_ms
         for _, log in list(self._logs.items()):
             partition = self._replicas.partition(log)
@@ -161,8 +160,6 @@ class Replication:
             if leader is None or not leader.followers:
                 continue
             self._schedule(effects)
-            if leader.proposal is not None and leader.is_unanswered:
-                partition.send_proposal(self.alter_partition, effects)
             wanted = leader.shrunk_isr(log.log_end_offset, now_ms, lag_max_ms)
             if wanted is not None:
                 partition.propose(wanted, self.alter_partition, effects)

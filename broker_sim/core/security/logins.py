@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
 from broker_sim.core.controller import ClusterImage
@@ -70,11 +71,11 @@ VALID_PREVIOUS: Mapping[LoginState, frozenset[LoginState]] = {
         {LoginState.INITIAL, LoginState.HANDSHAKE, LoginState.AUTHENTICATE, LoginState.COMPLETE}
     ),
 }
-TAKES: Mapping[LoginState, frozenset[ApiKey]] = {
+TAKES: Mapping[LoginState, frozenset[AnyApiKey]] = {
     LoginState.INITIAL: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
     LoginState.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
     LoginState.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
-    LoginState.COMPLETE: frozenset(ApiKey),
+    LoginState.COMPLETE: frozenset({*ApiKey, *BrokerApiKey}),
     LoginState.FAILED: frozenset(),
 }
 
@@ -141,7 +142,7 @@ class Logins:
             if listener.protocol.uses_sasl
         }
         self._users = {
-            (name, mechanism): _users(_login_module(config, name, mechanism))
+            (name, mechanism): _users(read_login_module(config, name, mechanism))
             for name, mechanisms in self._mechanisms.items()
             for mechanism in mechanisms
         }
@@ -269,7 +270,7 @@ class Logins:
         return ScramExchange(scram, lambda user: credentials.get((user, scram)), nonce)
 
 
-def _login_module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule:
+def read_login_module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule:
     """Of a mechanism on a listener: each needs one, as in Kafka. Raises ConfigError."""
     option = listener_option(listener, "sasl.jaas.config", mechanism)
     text = str(config.of_listener(listener, "sasl.jaas.config", mechanism))

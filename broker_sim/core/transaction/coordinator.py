@@ -55,6 +55,7 @@ from broker_sim.core.transaction.state_manager import (
     TransactionStateManager,
 )
 from broker_sim.core.transaction.states import PREPARED, TransactionState
+from broker_sim.core.transaction.torn import TornTransactions
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
@@ -85,6 +86,7 @@ class TransactionCoordinator:
         self._ending = TransactionEnding(
             config, writer, self._manager, self._markers, self._producer_ids
         )
+        self._torn = TornTransactions(self._ending, self._timers)
         self._is_active = False
 
     # ---------------------------------------------------------------- life
@@ -95,7 +97,7 @@ class TransactionCoordinator:
         """
         self._is_active = True
         if abort_open:
-            self._abort_all("transaction-torn", self._manager.ongoing(), effects)
+            self._torn.abort(self._manager.ongoing(), effects)
         self._schedule_abort(effects)
         self._schedule_expiration(effects)
 
@@ -114,7 +116,9 @@ class TransactionCoordinator:
         """The partition of `__transaction_state` whose leader coordinates this id."""
         return self._manager.runtime.partition_for(transactional_id)
 
-    def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
+    def load(
+        self, partition: int, log: PartitionLog, effects: Effects, *, is_torn: bool = False
+    ) -> None:
         """This broker leads the partition: replay its log, then, when that is committed, finish
         what was decided.
 
@@ -122,21 +126,31 @@ class TransactionCoordinator:
         group coordinator must be loaded before, since markers are written at once.
         """
         self._markers.forget(partition)
-        self._manager.runtime.load(partition, log, self._finish_decided, effects)
+        self._torn.forget(partition)
+        on_loaded = partial(self._finish_decided, is_torn=is_torn)
+        self._manager.runtime.load(partition, log, on_loaded, effects)
 
-    def _finish_decided(self, shard: TransactionShard, effects: Effects) -> None:
+    def _finish_decided(self, shard: TransactionShard, effects: Effects, *, is_torn: bool) -> None:
         for _, entry in sorted(shard.entries.items()):
             if entry.committed.state in PREPARED:
                 self._markers.begin(shard, entry, effects)
+        if is_torn:
+            found = [each for each in self._manager.ongoing() if each[0] is shard]
+            self._torn.abort(found, effects)
 
-    def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
-        """This broker leads the partition from here on: it will be loaded."""
+    def announce(
+        self, partition: int, log: PartitionLog, effects: Effects, *, is_torn: bool
+    ) -> None:
+        """This broker leads the partition from here on: it will be loaded. `is_torn`: nobody has
+        gone on with it while this machine was down, so what is ongoing in it is aborted."""
         self.unload(partition, effects)
-        self._manager.runtime.announce(partition, partial(self.load, partition, log), effects)
+        load = partial(self.load, partition, log, is_torn=is_torn)
+        self._manager.runtime.announce(partition, load, effects)
 
     def unload(self, partition: int, effects: Effects) -> None:
         """Another broker leads the partition now: forget it; requests get NOT_COORDINATOR."""
         self._markers.forget(partition)
+        self._torn.forget(partition)
         self._manager.runtime.unload(partition, effects)
 
     # ---------------------------------------------------------------- InitProducerId
@@ -335,6 +349,8 @@ class TransactionCoordinator:
         found = self._manager.find_entry(transactional_id)
         if isinstance(found, ErrorCode):
             return reply(ProducerIdResult(found), effects)
+        if committed and transactional_id in self._torn:
+            return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         request = EndTxnRequest(producer_id, producer_epoch, committed)
         return self._ending.end(found, request, client_transaction_version, reply, effects)
 

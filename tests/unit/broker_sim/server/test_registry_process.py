@@ -126,7 +126,7 @@ def test_a_kafka_client_learns_what_is_answered_and_is_refused_anything_else(reg
             client_software_name="test", client_software_version="1"
         )
         keys = {each.api_key for each in connection.ask(request, 3).api_keys}
-        assert keys == {18, *range(20000, 20008)}
+        assert keys == {18, *range(20000, 20010)}
         connection.send_bytes(struct.pack(">ihhihi", 14, 3, 1, 1, -1, -1))
         assert connection.closed_by_peer()
 

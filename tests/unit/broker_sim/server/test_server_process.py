@@ -106,6 +106,18 @@ def test_a_port_in_use_is_named(tmp_path, capsys):
             ["--set", "registry.connect=h:1", "--set", "security.inter.broker.protocol=SSL"],
             "registry.connect needs the listener SSL",
         ),
+        (
+            [
+                *("--set", "registry.connect=h:1"),
+                *("--set", "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT"),
+                *("--set", "sasl.enabled.mechanisms=PLAIN"),
+                *("--set", "sasl.mechanism.inter.broker.protocol=PLAIN"),
+                "--set",
+                "listener.name.plaintext.plain.sasl.jaas.config="
+                'x.PlainLoginModule required user_a="b";',
+            ],
+            "sasl.jaas.config must have username=..., by which brokers log in to each other",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(tmp_path, capsys, arguments, says):

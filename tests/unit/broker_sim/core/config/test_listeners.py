@@ -159,7 +159,8 @@ SASL = {
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({**SASL, "inter.broker.listener.name": "in"}, "needs an inter-broker listener with PLAIN"),
+        ({**SASL, "inter.broker.listener.name": "in"},
+         "must be one of the sasl.enabled.mechanisms of the listener IN, PLAIN, and is GSSAPI"),
         ({"listeners": "OUT://127.0.0.1:1", "listener.security.protocol.map": "OUT:PLAINTEXT"},
          "needs the listener PLAINTEXT, by which brokers find each other; there is OUT"),
         ({"security.inter.broker.protocol": "SSL"}, "needs the listener SSL"),
@@ -180,3 +181,6 @@ def test_brokers_find_each_other_by_the_listener_of_that_name_or_of_their_protoc
     named["listener.security.protocol.map"] = "IN:PLAINTEXT,OUT:PLAINTEXT"
     assert inter_broker_listener(BrokerConfig(named)) == "IN"
     assert read_registry(BrokerConfig({"registry.connect": "h:1", **named})) == Endpoint("h", 1)
+    login = {"sasl.mechanism.inter.broker.protocol": "PLAIN", "inter.broker.listener.name": "IN"}
+    secured = {"registry.connect": "h:1", **SASL, **login}
+    assert read_registry(BrokerConfig(secured)) == Endpoint("h", 1)

@@ -10,7 +10,6 @@ from broker_sim.core.controller.new_partitions import (
     more_partitions,
     placed_partitions,
 )
-from broker_sim.core.controller.placement import PlacementStart
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.controller.topic_rules import TopicRefused
 from txnlog_spark.wire.errors import ErrorCode
@@ -33,21 +32,21 @@ def refusal(function, *arguments):
     return refused.value.error
 
 
-def test_the_active_replicas_are_the_isr_and_the_first_of_them_leads(cluster):
-    made = placed_partitions(cluster.image, 3, 2, PlacementStart(0, 0))
-    assert made == (P.new((1, 2), (1, 2)), P.new((2, 3), (2,)), P.new((3, 1), (1,)))
-    assert made[2].leader == 1
+def first(_bound: int) -> int:
+    """Draws the first of what there is."""
+    return 0
 
 
-def test_a_placement_without_an_active_replica_is_refused(cluster):
-    found = refusal(placed_partitions, cluster.image, 3, 1, PlacementStart(0, 0))
-    assert found is E.INVALID_REPLICATION_FACTOR
+def test_new_partitions_are_placed_on_the_active_brokers_and_led_by_their_first_replica(cluster):
+    made = placed_partitions(cluster.image, 2, 2, first)
+    assert made == (P.new((1, 2), (1, 2)), P.new((2, 1), (2, 1)))
+    assert [each.leader for each in made] == [1, 2]
 
 
-def test_more_replicas_than_brokers_that_are_up_are_refused(cluster):
-    cluster.down(3)
-    found = refusal(placed_partitions, cluster.image, 1, 3, PlacementStart(0, 0))
-    assert found is E.INVALID_REPLICATION_FACTOR
+def test_more_replicas_than_active_brokers_are_refused(cluster):
+    assert refusal(placed_partitions, cluster.image, 1, 3, first) is E.INVALID_REPLICATION_FACTOR
+    cluster.up(3, epoch=9)
+    assert len(placed_partitions(cluster.image, 1, 3, first)[0].isr) == 3
 
 
 def test_assigned_replicas_are_taken_as_they_are(cluster):
@@ -61,29 +60,21 @@ def test_an_assignment_that_cannot_be_is_refused(cluster, assignments):
     assert found is E.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_topic_grows_from_where_its_first_partition_starts(cluster):
+def test_a_topic_grows_by_partitions_that_are_placed_as_those_of_a_new_one(cluster):
     cluster.up(3, epoch=9)
-    made = more_partitions(cluster.image, cluster.image.topics["t"], 4)
-    # Partition 0 starts at broker 2, so 2 starts at broker 1, with a shift of 1; 3 begins a round.
-    assert [each.replicas for each in made] == [(1, 3), (2, 3)]
-    assert [each.isr for each in made] == [(1, 3), (2, 3)]
-
-
-def test_a_topic_whose_first_replica_is_above_all_brokers_grows_from_the_first_one():
-    cluster = Controlled((1, 2), P.new((7,), ()))
-    made = more_partitions(cluster.image, cluster.image.topics["t"], 3)
-    assert [each.replicas for each in made] == [(2,), (1,)]
+    made = more_partitions(cluster.image, cluster.image.topics["t"], 4, first)
+    assert made == placed_partitions(cluster.image, 2, 2, first)
 
 
 def test_a_topic_grows_by_assignments_of_its_own_replication_factor(cluster):
     topic = cluster.image.topics["t"]
-    made = more_partitions(cluster.image, topic, 3, [(3, 1)])
+    made = more_partitions(cluster.image, topic, 3, first, [(3, 1)])
     assert made == (P.new((3, 1), (1,)),)
-    found = refusal(more_partitions, cluster.image, topic, 3, [(1,)])
+    found = refusal(more_partitions, cluster.image, topic, 3, first, [(1,)])
     assert found is E.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_a_topic_does_not_grow_when_no_broker_is_up():
     cluster = Controlled((), P.new((1,), ()))
-    found = refusal(more_partitions, cluster.image, cluster.image.topics["t"], 2)
+    found = refusal(more_partitions, cluster.image, cluster.image.topics["t"], 2, first)
     assert found is E.INVALID_REPLICATION_FACTOR

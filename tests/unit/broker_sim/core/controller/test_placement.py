@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_sim.core.controller.placement import (
-    PlacementStart,
-    alternate_racks,
     check_assignment,
     place_replicas,
 )
@@ -16,7 +17,23 @@ from broker_sim.core.controller.topic_rules import TopicRefused
 from txnlog_spark.wire.errors import ErrorCode
 
 NO_RACKS = dict.fromkeys(range(5))
-RACKS = dict(enumerate(["rack1", "rack3", "rack3", "rack2", "rack2", "rack1"]))
+
+
+class JavaDraws:
+    """`Random.nextInt(bound)` of Java over the generator of Kafka's own tests."""
+
+    def __init__(self) -> None:
+        self.state = 17
+
+    def __call__(self, bound: int) -> int:
+        while True:
+            self.state = (self.state * 2862933555777941757 + 3037000493) % 2**64
+            bits = self.state >> 33
+            if bound & (bound - 1) == 0:
+                return (bound * bits) >> 31
+            found = bits % bound
+            if bits - found + bound - 1 < 2**31:
+                return found
 
 
 def of_digits(text: str) -> list[tuple[int, ...]]:
@@ -24,71 +41,57 @@ def of_digits(text: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, word)) for word in text.split()]
 
 
-def test_the_example_without_racks_of_kafkas_documentation_comes_out():
-    placed = place_replicas(NO_RACKS, 10, 3, PlacementStart(0, 0))
-    assert placed == of_digits("012 123 234 340 401 023 134 240 301 412")
+def test_replicas_are_placed_where_kafkas_own_test_expects_them():
+    racks = {0: None, 3: None, 2: None, 1: None}
+    assert place_replicas(racks, 5, 3, JavaDraws()) == of_digits("230 301 012 123 102")
 
 
-def test_the_example_with_racks_of_kafkas_documentation_comes_out():
-    assert alternate_racks(RACKS) == [0, 3, 1, 5, 4, 2]
-    placed = place_replicas(RACKS, 7, 3, PlacementStart(0, 0))
-    assert placed == of_digits("031 315 154 542 420 203 042")
+def test_many_partitions_are_as_even_as_in_kafkas_own_test():
+    placed = place_replicas(dict.fromkeys(range(4)), 200, 2, JavaDraws())
+    expected = {"01": 14, "02": 22, "03": 14, "10": 17, "12": 17, "13": 16,
+                "20": 13, "21": 17, "23": 20, "30": 20, "31": 19, "32": 11}  # fmt: skip
+    assert Counter(f"{a}{b}" for a, b in placed) == expected
 
 
-# What Kafka's AdminUtils answers; one number is its start index and its replica shift.
-KAFKA = {
-    "racks and another round": ("aabbcc", "012345", 4, 0, "341 513 035 250 402 124 350 502"),
-    "one large rack": ("aaab", "1237", 2, 0, "273 372 172 731 273"),
-    "more replicas than racks": ("babab", "14569", 1, 0, "1465 6159 5694 9654"),
-    "partitions that come later": ("----", "1348", 3, 5, "134 348 481 834 148 381"),
-    "all brokers": ("---", "256", 1, 0, "526 652 265 562"),
-    "two racks, partitions that come later": ("ababa", "01234", 3, 4, "21 34 41 01 12 23"),
-}
+def test_racks_are_taken_in_turn_and_each_partition_begins_one_further():
+    racks = {10: "1", 11: "1", 20: "2", 30: "3", 31: "3"}
+    placed = place_replicas(racks, 3, 4, lambda _bound: 0)
+    assert placed == [(10, 20, 30, 11), (20, 31, 11, 30), (30, 10, 20, 31)]
 
 
-@pytest.mark.parametrize(
-    ("racks", "brokers", "start", "first", "expected"), KAFKA.values(), ids=KAFKA
-)
-def test_replicas_are_placed_where_kafka_places_them(racks, brokers, start, first, expected):
-    known = {
-        int(broker): None if rack == "-" else rack
-        for broker, rack in zip(brokers, racks, strict=True)
-    }
-    wanted = of_digits(expected)
-    at = PlacementStart(start, start, first)
-    assert place_replicas(known, len(wanted), len(wanted[0]), at) == wanted
+def test_brokers_without_a_rack_are_one_rack():
+    placed = place_replicas({0: None, 1: "a", 2: None}, 2, 2, lambda _bound: 0)
+    assert placed == [(0, 1), (1, 2)]
 
 
-def test_racks_count_only_when_every_broker_has_one():
-    mixed = {**RACKS, 5: None}
-    start = PlacementStart(2, 1)
-    assert place_replicas(mixed, 9, 3, start) == place_replicas(dict.fromkeys(RACKS), 9, 3, start)
+def test_one_broker_gets_all_partitions():
+    assert place_replicas({7: None}, 3, 1, lambda _bound: 0) == [(7,)] * 3
 
 
 @given(st.data())
-def test_replicas_are_distinct_over_as_many_racks_as_possible_and_leaders_are_even(data):
-    racks = data.draw(st.dictionaries(st.integers(0, 30), st.sampled_from("abcd"), min_size=1))
+def test_replicas_are_distinct_over_as_many_racks_as_possible(data):
+    names = st.sampled_from([None, "a", "b", "c"])
+    racks = data.draw(st.dictionaries(st.integers(0, 30), names, min_size=1))
     factor = data.draw(st.integers(1, len(racks)))
-    drawn = st.integers(0, len(racks) - 1)
-    start = PlacementStart(data.draw(drawn), data.draw(drawn), data.draw(st.integers(0, 20)))
-    placed = place_replicas(racks, 2 * len(racks), factor, start)
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    placed = place_replicas(racks, 2 * len(racks) + 1, factor, rng.randrange)
     for replicas in placed:
         assert len(set(replicas)) == factor
         assert len({racks[r] for r in replicas}) == min(factor, len(set(racks.values())))
-    leaders = [replicas[0] for replicas in placed]
-    assert sorted(leaders) == sorted([*racks, *racks])
+    leaders = Counter(racks[replicas[0]] for replicas in placed[: len(set(racks.values()))])
+    assert set(leaders.values()) == {1}
 
 
 @pytest.mark.parametrize("factor", [-1, 0, 6])
 def test_a_factor_below_one_or_above_the_brokers_is_refused(factor):
     with pytest.raises(TopicRefused) as refused:
-        place_replicas(NO_RACKS, 1, factor, PlacementStart(0, 0))
+        place_replicas(NO_RACKS, 1, factor, JavaDraws())
     assert refused.value.error is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_no_broker_at_all_is_a_refusal():
     with pytest.raises(TopicRefused, match="0 brokers"):
-        place_replicas({}, 1, 1, PlacementStart(0, 0))
+        place_replicas({}, 1, 1, JavaDraws())
 
 
 @pytest.mark.parametrize(

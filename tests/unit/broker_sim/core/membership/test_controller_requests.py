@@ -95,6 +95,26 @@ def test_the_controller_decides_as_who_has_asked_another_broker():
     assert cluster.create_topic(number, "a").error_code == 0
 
 
+def test_what_a_broker_needs_itself_it_may_do_at_itself_and_at_any_controller():
+    """To others it is User:broker, which is a super user, and nobody else may do anything."""
+    cluster = RegistryCluster(3, authorizer_class_name=AUTHORIZER,
+                              super_users=f"{ADMIN};User:broker")  # fmt: skip
+    cluster.broker_principal = "User:broker"
+    cluster.run(1_000)
+    for number, broker in cluster.brokers.items():
+        broker.principal = ADMIN
+        metadata(cluster, number, f"auto{number}")
+        cluster.run(300)
+        assert f"auto{number}" in cluster.controller().parts.image.topics
+    (number,) = cluster.controllers
+    for each in (number, other(cluster)):
+        cluster.kill(each)
+        cluster.run(20_000)
+        cluster.start(each)
+        cluster.run(5_000)
+        cluster.check_healed()
+
+
 def enveloped(key: ApiKey, principal: str) -> Any:
     frame = framing.encode_request(request(key, topics=[]), 6, 5, "c")
     return BROKER_APIS[BrokerApiKey.ENVELOPE].request(
@@ -227,6 +247,78 @@ def test_an_isr_shrinks_and_grows_by_way_of_the_controller(cluster):
     cluster.cut.clear()
     cluster.run(6_000)
     cluster.check_healed()
+
+
+def lagging(cluster: RegistryCluster) -> tuple[int, int, int]:
+    """A partition whose leader is not the controller: leader, controller, and a follower that gets
+    nothing any more."""
+    (controller,) = cluster.controllers
+    for number in range(6):
+        name = f"orders{number}"
+        cluster.create_topic(0, name, 1, replication_factor=3)
+        if cluster.held(name).leader != controller:
+            break
+    leader = cluster.held(name).leader
+    away = next(n for n in cluster.brokers if n not in (leader, controller))
+    cluster.cut.add(frozenset((leader, away)))
+    cluster.lose(leader, away)
+    batch = encode_batch([Record(None, b"a", cluster.brokers[leader].now_ms)])
+    cluster.ask(leader, produce_request({(name, 0): batch}, acks=1), 11)
+    return leader, controller, away
+
+
+def isr_changes(cluster: RegistryCluster, number: int, kind: str) -> int:
+    steps = cluster.brokers[number].steps
+    return sum(trace.kind == kind for step in steps for trace in step.traces)
+
+
+def test_a_proposal_that_the_controller_has_not_decided_is_made_again_after_a_moment(cluster):
+    leader, controller, _ = lagging(cluster)
+    cluster.cut.add(frozenset((leader, controller)))
+    cluster.lose(leader, controller)
+    while not isr_changes(cluster, leader, "isr-not-decided"):
+        cluster.run(50)
+    cluster.run(200)
+    before = isr_changes(cluster, leader, "isr-not-decided")
+    assert before > 1
+    cluster.cut.discard(frozenset((leader, controller)))
+    cluster.run(100)
+    held = [p for t in cluster.controller().parts.image.topics.values() for p in t.partitions]
+    assert any(len(each.isr) < 3 for each in held)
+
+
+def test_a_controller_that_stands_still_holds_up_no_proposal_when_another_one_is_elected(cluster):
+    leader, controller, _ = lagging(cluster)
+    cluster.pause(controller)
+    while not isr_changes(cluster, leader, "isr-proposed"):
+        cluster.run(50)
+    cluster.run(4_500)
+    (new,) = [n for n in cluster.controllers if n != controller]
+    topics = cluster.brokers[new].parts.image.topics
+    partitions = [topic.partitions[0] for topic in topics.values()]
+    assert any((p.leader, p.isr) == (leader, (leader,)) for p in partitions), partitions
+
+
+def test_what_is_asked_of_a_controller_that_stays_silent_is_given_up_after_30_seconds(cluster):
+    (controller,) = cluster.controllers
+    asker = cluster.brokers[other(cluster)]
+    told: list[Any] = []
+    own = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS]
+    asker.cause(
+        lambda effects: asker.membership.requests.ask(
+            own.request(broker_id=9, broker_epoch=9),
+            (own.key, own.version),
+            lambda answer, _: told.append(answer),
+            effects,
+        )
+    )
+    (asked,) = (e for e in cluster.under_way if e.send.peer == controller
+                and type(e.send.message).__name__.startswith("Allocate"))  # fmt: skip
+    cluster.under_way.remove(asked)  # neither answered nor lost
+    cluster.run(29_000)
+    assert told == []
+    cluster.run(2_000)
+    assert told == [E.NOT_CONTROLLER]
 
 
 def test_a_replica_does_not_come_into_an_isr_by_what_it_had_before_it_was_started_again(cluster):

@@ -9,8 +9,9 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 from support.sasl_client import MECHANISM_IDS, SASL_CONFIG, USERS, add_user, log_in
 
+from broker_sim.apis import BROKER_APIS
 from broker_sim.core.config import ConfigError
-from broker_sim.core.effects import Disconnected
+from broker_sim.core.effects import Disconnected, Effects, Request
 from broker_sim.core.security.logins import TAKES, VALID_PREVIOUS, Login, LoginState
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation
@@ -53,6 +54,18 @@ def test_who_logs_in_may_ask():
     assert log_in(broker, "bob", USERS["bob"]).error_code == 0
     assert principal_of(broker) == "User:bob"
     assert broker.ask(METADATA, 12).brokers
+
+
+def test_a_broker_that_logs_in_may_ask_what_brokers_ask():
+    broker, login = secured(), Login()
+    login.move(LoginState.AUTHENTICATE)
+    login.move(LoginState.COMPLETE)
+    logins = broker.broker.parts.logins
+    logins._logins[1] = login
+    for own in BROKER_APIS.values():
+        asked = Request(1, 0, own.key, own.version, "broker-1", "127.0.0.1", own.request(),
+                        "SASL_PLAINTEXT", "User:broker")  # fmt: skip
+        assert logins.admit(asked, Effects(0, 0)) == "User:broker"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISM_IDS)

@@ -1,0 +1,290 @@
+"""Three brokers and their registry on the virtual network, each on a machine of its own.
+
+All that they send each other is bytes on simulated connections (`peer_links`). Witnesses compare
+what they write (`replica_oracle`), tell and read (`metadata_oracle`); `cluster_faults` is what
+happens to them. When faults have ended a cluster heals by itself: `not_healed` says what is
+missing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.effects import Respond, Step, StorageOperation
+from broker_sim.core.log import PartitionLog
+from broker_sim.core.membership import Membership
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
+from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
+from broker_sim.sim.cluster_faults import ClusterFaults
+from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
+from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
+from broker_sim.sim.network import Network
+from broker_sim.sim.one_broker import broker_options
+from broker_sim.sim.peer_links import PeerLinks
+from broker_sim.sim.places import Places
+from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
+from broker_sim.sim.scenario import Fault, Scenario
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.sim_broker import Core, SimulatedBroker
+from broker_sim.sim.trace import Trace
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.invariants import present
+from txnlog_spark.wire.messages import ApiKey
+
+SESSION_MS = 3_000
+ANSWER_US_MAX = 4_000_000
+"""How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
+
+CLUSTER_OPTIONS: dict[str, int | str | bool] = {
+    "registry.connect": "registry:2181",
+    "registry.session.timeout.ms": SESSION_MS,
+    "registry.heartbeat.interval.ms": 500,
+    "replica.lag.time.max.ms": 2_000,
+    "replica.fetch.backoff.ms": 200,
+    "replica.fetch.wait.max.ms": 1_000,
+    "min.insync.replicas": 2,
+    "leader.imbalance.check.interval.seconds": 5,
+}
+"""All replicas of all, and timeouts that are passed several times in a minute."""
+
+SMALL_SEGMENTS: dict[str, int | str | bool] = {
+    "transaction.state.log.segment.bytes": 1024,
+    "offsets.topic.segment.bytes": 1024,
+}
+"""So that logs are rolled, and truncated in segments before the last one; of other topics see
+`world.SMALL_SEGMENTS_OF_TOPICS`."""
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        scheduler: Scheduler,
+        trace: Trace,
+        planned: PlannedFaults,
+        rng: Callable[[str], random.Random],
+        *,
+        network: Network,
+    ) -> None:
+        self.network = network
+        self.logs = ReplicaLogs()
+        self.logs.leader_of = self._leader_of
+        self.logs.in_sync = self._in_sync
+        self.metadata = MetadataOracle(self.logs.check_in_sync)
+        self.registry = SimulatedRegistry(
+            name="registry",
+            config=BrokerConfig({}),
+            scheduler=scheduler,
+            trace=trace,
+            seed=f"{seed}/registry",
+        )
+        options = broker_options(scenario) | CLUSTER_OPTIONS
+        options["log.cleaner.enable"] = self.logs.compacts = scenario.compaction
+        if scenario.small_segments:
+            options |= SMALL_SEGMENTS
+        if scenario.flushes_all:
+            options["log.flush.interval.messages"] = 1
+        self.hosts = {
+            number: ClusterBroker(
+                name=f"broker-{number}",
+                config=BrokerConfig(
+                    options | {"node.id": number, "listeners": f"PLAINTEXT://b{number}:9092"}
+                ),
+                scheduler=scheduler,
+                trace=trace,
+                seed=f"{seed}/broker-{number}",
+            )
+            for number in range(scenario.brokers)
+        }
+        self._planned = planned
+        self._trace = trace
+        self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        for number, host in self.hosts.items():
+            self._connect(number, host, scheduler, trace)
+        self.registry.watch = self._on_registry_storage
+        self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
+        self.registry.died = partial(self.faults.on_died, self.registry)
+
+    def _connect(
+        self, number: int, host: ClusterBroker, scheduler: Scheduler, trace: Trace
+    ) -> None:
+        """Everything that is attached to one broker."""
+        others = {n: each for n, each in self.hosts.items() if n != number}
+        ends = {REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry, **others}
+        host.links = PeerLinks(host, ends, self.network, scheduler, trace, ANSWER_US_MAX)
+        oracle = ReplicaOracle(host.name, host.disk, self.logs)
+        host.watch = partial(self._on_storage, host, oracle)
+        host.watch_answer = partial(self.faults.chance_of_death, host)
+        host.watch_step = partial(self._on_step, host)
+        host.watch_respond = partial(self._on_respond, host)
+        host.died = partial(self.faults.on_died, host)
+
+    def role_of(self, process: SimulatedBroker) -> str:
+        """What it is to the cluster now."""
+        for host in self.hosts.values():
+            membership = host.parts.membership if host is process and host.is_up else None
+            if isinstance(membership, Membership) and membership.controller.is_active:
+                return "controller"
+        return "registry" if process is self.registry else "broker"
+
+    # ------------------------------------------------------------------ as `OneBroker`
+
+    @property
+    def brokers(self) -> tuple[ClusterBroker, ...]:
+        """All brokers."""
+        return tuple(self.hosts.values())
+
+    @property
+    def processes(self) -> tuple[SimulatedBroker, ...]:
+        """The registry and all brokers."""
+        return (self.registry, *self.hosts.values())
+
+    def new_places(self) -> Places:
+        """Where a client finds what it asks for."""
+        return Places(len(self.hosts))
+
+    def start(self) -> None:
+        """Start what is not up."""
+        for process in self.processes:
+            if not process.is_up:
+                process.start()
+
+    def begin_chaos(self) -> None:
+        """Faults may happen from now on."""
+        self.faults.begin()
+
+    def end_chaos(self) -> None:
+        """Faults end; what is down comes back."""
+        self.faults.end()
+
+    def stop(self) -> None:
+        """A clean stop of all."""
+        for process in reversed(self.processes):
+            process.stop()
+
+    def kill(self, fault: Fault) -> None:
+        """A planned fault."""
+        self.hosts[0].kill(self.faults.planned_reason(fault))
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As each partition's leader has them."""
+        return self.logs.open_transactions()
+
+    @property
+    def aborted_count(self) -> int:
+        """The most ABORT markers that ended a transaction with data, on any disk."""
+        return max(oracle.aborted_count for oracle in self.logs.oracles.values())
+
+    # ------------------------------------------------------------------ witnesses
+
+    def _on_storage(
+        self, host: SimulatedBroker, oracle: ReplicaOracle, operation: StorageOperation
+    ) -> str | None:
+        labels = oracle.watch(operation)
+        leads = oracle.leads_last or "flush" in labels
+        fault = self._planned.at_storage(labels) if self.faults.are_on and leads else None
+        if fault is not None:
+            return self.faults.planned_reason(fault)
+        reason = self.faults.chance_of_death(host)
+        if reason is not None:
+            role = "the one that leads" if oracle.leads_last else "a broker"
+            self._trace.count(f"{reason} of {role} after {labels[-1] if labels else 'other files'}")
+        return reason
+
+    def _on_registry_storage(self, operation: StorageOperation) -> str | None:
+        del operation
+        return self.faults.chance_of_death(self.registry)
+
+    def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
+        records = [trace.fields for trace in step.traces if trace.kind == METADATA_TRACE]
+        metadata = core.parts.metadata if isinstance(core, Broker) else None
+        if records and isinstance(metadata, ClusterMetadata):
+            self.metadata.on_read(host.name, records, metadata.next_offset)
+
+    def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
+        if response.api_key is not ApiKey.FETCH:
+            return
+        for topic in response.message.responses:
+            known = host.parts.image.topic_of_id(topic.topic_id)
+            name = topic.topic if known is None else known.name
+            for part in topic.partitions:
+                if part.error_code == 0:
+                    directory = f"{name}-{part.partition_index}"
+                    self.logs.on_high_watermark(host.name, directory, part.high_watermark)
+
+    def _leader_of(self, directory: str) -> str:
+        held = self.metadata.partitions.get(directory)
+        host = None if held is None else self.hosts.get(held.leader)
+        return host.name if host is not None and host.is_up else ""
+
+    def _in_sync(self, directory: str) -> list[str]:
+        isr = self.metadata.partitions[directory].isr
+        return [f"broker-{n}" for n in isr if not self.faults.has_lost(f"broker-{n}")]
+
+    # ------------------------------------------------------------------ healed
+
+    def not_healed(self) -> str | None:
+        """What is not as it has to be once faults have ended (44); None when all is."""
+        if any(not process.is_up or process.paused for process in self.processes):
+            return "not all are up"
+        brokers = [host.parts for host in self.hosts.values()]
+        memberships = [parts.membership for parts in brokers]
+        if not all(membership.is_serving for membership in memberships):
+            return "not all serve"
+        active = [m for m in memberships if isinstance(m, Membership) and m.controller.is_active]
+        if len(active) != 1:
+            return f"{len(active)} controllers"
+        first = brokers[0].image
+        for image in (parts.image for parts in brokers[1:]):
+            if (image.topics, image.brokers) != (first.topics, first.brokers):
+                return "brokers have different metadata"
+        found = (self._partition_not_healed(*partition) for partition in self._partitions())
+        return next(filter(None, found), None)
+
+    def _partitions(self) -> Iterator[tuple[str, int, PartitionRegistration]]:
+        for topic in self.hosts[0].parts.image.topics.values():
+            for number, held in enumerate(topic.partitions):
+                yield topic.name, number, held
+
+    def _partition_not_healed(
+        self, topic: str, number: int, held: PartitionRegistration
+    ) -> str | None:
+        if held.leader < 0 or set(held.isr) != set(held.replicas):
+            return f"{topic}-{number} has no leader or not all replicas in sync: {held}"
+        logs = [self._log(replica, topic, number) for replica in held.replicas]
+        ends = {
+            end
+            for log in logs
+            for end in (log.log_end_offset, log.high_watermark, log.last_stable_offset)
+        }
+        return None if len(ends) == 1 else f"{topic}-{number} has ends {sorted(ends)}"
+
+    def _log(self, broker: int, topic: str, number: int) -> PartitionLog:
+        log = self.hosts[broker].parts.logs.get(topic, number)
+        return present(log, "a replica has no log")
+
+    def check_healed(self) -> None:
+        """All is in sync, all replicas are equal to the byte, and nothing is lost (8, 44)."""
+        missing = self.not_healed()
+        if missing is not None:
+            violated(44, "the cluster is not healed", missing=missing)
+        for host in self.hosts.values():
+            self.logs.check_complete(host.name)
+        for topic, number, held in self._partitions():
+            contents = {self._content(replica, topic, number) for replica in held.replicas}
+            if len(contents) != 1 and not self.logs.may_differ(f"{topic}-{number}"):
+                violated(44, "replicas differ", topic=topic, partition=number)
+
+    def _content(self, broker: int, topic: str, number: int) -> bytes:
+        disk, directory = self.hosts[broker].disk, f"{topic}-{number}"
+        paths = [f"{directory}/{n}" for n in disk.list(directory) if n.endswith(".log")]
+        return b"".join(disk.read(path, 0, disk.size_bytes(path) or 0) for path in paths)

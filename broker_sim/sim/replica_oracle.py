@@ -1,0 +1,186 @@
+"""Witnesses of the replicas: what must hold between the disks of a cluster, while it is written.
+
+A batch is known by its partition, its first offset and its leader epoch. The one who appends it
+first leads; all others have it from there. What is under a high watermark that a leader has named
+is committed: whoever is asked as a leader later has the same. Rules of transactions are checked
+where a batch is appended first, as a replica may be behind, and not at a leader that does not know
+yet that it is none any more: what it appends is never committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from broker_sim.core.effects import StorageOperation, Truncate
+from broker_sim.sim.batches import Batch
+from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.log_oracle import COMPACTED_PREFIX, LogOracle
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.records import MarkerType
+
+_Known = tuple[int, int, int, int]
+"""First offset, next offset, leader epoch and CRC of a batch: what a producer sends again to the
+next leader has the same CRC, which covers neither offsets nor the epoch."""
+
+
+@dataclass(slots=True)
+class ReplicaLogs:
+    """What is known of all replicas together."""
+
+    oracles: dict[str, ReplicaOracle] = field(default_factory=dict)
+    """By the broker's name."""
+    batches: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
+    """(next offset, CRC) by partition, first offset and leader epoch."""
+    committed: dict[str, list[_Known]] = field(default_factory=dict)
+    """The batches under the highest high watermark that was named, in their order."""
+    leader_of: Callable[[str], str] = lambda _directory: ""
+    """The broker that leads a partition by the newest metadata, "" for none that is up."""
+    compacts: bool = False
+    """Each replica of an internal topic is compacted by itself: their bytes are not compared."""
+    in_sync: Callable[[str], Sequence[str]] = lambda _directory: ()
+    """The brokers in a partition's ISR by the newest metadata, without one whose disk has lost what
+    it had, and which is not noticed yet."""
+
+    def is_first(self, broker: str, directory: str, batch: Batch) -> bool:
+        """Note a batch that was appended; whether nobody has had it. Raises Violation (6)."""
+        header = batch.header
+        key = directory, header.base_offset, header.leader_epoch
+        value = header.next_offset, header.crc
+        known = self.batches.setdefault(key, value)
+        if known != value and not self.may_differ(directory):
+            violated(6, "two replicas have different batches of one offset and leader epoch",
+                     broker=broker, directory=directory, base_offset=header.base_offset,
+                     leader_epoch=header.leader_epoch)  # fmt: skip
+        return known is value
+
+    def may_differ(self, directory: str) -> bool:
+        """Whether replicas may have other bytes for the same records."""
+        return self.compacts and directory.startswith(COMPACTED_PREFIX)
+
+    def on_high_watermark(self, broker: str, directory: str, high_watermark: int) -> None:
+        """A leader has named it: what is under it is committed, once for all. Raises Violation (8).
+
+        What it has is compared as far as it was not before.
+        """
+        if self.may_differ(directory):
+            return
+        oracle = self.oracles[broker]
+        done = oracle.compared.get(directory, 0)
+        held = oracle.held.get(directory, [])
+        if not held or (done and held[done - 1][1] >= high_watermark):
+            return
+        committed = self.committed.setdefault(directory, [])
+        known = len(committed)
+        while done < len(held) and held[done][1] <= high_watermark:
+            if done == len(committed):
+                committed.append(held[done])
+            elif committed[done] != held[done]:
+                violated(8, "a leader has another batch than was committed", broker=broker,
+                         directory=directory, found=held[done],
+                         committed=committed[done])  # fmt: skip
+            done += 1
+        oracle.compared[directory] = done
+        if len(committed) > known:
+            self.check_in_sync(directory)
+
+    def check_in_sync(self, directory: str) -> None:
+        """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
+        committed = self.committed.get(directory)
+        for name in self.in_sync(directory) if committed else ():
+            held = self.oracles[name].held.get(directory, [])
+            if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
+                violated(7, "a replica in the ISR has not what is committed", broker=name,
+                         directory=directory, committed=committed[-1],
+                         ends=held[-1:])  # fmt: skip
+
+    def check_complete(self, broker: str) -> None:
+        """All that was committed is on this disk (8)."""
+        held = self.oracles[broker].held
+        for directory, committed in self.committed.items():
+            found = held.get(directory, [])[: len(committed)]
+            if found != committed:
+                violated(8, "what was committed is not on a disk", broker=broker,
+                         directory=directory, committed=len(committed),
+                         found=len(found))  # fmt: skip
+
+    def states_of(self, producer_id: int) -> list[str]:
+        """What any transaction log says of a producer."""
+        return [state for each in self.oracles.values() for state in each.states_of(producer_id)]
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As each partition's leader has them."""
+        return [
+            found
+            for name, oracle in self.oracles.items()
+            for found in oracle.open_transactions()
+            if self.leader_of(found[0]) == name
+        ]
+
+
+class ReplicaOracle(LogOracle):
+    """Watches one broker's disk, as one of several that have the same partitions."""
+
+    def __init__(self, name: str, disk: SimDisk, logs: ReplicaLogs) -> None:
+        super().__init__(disk)
+        self.held: dict[str, list[_Known]] = {}
+        """All batches of a partition, in their order."""
+        self.compared: dict[str, int] = {}
+        """How many of them are known to be what is committed."""
+        self._name = name
+        self._logs = logs
+        self.leads_last = False
+        """Whether the last batch was appended here first, by the one that leads."""
+        logs.oracles[name] = self
+
+    def watch(self, operation: StorageOperation) -> list[str]:
+        """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        if not isinstance(operation, Truncate):
+            return super().watch(operation)
+        directory = operation.path.rpartition("/")[0]
+        before = self.held.get(directory, [])
+        labels = super().watch(operation)
+        kept = len(self.held.get(directory, []))
+        committed = self._logs.committed.get(directory, [])
+        if kept < len(before) and before[kept : kept + 1] == committed[kept : kept + 1]:
+            violated(10, "what is committed was truncated", broker=self._name,
+                     directory=directory, batch=before[kept])  # fmt: skip
+        return labels
+
+    def _rebuild(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            self.held.pop(directory, None)
+            self.compared.pop(directory, None)
+        super()._rebuild(directories)
+
+    def _follow(self, directory: str, batch: Batch) -> list[str]:
+        is_first = self._logs.is_first(self._name, directory, batch) and self._live
+        self.leads_last = is_first and self._logs.leader_of(directory) == self._name
+        labels = super()._follow(directory, batch)
+        header = batch.header
+        known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
+        self.held.setdefault(directory, []).append(known)
+        return labels
+
+    def _may_have_gaps(self, directory: str) -> bool:
+        return super()._may_have_gaps(directory) or self._logs.may_differ(directory)
+
+    def _check_transition(self, transactional_id: str, state: str, producer_id: int) -> None:
+        # A replica of a compacted log does not see what came in between.
+        if self.leads_last or not self._logs.compacts:
+            super()._check_transition(transactional_id, state, producer_id)
+
+    def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:
+        # One that comes once more, and late, finds nothing that is open.
+        known = self._partitions[directory].producers.get(producer_id)
+        ends = self.leads_last and known is not None and known.open_since is not None
+        states = self._logs.states_of(producer_id) if ends else []
+        if ends and f"prepare-{kind.name.lower()}" not in states:
+            violated(19, "a marker without its decision", directory=directory,
+                     producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
+
+    def _undecided(self, producer_id: int) -> list[str]:
+        if not self.leads_last:
+            return []
+        found = self._logs.open_transactions()
+        return [directory for directory, open_id, _ in found if open_id == producer_id]

@@ -1,0 +1,124 @@
+"""Reading from the closest replica (KIP-392): one body on three brokers of either kind."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.availability import check_available
+from support.broker_build import fetch_request
+from support.kafka_cluster import KafkaCluster
+from support.probe import wait_until
+from support.raw import Connection
+from support.sim_cluster import SimCluster
+
+from txnlog_spark.client.client import Client
+from txnlog_spark.client.fetcher import fetch_range
+from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_spark.protocol.session import SessionConfig
+from txnlog_spark.wire.errors import ErrorCode as E
+
+CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
+RACKS = ("a", "b", "c")
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+COUNT = 20
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    check_available(request.param.removesuffix("_cluster"))
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    config = {"replica.selector.class": SELECTOR}
+    with CLUSTERS[request.param](folder, config, RACKS) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(cluster: Any) -> str:
+    """Twenty records in one partition that all three brokers have."""
+    name = f"near-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 3)])[name].result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(COUNT):
+        producer.produce(name, f"value {number}", partition=0)
+    assert producer.flush(60) == 0
+    return name
+
+
+def roles(cluster: Any, topic: str) -> tuple[int, int, str]:
+    """The leader, another broker and its rack."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    partition = admin.list_topics(topic, timeout=30).topics[topic].partitions[0]
+    follower = next(n for n in partition.replicas if n != partition.leader)
+    first = min(partition.replicas)
+    return partition.leader, follower, RACKS[follower - first]
+
+
+def ask(cluster: Any, number: int, topic: str, version: int = 12, **fields: Any) -> Any:
+    with Connection(cluster.port(number)) as connection:
+        message = fetch_request(topic, fields.pop("offset", 0), max_wait_ms=100, **fields)
+        return connection.ask(message, version).responses[0].partitions[0]
+
+
+def caught_up(cluster: Any, follower: int, topic: str) -> None:
+    wait_until(
+        lambda: ask(cluster, follower, topic).high_watermark == COUNT, "the follower's watermark"
+    )
+
+
+def shown(entry: Any) -> tuple[Any, ...]:
+    return (
+        E(entry.error_code).name,
+        entry.high_watermark,
+        entry.last_stable_offset,
+        entry.log_start_offset,
+        bool(entry.records),
+    )
+
+
+def test_who_is_sent_where_and_what_a_follower_answers(cluster: Any, topic: str) -> None:
+    leader, follower, rack = roles(cluster, topic)
+    caught_up(cluster, follower, topic)
+    everything = ("NONE", COUNT, COUNT, 0, True)
+    sent_on = ask(cluster, leader, topic, rack_id=rack)
+    assert sent_on.preferred_read_replica == follower
+    assert shown(sent_on) == ("NONE", COUNT, COUNT, 0, False)
+    for rack_id in ("", "nowhere"):
+        read = ask(cluster, leader, topic, rack_id=rack_id)
+        assert (read.preferred_read_replica, shown(read)) == (-1, everything)
+    for rack_id in (rack, "nowhere"):
+        read = ask(cluster, follower, topic, rack_id=rack_id)
+        assert (read.preferred_read_replica, shown(read)) == (-1, everything)
+    at_end = ask(cluster, leader, topic, rack_id=rack, offset=COUNT)
+    assert (at_end.preferred_read_replica, at_end.error_code) == (follower, 0)
+    old = ask(cluster, follower, topic, version=10)
+    assert E(old.error_code) is E.NOT_LEADER_OR_FOLLOWER
+    beyond = ask(cluster, follower, topic, offset=COUNT + 1)
+    assert shown(beyond) == ("OFFSET_OUT_OF_RANGE", -1, -1, -1, False)
+    at_end = ask(cluster, follower, topic, offset=COUNT)
+    assert shown(at_end) == ("NONE", COUNT, COUNT, 0, False)
+    newer = ask(cluster, follower, topic, leader_epoch=1000)
+    assert E(newer.error_code) is E.UNKNOWN_LEADER_EPOCH
+
+
+def test_the_connector_reads_everything_from_the_replica_in_its_rack(
+    cluster: Any, topic: str
+) -> None:
+    leader, follower, rack = roles(cluster, topic)
+    caught_up(cluster, follower, topic)
+    client = Client(cluster.bootstrap_servers, config=SessionConfig(rack_id=rack))
+    try:
+        client.run(refresh_metadata(client.session, {topic}))
+        found = list(fetch_range(client, topic, 0, start_offset=0, end_offset=COUNT))
+        assert found[-1].next_offset == COUNT
+        data = b"".join(bytes(each.data) for each in found)
+        assert all(f"value {number}".encode() in data for number in range(COUNT))
+        assert client.session.read_node((topic, 0)) == follower
+        assert client.session.cluster.leader((topic, 0)) == leader
+    finally:
+        client.close()

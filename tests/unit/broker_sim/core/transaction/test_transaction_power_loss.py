@@ -1,0 +1,255 @@
+"""Power that fails in a cluster: what was acknowledged of a transaction stays, or it is aborted."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from support.broker_build import produce_request, request, struct
+from support.coordinators import World
+from support.core_cluster import CoreCluster, replicated
+from support.registry_cluster import RegistryCluster
+
+from broker_sim.core.effects import Flush, Stop
+from broker_sim.core.transaction.states import TransactionState
+from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC
+
+EXPIRED_MS = 4_000
+
+
+# --------------------------------------------------------------------------- one in the ISR
+
+
+def flushes(cluster: CoreCluster, number: int) -> int:
+    """Of the partition's log."""
+    found = [each for step in cluster.brokers[number].steps for each in step.storage]
+    paths = [path for each in found if isinstance(each, Flush) for path in each.paths]
+    return sum(path.startswith("orders-0/") for path in paths)
+
+
+def in_transaction(cluster: CoreCluster, value: str = "a", sequence: int = 0, acks: int = -1):
+    return cluster.produce(0, value, acks=acks, producer=(7, 0, sequence), transactional=True)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_leader_that_is_alone_in_the_isr_flushes_a_transaction_before_it_answers(acks):
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, replicas=(0,)))
+    before = flushes(cluster, 0)
+    key = in_transaction(cluster, acks=acks)
+    assert cluster.outcome(0, key).error_code == 0
+    assert flushes(cluster, 0) == before + 1
+    cluster.brokers[0].disk.lose_power(random.Random(1))
+    cluster.kill(0)
+    cluster.restart(0)
+    assert cluster.brokers[0].log().log_end_offset == 1
+
+
+def test_records_of_no_transaction_are_not_flushed_for_it():
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, replicas=(0,)))
+    before = flushes(cluster, 0)
+    assert cluster.outcome(0, cluster.produce(0, "a")).error_code == 0
+    assert flushes(cluster, 0) == before
+
+
+def test_what_others_had_too_is_flushed_when_they_leave_the_isr():
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    before = flushes(cluster, 0)
+    key = in_transaction(cluster)
+    cluster.settle()
+    assert cluster.outcome(0, key).error_code == 0
+    assert flushes(cluster, 0) == before
+    cluster.kill(1)
+    cluster.change(isr=(0,))
+    assert flushes(cluster, 0) == before + 1
+
+
+def test_without_flush_on_commit_nothing_is_flushed():
+    cluster = CoreCluster(3, flush_on_commit=False)
+    cluster.create(replicated(0, replicas=(0,)))
+    before = flushes(cluster, 0)
+    assert cluster.outcome(0, in_transaction(cluster)).error_code == 0
+    assert flushes(cluster, 0) == before
+
+
+# --------------------------------------------------------------------------- all at once
+
+
+class Producer:
+    """A transactional producer by raw requests, at whoever leads."""
+
+    def __init__(self, cluster: RegistryCluster) -> None:
+        self.cluster = cluster
+        while True:
+            found = self.ask_coordinator(
+                request(K.INIT_PRODUCER_ID, transactional_id="t", producer_id=-1,
+                        producer_epoch=-1, transaction_timeout_ms=60_000), 4)  # fmt: skip
+            if found.error_code == 0:
+                break
+        self.ids = {"producer_id": found.producer_id, "producer_epoch": found.producer_epoch}
+
+    def coordinator(self) -> int:
+        message = request(K.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"])
+        for _ in range(100):
+            number = next(b.node_id for b in self.cluster.up if b.membership.is_serving)
+            (found,) = self.cluster.ask(number, message, 4).coordinators
+            if found.error_code == 0:
+                return int(found.node_id)
+            self.cluster.run(100)
+        raise AssertionError("there is no coordinator")
+
+    def ask_coordinator(self, message: Any, version: int) -> Any:
+        for _ in range(100):
+            answer = self.cluster.ask(self.coordinator(), message, version)
+            if getattr(answer, "error_code", 0) != E.COORDINATOR_LOAD_IN_PROGRESS:
+                return answer
+            self.cluster.run(100)
+        raise AssertionError("the coordinator is not loaded")
+
+    def begin(self) -> None:
+        """One record of the transaction in `orders`, acknowledged."""
+        message = request(K.ADD_PARTITIONS_TO_TXN, v3_and_below_transactional_id="t",
+                          v3_and_below_producer_id=self.ids["producer_id"],
+                          v3_and_below_producer_epoch=self.ids["producer_epoch"])  # fmt: skip
+        message.v3_and_below_topics = [
+            struct(message, "AddPartitionsToTxnTopic", name="orders", partitions=[0])
+        ]
+        result = self.ask_coordinator(message, 3)
+        assert (
+            result.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            == 0
+        )
+        leader = self.cluster.held("orders").leader
+        batch = encode_batch(
+            [Record(None, b"a", self.cluster.brokers[leader].now_ms)],
+            base_sequence=0,
+            transactional=True,
+            **self.ids,
+        )
+        sent = produce_request({("orders", 0): batch}, -1, "t")
+        answer = self.cluster.ask(leader, sent, 11)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def commit(self) -> E:
+        message = request(K.END_TXN, transactional_id="t", committed=True, **self.ids)
+        return E(self.ask_coordinator(message, 4).error_code)
+
+
+@pytest.fixture
+def cluster() -> RegistryCluster:
+    made = RegistryCluster()
+    made.run(1_000)
+    assert made.create_topic(0, "orders", 1).error_code == 0
+    made.run(500)
+    return made
+
+
+def lose_power(cluster: RegistryCluster, *numbers: int, boot: str = "the next boot") -> None:
+    for number in numbers:
+        broker = cluster.brokers[number]
+        cluster.kill(number)
+        broker.disk.lose_power(random.Random(number))
+        broker.machine_boot_id = boot
+    for number in numbers:
+        cluster.start(number)
+    cluster.run(EXPIRED_MS + 4_000)
+
+
+def state_of(cluster: RegistryCluster) -> TransactionState:
+    for broker in cluster.up:
+        for shard in broker.parts.transactions._manager.runtime.shards():
+            if "t" in shard.entries:
+                return shard.entries["t"].committed.state
+    raise AssertionError("nobody coordinates it")
+
+
+def test_when_all_machines_lose_power_an_open_transaction_is_aborted(cluster):
+    producer = Producer(cluster)
+    producer.begin()
+    lose_power(cluster, 0, 1, 2)
+    assert producer.commit() in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
+    cluster.run(1_000)
+    assert state_of(cluster) is TransactionState.COMPLETE_ABORT
+    log = cluster.brokers[cluster.held("orders").leader].parts.logs.get("orders", 0)
+    assert log.last_stable_offset == log.high_watermark
+    cluster.check_healed()
+
+
+def test_when_one_machine_loses_power_the_transaction_goes_on_with_all_of_its_records(cluster):
+    producer = Producer(cluster)
+    producer.begin()
+    lose_power(cluster, cluster.held("orders").leader)
+    assert producer.commit() is E.NONE
+    cluster.run(1_000)
+    assert state_of(cluster) is TransactionState.COMPLETE_COMMIT
+    log = cluster.brokers[cluster.held("orders").leader].parts.logs.get("orders", 0)
+    assert log.last_stable_offset == log.high_watermark == 2
+
+
+def test_when_all_processes_are_killed_a_transaction_goes_on(cluster):
+    producer = Producer(cluster)
+    producer.begin()
+    for number in cluster.brokers:
+        cluster.kill(number)
+    for number in cluster.brokers:
+        cluster.start(number)
+    cluster.run(EXPIRED_MS + 4_000)
+    assert producer.commit() is E.NONE
+
+
+def test_a_process_that_ends_before_the_coordinator_is_loaded_does_not_hide_the_loss(cluster):
+    producer = Producer(cluster)
+    producer.begin()
+    for number in cluster.brokers:
+        cluster.kill(number)
+        cluster.brokers[number].disk.lose_power(random.Random(number))
+        cluster.brokers[number].machine_boot_id = "the next boot"
+    for _ in range(2):
+        for number in cluster.brokers:
+            cluster.start(number)
+        cluster.run(50)
+        for number in cluster.brokers:
+            cluster.kill(number)
+    for number in cluster.brokers:
+        cluster.start(number)
+    cluster.run(EXPIRED_MS + 4_000)
+    assert producer.commit() in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
+
+
+def test_machines_that_were_stopped_cleanly_have_lost_nothing(cluster):
+    producer = Producer(cluster)
+    producer.begin()
+    for number in cluster.brokers:
+        cluster.brokers[number].step(Stop())
+        cluster.kill(number)
+        cluster.brokers[number].machine_boot_id = "the next boot"
+    for number in cluster.brokers:
+        cluster.start(number)
+    cluster.run(EXPIRED_MS + 4_000)
+    assert producer.commit() is E.NONE
+    assert TRANSACTION_STATE_TOPIC in cluster.controller().parts.image.topics
+
+
+def test_one_that_cannot_be_aborted_yet_cannot_be_committed_either():
+    world = World()
+    world.host.create("data", 0)
+    ids = world.init()
+    assert world.begin(ids, ("data", 0)) is E.NONE
+    world.host.refusals[TRANSACTION_STATE_TOPIC, 0] = E.NOT_ENOUGH_REPLICAS
+    log = world.host.logs[TRANSACTION_STATE_TOPIC, 0]
+    world.step(world.transactions.load, 0, log, is_torn=True)
+    assert world.end(ids, commit=True).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    world.advance(150)
+    assert world.end(ids, commit=True).error is E.COORDINATOR_LOAD_IN_PROGRESS
+    world.host.refusals.clear()
+    world.advance(150)
+    assert world.state() == "CompleteAbort"
+    assert world.end(ids, commit=True).error is not E.NONE
+    world.step(world.transactions.unload, 0)
+    assert world.timers.get(("transactions-torn",)) is None
