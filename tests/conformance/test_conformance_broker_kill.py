@@ -112,7 +112,6 @@ def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(brok
     assert [each.value.decode() for each in seen] == [f"{number:05}" for number in range(3000)]
 
 
-@pytest.mark.failover
 def test_a_group_member_survives_the_kill_and_reads_each_record(broker, target, unique):
     bootstrap = broker.bootstrap_servers
     # Its session outlives the restart, or the group would read again what is not committed.

@@ -19,6 +19,13 @@ SETTINGS = {
     # A client is back soon after its broker is: by default it may wait ten seconds more.
     "reconnect.backoff.max.ms": 500,
 }
+LEADER_MOVED = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError._TRANSPORT,
+)
 TRANSACTION_TIMEOUT_MS = 600_000
 """No transaction of a test is over before the test ends it, unless that is what it is about."""
 
@@ -121,8 +128,11 @@ def _dotted(settings: dict) -> dict:
 def produce_values(
     bootstrap: str, topic: str, values: Iterable[str], partition: int | None = None, **settings
 ) -> None:
-    """Produce and wait for every delivery report; raises the first that failed."""
-    made = producer(bootstrap, **settings)
+    """Produce and wait for every delivery report; raises the first that failed.
+
+    One of several brokers may be killed: what it has not answered is then not written twice.
+    """
+    made = producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
     failures: list[KafkaError] = []
 
     def report(error, _message):
@@ -163,10 +173,7 @@ def each_record(
     try:
         partitions = made.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         # A new leader may not know yet what is committed: it says so here, and serves less.
-        ends = {
-            number: made.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)[1]
-            for number in partitions
-        }
+        ends = {number: _end(made, TopicPartition(topic, number)) for number in partitions}
         made.assign([TopicPartition(topic, number, 0) for number in partitions])
         ended: set[int] = set()
         while len(ended) < len(partitions):
@@ -183,6 +190,22 @@ def each_record(
                 raise KafkaException(message.error())
     finally:
         made.close()
+
+
+def _end(made: Consumer, place: TopicPartition) -> int:
+    """The partition's end, from whoever leads it by then."""
+    found: list[int] = []
+
+    def is_found() -> bool:
+        try:
+            found.append(made.get_watermark_offsets(place, TIMEOUT_S)[1])
+        except KafkaException as failed:
+            if not failed.args[0].retriable() and failed.args[0].code() not in LEADER_MOVED:
+                raise
+        return bool(found)
+
+    wait_until(is_found, f"the end of {place}")
+    return found[0]
 
 
 def values_of(seen: Iterable[Seen]) -> list[str]:
