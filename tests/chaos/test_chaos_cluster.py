@@ -1,9 +1,9 @@
 """A streaming query on three brokers, and everything fails at random: one line a round.
 
-In a round records are produced with acks=all and carried by the query, while up to three faults
-begin and end (`support/chaos_faults.py`). Then all is healed, and within a time the replicas must
-be in sync and the query at the end of its input: what was acknowledged is there once, and once in
-the output, and all replicas are equal, byte by byte.
+In a round records are produced with acks=all and carried by the query all the time, while up to
+three faults begin and end (`support/chaos_faults.py`). Then all is healed, and within a time the
+replicas must be in sync and the query at the end of its input: what was acknowledged is there once,
+and once in the output, and all replicas are equal, byte by byte.
 
 TXNLOG_CHAOS_SEED chooses another run, TXNLOG_CHAOS_ROUNDS how long it is. The faults and their
 times are those of the seed; what they meet is not.
@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException
 from support.audit import check_audit
 from support.chaos_cluster import HEALED_SECONDS_MAX, ChaosCluster
 from support.chaos_faults import Fault, Faults
-from support.librdkafka import produce_values
+from support.librdkafka import producer
 from support.prepared import wait_until_marked
 from support.probe import pause, wait_until
 from support.spark_copy import CopyQuery, RunningJob
@@ -35,7 +35,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(0)]
 
 SEED = int(os.environ.get("TXNLOG_CHAOS_SEED", "20261123"))
 ROUNDS = int(os.environ.get("TXNLOG_CHAOS_ROUNDS", "20"))
-RECORDS_MAX = 400
+PACE_SECONDS = 0.03
+"""Between two records."""
 MOVED = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -60,15 +61,17 @@ class Run:
         began = time.monotonic()
         self.deaths.clear()
         faults = Faults(self.cluster, lambda: self.job, rng).draw()
-        sender = threading.Thread(target=self._feed, args=(rng.randint(50, RECORDS_MAX),))
-        self._sent: BaseException | None = None
+        ends, self._unsent = threading.Event(), ""
+        sender = threading.Thread(target=self._feed, args=(ends,))
         sender.start()
-        self._strike(faults)
-        self.cluster.heal()
-        sender.join()
+        try:
+            self._strike(faults)
+            self.cluster.heal()
+        finally:
+            ends.set()
+            sender.join()
         healed = time.monotonic()
-        if self._sent is not None:
-            raise self._sent
+        assert not self._unsent, self._unsent
         self.cluster.wait_whole()
         wait_until(self._is_done, "the end of the input", timeout_s=HEALED_SECONDS_MAX)
         wait_until_marked(self.query.bootstrap)
@@ -94,17 +97,23 @@ class Run:
 
         wait_until(are_equal, f"equal replicas of {topic}-{partition}", timeout_s=MOVED_SECONDS_MAX)
 
-    def _feed(self, count: int) -> None:
-        """Acknowledged by all in-sync replicas, and by the producer's sequences once."""
-        query, first = self.query, self.query.produced
-        values = [f"{number:06}" for number in range(first, first + count)]
-        try:
-            produce_values(
-                query.bootstrap, query.source, values, enable_idempotence=True, acks="all"
-            )
-        except BaseException as error:
-            self._sent = error
-        query.produced += count
+    def _feed(self, ends: threading.Event) -> None:
+        """All the time, also while nobody answers. What is acknowledged is on all in-sync replicas,
+        and by the producer's sequences once."""
+        query, failures = self.query, []
+        made = producer(query.bootstrap, enable_idempotence=True, acks="all")
+
+        def report(error: object, _message: object) -> None:
+            failures.extend([] if error is None else [error])
+
+        while not ends.wait(PACE_SECONDS):
+            value = f"{query.produced:06}".encode()
+            made.produce(query.source, value, key=value, on_delivery=report)
+            query.produced += 1
+            made.poll(0)
+        left = made.flush(HEALED_SECONDS_MAX)
+        if failures or left:
+            self._unsent = f"{left} records were not acknowledged, and {failures[:1]}"
 
     def _strike(self, faults: list[Fault]) -> None:
         events = [(each.begins, each.begin) for each in faults]
