@@ -13,14 +13,16 @@ from typing import Any
 from broker_sim.core.broker import Broker
 from broker_sim.core.controller.draft import Draft
 from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
-from broker_sim.core.coordinator.partition_writer import MarkerWriter
+from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.runtime import CoordinatorRuntime
+from broker_sim.core.effects import Effects
 from broker_sim.core.handlers import allocate_producer_ids
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.membership.decisions import Decisions
 from broker_sim.core.replica.fetcher import ReplicaFetchers
 from broker_sim.core.replica.leader import Leader
 from broker_sim.core.replica.partition import Partition
+from broker_sim.core.replies import Reply
 from broker_sim.registry.registry import Registry
 from broker_sim.sim.commit_plants import Plant, replaced
 from txnlog_spark.wire.errors import ErrorCode
@@ -112,19 +114,26 @@ def _producers_forgotten(lead: Broken, partition: Partition, *args: Any) -> None
     before = partition.leader
     lead(partition, *args)
     if partition.leader is not before:
-        partition.log._producers.entries.clear()
+        known = partition.log._producers.entries
+        for producer_id, entry in list(known.items()):
+            if entry.current_txn_first_offset is None:
+                del known[producer_id]
 
 
-def _marker_at_once(_: Broken, writer: MarkerWriter, topic: str, number: int, *rest: Any,
-                    transaction_version: int) -> None:  # fmt: skip
+def _marker_at_once(
+    _: Broken,
+    writer: MarkerWriter,
+    sent: PartitionMarker,
+    reply: Reply[ErrorCode],
+    effects: Effects,
+) -> None:
     """A marker is appended by whoever is asked, leader or not, and answered at once."""
-    marker, reply, effects = rest
-    found = writer._replicas.lookup(topic, number)
+    found = writer._replicas.lookup(*sent.place)
     if isinstance(found, ErrorCode):
         reply(found, effects)
         return
     result = found.log.append_marker(
-        marker, effects=effects, transaction_version=transaction_version
+        sent.marker, effects=effects, transaction_version=sent.transaction_version
     )
     reply(result.error, effects)
 

@@ -32,7 +32,8 @@ WORKLOAD = frozenset(
         "plant",
     }
 )
-"""Fields that are not faults. Without `flushes_all` other faults would be allowed than with it."""
+"""Fields that say what is done, not what fails. Without `flushes_all` other faults would be allowed
+than with it."""
 
 
 def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:

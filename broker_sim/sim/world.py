@@ -320,6 +320,7 @@ class World:
         """Wait until every transaction is decided, as clients see it (43)."""
         poll_ms = 500
         places = self._places
+        decided_ms: int | None = None
         while True:
             undecided = yield from read_undecided(places)
             stuck = 0
@@ -327,9 +328,16 @@ class World:
                 for partition in range(source.output_partitions):
                     bounds = yield from read_bounds(places, source.output_topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
-            is_open = undecided or stuck or self.machines.open_transactions()
-            if not is_open and self.machines.not_healed() is None:
+            missing = self.machines.not_healed()
+            now_ms = self.scheduler.monotonic_ms
+            if undecided or stuck or self.machines.open_transactions():
+                decided_ms = None
+            elif missing is None:
                 return
+            else:
+                decided_ms = now_ms if decided_ms is None else decided_ms
+                if now_ms - decided_ms > SETTLE_MS:
+                    violated(44, "the cluster does not heal", missing=missing)
             yield Sleep(poll_ms)
             poll_ms = min(2 * poll_ms, SETTLE_POLL_MS_MAX)
 
