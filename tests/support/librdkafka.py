@@ -25,7 +25,10 @@ LEADER_MOVED = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
 )
+"""How librdkafka says that its broker was not the right one any more, the last when that broker
+has left the cluster's metadata."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """No transaction of a test is over before the test ends it, unless that is what it is about."""
 
