@@ -112,7 +112,9 @@ class Journal:
             self._size_bytes = end
         if self._size_bytes < len(data):
             effects.trace("registry-truncated", path=path, size_bytes=self._size_bytes)
-            effects.storage += [Truncate(path, self._size_bytes), Flush((path,))]
+            effects.storage.append(Truncate(path, self._size_bytes))
+        # A killed process may have left changes that were not flushed: they are read from here on.
+        effects.storage.append(Flush((path,)))
         return state
 
     def _read_snapshot(self) -> RegistryState:

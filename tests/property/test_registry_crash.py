@@ -95,6 +95,8 @@ def test_after_every_prefix_of_operations_the_state_is_that_of_a_whole_step(seed
         answered = max(step for count, step in writer.rounds if count <= end)
         first = answered if power else done
         assert found in [state for _, state in writer.states[first : done + 1 + in_step]]
+        # Whoever has read it since that start relies on it.
+        disk.lose_power(rng)
         assert state_of(RegistryHost(disk)) == found
 
 
