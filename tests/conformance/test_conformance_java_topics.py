@@ -19,7 +19,7 @@ from support.java_tools import (
 from support.librdkafka import produce_values, wait_served
 from support.probe import wait_for, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.no_kill("it has not been run so yet")]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def broker_id(java, broker) -> str:
     return row["ID"]
 
 
+@pytest.mark.one_broker("tells how many replicas there are, and that one broker leads all")
 def test_kafka_topics_creates_lists_and_describes(topics, create, unique):
     topic = unique("made")
     done = create(topic, "--config", "segment.ms=60000", partitions=3)

@@ -13,8 +13,6 @@ from support.librdkafka import create_topic, produce_values, producer, transacti
 from support.librdkafka import read_topic as read_with_librdkafka
 from support.probe import wait_until
 
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
-
 TIMEOUT_S = 30
 FIRST_MS = 1_700_000_000_000
 

@@ -22,8 +22,6 @@ from support.librdkafka import (
 )
 from support.probe import wait_for, wait_until
 
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
-
 PARTITIONS = 6
 CLIENTS = list(group_worker.CLIENTS)
 
