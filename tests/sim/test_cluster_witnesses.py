@@ -239,7 +239,7 @@ def test_another_history_is_noticed():
     oracle.on_read("b1", history, len(history))
     with pytest.raises(Violation, match="two histories"):
         oracle.on_read("b1", [changed(leader_epoch=9)], len(history))
-    oracle, _ = read(changed(isr=(0,)), {"type": "broker-unregistered", "broker": 1})
+    oracle, _ = read(changed(isr=(0,)), {"type": "broker-fenced", "broker": 1})
     with pytest.raises(Violation, match="not in the ISR"):
         oracle.on_read("b0", [changed(leader=1, leader_epoch=4, partition_epoch=8)], 6)
 
