@@ -35,7 +35,18 @@ async def started(client: T) -> AsyncIterator[T]:
     try:
         yield client
     finally:
+        await _stop(client)
+
+
+async def _stop(client: Any) -> None:
+    """A consumer that waits to fetch again from a broker that is away cancels its own task, and
+    hands that to its caller."""
+    try:
         await client.stop()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
 
 
 def producer(bootstrap: str, **settings) -> AIOKafkaProducer:
