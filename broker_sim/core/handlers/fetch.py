@@ -24,6 +24,7 @@ from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from broker_sim.core.replica.leader import FetchPosition
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -266,12 +267,16 @@ def _answer(partition: int, read: LogRead) -> Any:
             _Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in read.aborted
         ]
-    return _Partition(
+    return build(
+        _Partition,
         partition_index=partition,
         error_code=int(read.error),
         high_watermark=-1 if failed else read.high_watermark,
         last_stable_offset=-1 if failed else read.last_stable_offset,
         log_start_offset=-1 if failed else read.log_start_offset,
+        diverging_epoch=None,
+        current_leader=None,
+        snapshot_id=None,
         aborted_transactions=aborted,
         preferred_read_replica=-1,
         records=b"",
