@@ -112,7 +112,7 @@ class Cluster:
         self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
-        self.registry.watch = self._on_registry_storage
+        self.registry.files.watch = self._on_registry_storage
         self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
         self.registry.died = partial(self.faults.on_died, self.registry)
 
@@ -132,8 +132,9 @@ class Cluster:
             late_markers=self._late_markers,
         )
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
-        host.watch = partial(self._on_storage, host, oracle)
+        host.files.watch = partial(self._on_storage, host, oracle)
         host.watch_answer = partial(self.faults.chance_of_death, host)
+        host.write_failed = oracle.rebuild
         host.watch_step = partial(self._on_step, host)
         host.watch_respond = partial(self._on_respond, host)
         host.died = partial(self.faults.on_died, host)
@@ -165,7 +166,7 @@ class Cluster:
     def start(self) -> None:
         """Start what is not up."""
         for process in self.processes:
-            if not process.is_up:
+            if not process.is_running:
                 process.start()
 
     def begin_chaos(self) -> None:
