@@ -34,13 +34,16 @@ from broker_sim.sim.trace import Trace
 
 TICK_US = 500_000
 KILL = "kill"
-DISK_LOSS = "power-loss and disk-loss"
+DISK_LOSS = "disk loss"
 DISK_LOSS_SHARE = 0.25
 """Of the machines that lose power while all others have all that they have."""
 DOWN_MS = (1, 6_000)
 """Shorter or longer than a session."""
 JUMP_SHARE = 0.1
 """Of the chance of a jump at a start, that of one at a tick."""
+MOMENT_SHARE = 0.15
+"""Of the records of a coordinator's log, those after which there is a tick."""
+MOMENT_US = (0, 4_000)
 PAUSE_US = (10_000, 8_000_000)
 DRIFT_PER_MILLION_MAX = 50_000
 """5 % fast or slow; a clock that does so for a minute is three seconds off."""
@@ -66,9 +69,6 @@ class Victims(Protocol):
     def brokers(self) -> Sequence[ClusterBroker]:
         """All brokers."""
 
-    def role_of(self, process: SimulatedBroker) -> str:
-        """What it is to the cluster now."""
-
 
 class ClusterFaults:
     """See the module."""
@@ -93,6 +93,9 @@ class ClusterFaults:
             scenario, scheduler, trace, rng("disk-faults"), self._may_lose
         )
         self._more = rng("more-ticks")
+        self._moments = rng("moments")
+        self.on_moment: Callable[[], None] = lambda: None
+        """Called while a transaction has just come to another state: drivers have faults, too."""
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._fragile: tuple[SimulatedBroker, int] | None = None
@@ -117,8 +120,7 @@ class ClusterFaults:
 
     def _shut_down(self, broker: ClusterBroker) -> None:
         """A clean stop, with what it leads handed over, and a start after a while."""
-        role = self._cluster.role_of(broker)
-        self._trace.count(f"{role} stopped cleanly")
+        self._trace.fault("clean stop", broker.name)
         self._trace.line(broker.name, "shut-down")
         broker.shut_down(lambda: self._start_later(broker))
 
@@ -133,13 +135,13 @@ class ClusterFaults:
         """How a planned fault kills."""
         return POWER_LOSS if fault.power_loss else KILL
 
-    def chance_of_death(self, process: SimulatedBroker) -> str | None:
-        """Asked after each effect: the reason to die now."""
+    def chance_of_death(self, process: SimulatedBroker, bias: int = 1) -> str | None:
+        """Asked after each effect: the reason to die now; so many times as likely as else."""
         if not self.are_on:
             return None
         scenario, is_registry = self._scenario, process is self._cluster.registry
         limit = scenario.registry_crash if is_registry else scenario.broker_crash
-        if self._deaths.random() >= limit or not self._may_disturb(process):
+        if self._deaths.random() >= limit * bias or not self._may_disturb(process):
             return None
         lossy = self._deaths.random() < scenario.power_loss
         if not lossy or is_registry:
@@ -148,10 +150,12 @@ class ClusterFaults:
             return DISK_LOSS
         return POWER_LOSS if scenario.flushes_all or self._all_is_in_sync(process) else KILL
 
+    def on_dying(self, process: SimulatedBroker, reason: str) -> None:
+        """Count it, while the process still is what it was."""
+        self._trace.fault(reason, process.name)
+
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
         """Start it again after a while."""
-        kind = "registry" if process is self._cluster.registry else "broker"
-        self._trace.count(f"{kind} {reason}")
         if reason in (POWER_LOSS, DISK_LOSS):
             self._lose_power(process, with_disk=reason == DISK_LOSS)
         elif reason == FAILED_FLUSH:
@@ -232,6 +236,23 @@ class ClusterFaults:
         if not self.are_on:
             return
         self._scheduler.after(TICK_US, self._tick)
+        self._happen()
+
+    def at_moment(self, coordinator: SimulatedBroker) -> None:
+        """A transaction is in another state, perhaps not for long: something may happen in it."""
+        if not self.are_on:
+            return
+        self._disk_faults.at_moment(coordinator)
+        if self._moments.random() < MOMENT_SHARE:
+            self._scheduler.after(self._moments.randint(*MOMENT_US), self._at_moment)
+
+    def _at_moment(self) -> None:
+        if self.are_on:
+            self._happen()
+            self._disk_faults.happen()
+            self.on_moment()
+
+    def _happen(self) -> None:
         rng, scenario = self._ticks, self._scenario
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
@@ -239,26 +260,33 @@ class ClusterFaults:
         if not self._may_disturb_all():
             return
         if pauses < scenario.broker_pause:
-            self._trace.count(f"{self._cluster.role_of(victim)} paused")
-            victim.pause(rng.randint(*PAUSE_US))
+            self._pause(victim)
         stopped = rng.choice(self._cluster.brokers)
         if stops < scenario.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
             self._shut_down(stopped)
         if parts < scenario.partition:
             self._network.part(rng)
         if fails < scenario.blackout and scenario.flushes_all:
-            self._trace.count("all machines lost power")
+            self._trace.fault("all machines lost power")
             for process in self._cluster.processes:
                 process.kill(POWER_LOSS)
 
+    def _pause(self, victim: SimulatedBroker) -> None:
+        if victim.is_running and not victim.paused:
+            self._trace.fault("pause", victim.name)
+            victim.pause(self._ticks.randint(*PAUSE_US))
+
     def _tick_more(self) -> None:
         rng, scenario = self._more, self._scenario
-        parts, clogs, drifts, jumps = (rng.random() for _ in range(4))
+        parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
         if parts < scenario.client_partition:
             self._network.part_client(rng)
         if clogs < scenario.clog and self._may_disturb_all():
             self._network.clog(rng, lambda: self.are_on)
         process = rng.choice(self._cluster.processes)
+        broker = rng.choice(self._cluster.brokers)
+        if wipes < scenario.disk_loss and broker.is_running and self._all_is_in_sync(broker):
+            broker.kill(DISK_LOSS)
         if drifts < scenario.clock_drift:
             self._trace.fault("clock drift", process.name)
             process.clock.drift(monotonic=_drifts(rng), wall=_drifts(rng))

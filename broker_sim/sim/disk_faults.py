@@ -17,6 +17,8 @@ from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 
 DISK_TICK_US = 500_000
+FLUSH_BIAS = 10
+"""So much likelier fails the flush after a record of the transaction log."""
 FULL_US = (200_000, 12_000_000)
 LITTLE_BYTES = 3_000
 """A few batches."""
@@ -39,6 +41,7 @@ class DiskFaults:
         self._rng = rng
         self._may_lose = may_lose
         self._processes: Sequence[SimulatedBroker] = ()
+        self._biased: SimulatedBroker | None = None
 
     def begin(self, processes: Sequence[SimulatedBroker]) -> None:
         """From now on, to these."""
@@ -56,15 +59,25 @@ class DiskFaults:
             process.disk.free_bytes = None
         self._processes = ()
 
+    def at_moment(self, process: SimulatedBroker) -> None:
+        """Its next flush is of a record that says in which state a transaction is."""
+        self._biased = process
+
     def _flush_fails(self, process: SimulatedBroker) -> bool:
         chance = self._scenario.flush_failure
+        if process is self._biased:
+            chance, self._biased = chance * FLUSH_BIAS, None
         return self._rng.random() < chance and self._may_lose(process)
 
     def _tick(self) -> None:
         if not self._processes:
             return
         self._scheduler.after(DISK_TICK_US, self._tick)
-        if self._rng.random() >= self._scenario.disk_full:
+        self.happen()
+
+    def happen(self) -> None:
+        """A disk may be full from now on."""
+        if not self._processes or self._rng.random() >= self._scenario.disk_full:
             return
         process = self._rng.choice(self._processes)
         if process.disk.free_bytes is not None:
@@ -72,7 +85,7 @@ class DiskFaults:
         free_bytes = self._rng.choice((0, self._rng.randint(0, LITTLE_BYTES), LOW_BYTES // 2))
         for_us = self._rng.randint(*FULL_US)
         self._trace.line(process.name, "disk-full", {"free_bytes": free_bytes, "for_us": for_us})
-        self._trace.count("disk full")
+        self._trace.fault("disk full", process.name)
         process.disk.free_bytes = free_bytes
         self._scheduler.after(for_us, partial(self._give_space, process))
 

@@ -18,7 +18,7 @@ from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 
 CLOCK_JUMP_MS_MAX = 3_600_000
-POWER_LOSS = "power-loss"
+POWER_LOSS = "power loss"
 
 BROKER_OPTIONS: dict[str, int | str | bool] = {
     "transaction.state.log.num.partitions": 2,
@@ -142,7 +142,7 @@ class OneBroker:
         return None
 
     def _on_died(self, reason: str) -> None:
-        self._trace.count(f"broker {reason}")
+        self._trace.count(reason)
         if reason == POWER_LOSS:
             self.host.machine_boots += 1
             lost_bytes = self.host.disk.lose_power(self._disk_rng)

@@ -140,6 +140,8 @@ class Scenario:
     """Per tick: some links hold back what they are given, for a while."""
     clock_drift: float = 0.0
     """Per tick: the clocks of a machine go faster or slower, for a while."""
+    disk_loss: float = 0.0
+    """Per tick: a broker's machine loses power, and all of its disk, while others have the same."""
     faults: tuple[Fault, ...] = ()
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
@@ -222,9 +224,11 @@ def draw_cluster(seed: int) -> Scenario:
         compaction=rng.random() < 0.4,
         disk_full=some(0.02, 0.1),
         flush_failure=some(0.0002, 0.004),
-        client_partition=some(0.02, 0.15),
-        clog=some(0.02, 0.15),
-        clock_drift=some(0.02, 0.2),
+        client_partition=some(0.01, 0.08),
+        clog=some(0.01, 0.08),
+        clock_drift=some(0.01, 0.1),
+        disk_loss=some(0.005, 0.05),
+        store_failure=some(0.003, 0.03),
     )
 
 

@@ -109,6 +109,8 @@ class SimulatedBroker:
         self.clock = MachineClock(scheduler)
         self.watch_answer: Callable[[], str | None] = survives
         """Called between two answers of one round, likewise."""
+        self.dies: Callable[[str], None] = lambda _: None
+        """Called with the reason, while the process is still as it was."""
         self.died: Callable[[str], None] = lambda _: None
         self.write_failed: Callable[[], None] = lambda: None
         """Called when a write found no space: there may be a part of it."""
@@ -204,6 +206,7 @@ class SimulatedBroker:
         """SIGKILL between two events."""
         if self.is_running:
             self._trace.line(self.name, "killed", {"reason": reason})
+            self.dies(reason)
             self._end()
             self.died(reason)
 
