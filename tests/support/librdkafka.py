@@ -104,6 +104,12 @@ def producer(bootstrap: str, **settings) -> Producer:
     return Producer(SETTINGS | config | _dotted(settings))
 
 
+def plain_producer(bootstrap: str, **settings) -> Producer:
+    """One without idempotence where there is one broker. One of several may be killed: what it has
+    not answered is then not written twice."""
+    return producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
+
+
 def transactional(bootstrap: str, transactional_id: str, **settings) -> Producer:
     """A transactional producer that has called `init_transactions`."""
     settings = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS} | settings
@@ -131,11 +137,8 @@ def _dotted(settings: dict) -> dict:
 def produce_values(
     bootstrap: str, topic: str, values: Iterable[str], partition: int | None = None, **settings
 ) -> None:
-    """Produce and wait for every delivery report; raises the first that failed.
-
-    One of several brokers may be killed: what it has not answered is then not written twice.
-    """
-    made = producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
+    """Produce and wait for every delivery report; raises the first that failed."""
+    made = plain_producer(bootstrap, **settings)
     failures: list[KafkaError] = []
 
     def report(error, _message):
