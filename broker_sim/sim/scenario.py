@@ -140,6 +140,8 @@ class Scenario:
     """Per tick: some links hold back what they are given, for a while."""
     clock_drift: float = 0.0
     """Per tick: the clocks of a machine go faster or slower, for a while."""
+    bit_flip: float = 0.0
+    """Per death of a broker: a bit of its files flips."""
     disk_loss: float = 0.0
     """Per tick: a broker's machine loses power, and all of its disk, while others have the same."""
     faults: tuple[Fault, ...] = ()
@@ -228,7 +230,8 @@ def draw_cluster(seed: int) -> Scenario:
         clog=some(0.01, 0.08),
         clock_drift=some(0.01, 0.1),
         disk_loss=some(0.005, 0.05),
-        store_failure=some(0.003, 0.03),
+        store_failure=some(0.005, 0.05),
+        bit_flip=some(0.1, 0.6),
     )
 
 
