@@ -9,7 +9,7 @@ yet that it is none any more: what it appends is never committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from broker_sim.core.effects import StorageOperation, Truncate
@@ -161,6 +161,17 @@ class ReplicaOracle(LogOracle):
         known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
         self.held.setdefault(directory, []).append(known)
         return labels
+
+    def _read(self, directory: str) -> Iterator[Batch]:
+        """Up to the first gap: where damage is being cut out, later segments go last."""
+        expected: int | None = None
+        for batch in super()._read(directory):
+            header = batch.header
+            is_next = expected in (None, header.base_offset)
+            if not is_next and not self._logs.may_differ(directory):
+                return
+            expected = header.next_offset
+            yield batch
 
     def _may_have_gaps(self, directory: str) -> bool:
         return super()._may_have_gaps(directory) or self._logs.may_differ(directory)

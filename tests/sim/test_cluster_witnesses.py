@@ -70,6 +70,35 @@ def test_what_is_sent_into_a_closed_direction_arrives_in_its_order_when_it_is_op
     assert broker.frames == [b"1", b"2", b"3"]
 
 
+def test_a_clogged_link_lets_connect_and_gives_all_it_holds_when_it_is_clogged_no_more():
+    scheduler, network, client, broker, connection = connected()
+    network.clog(("a", "b"))
+    network.clog(("a", "b"))
+    other = network.connect(client, broker)
+    connection.request(b"1")
+    other.request(b"other")
+    connection.request(b"2")
+    run(scheduler)
+    network.unclog(("a", "b"))
+    assert broker.frames == []
+    network.unclog(("a", "b"))
+    assert sorted(broker.frames) == [b"1", b"2", b"other"]
+    assert broker.frames.index(b"1") < broker.frames.index(b"2")
+
+
+def test_all_drivers_of_a_query_are_on_one_machine():
+    scheduler = Scheduler()
+    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
+    broker = End("broker-0")
+    first = network.connect(End("job-driver-1"), broker)
+    network.cut_off(("job", "broker-0"))
+    first.request(b"1")
+    run(scheduler)
+    assert (broker.frames, list(network.machines)) == ([], ["job"])
+    assert network.connect(End("job-driver-2"), broker) is None
+    assert network.connect(End("job-observer"), broker) is not None
+
+
 def test_a_late_request_arrives_after_its_client_has_given_up():
     scheduler, network, client, broker, connection = connected()
     network.weather = Weather(late=1.1)
@@ -189,6 +218,14 @@ def test_a_truncation_of_what_is_committed_is_noticed_and_no_other():
     replicas.do("b1", Truncate(PATH, len(batch(0))))
     with pytest.raises(Violation, match="invariant 10:"):
         replicas.do("b1", Truncate(PATH, 0))
+
+
+def test_a_replica_that_is_being_cut_ends_where_it_was_damaged():
+    replicas = Replicas()
+    replicas.append("b0", batch(0), batch(1))
+    replicas.do("b0", Append("t-0/2.log", 0, batch(2)))
+    replicas.do("b0", Truncate(PATH, len(batch(0))))
+    assert [first for first, *_ in replicas.logs.oracles["b0"].held[DIRECTORY]] == [0]
 
 
 # ------------------------------------------------------------------ metadata
