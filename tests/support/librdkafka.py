@@ -51,7 +51,8 @@ def create_topic(
     new = NewTopic(
         topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
     )
-    _create(admin, new, may_wait=len(ports) > 1)
+    # Also on a broker that is down: of several one may have been killed.
+    admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     wait_served(bootstrap, topic, partitions)
     return topic
 
@@ -71,26 +72,6 @@ def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
     except (OSError, EOFError):
         return False
     return True
-
-
-def _create(admin: AdminClient, new: NewTopic, *, may_wait: bool) -> None:
-    """So many replicas need as many brokers: one that was killed is waited for."""
-    attempts = []
-
-    def is_created() -> bool:
-        attempts.append(new.topic)
-        try:
-            admin.create_topics([new], request_timeout=TIMEOUT_S)[new.topic].result(TIMEOUT_S)
-        except KafkaException as failed:
-            code = failed.args[0].code()
-            if code == KafkaError.TOPIC_ALREADY_EXISTS and len(attempts) > 1:
-                return True
-            if code != KafkaError.INVALID_REPLICATION_FACTOR or not may_wait:
-                raise
-            return False
-        return True
-
-    wait_until(is_created, f"the creation of {new.topic}")
 
 
 def ports_of(bootstrap: str) -> list[int]:
