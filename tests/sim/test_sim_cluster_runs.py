@@ -18,6 +18,7 @@ KNOWN = {
     "marker-to-an-old-leader": 2,
     "loaded-to-high-watermark": 1,
     "unclean-election": 1,
+    "controller-after-its-session": 10,
 }
 """The first seed that catches a planted bug, tried first; where it no longer does, another of
 CANARY_SEEDS has to."""
