@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from support.audit import check_audit
 from support.chaos_cluster import HEALED_SECONDS_MAX, ChaosCluster
 from support.chaos_faults import Fault, Faults
-from support.librdkafka import producer
+from support.librdkafka import COORDINATOR_MOVED, producer
 from support.prepared import wait_until_marked
 from support.probe import pause, wait_until
 from support.spark_copy import CopyQuery, RunningJob
@@ -37,11 +37,6 @@ SEED = int(os.environ.get("TXNLOG_CHAOS_SEED", "20261123"))
 ROUNDS = int(os.environ.get("TXNLOG_CHAOS_ROUNDS", "20"))
 PACE_SECONDS = 0.03
 """Between two records."""
-MOVED = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-}
 MOVED_SECONDS_MAX = 30.0
 
 
@@ -151,7 +146,7 @@ def _moves_allowed() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        if error.args[0].code() not in MOVED:
+        if error.args[0].code() not in COORDINATOR_MOVED:
             raise
 
 

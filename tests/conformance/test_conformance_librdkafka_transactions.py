@@ -233,6 +233,7 @@ def test_a_transaction_timeout_over_the_broker_s_maximum_is_refused_at_once(brok
     assert error.fatal()
 
 
+@pytest.mark.timeout(900)  # a busy machine has three of them a second, on three brokers
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.chaos)])
 def test_many_small_transactions_take_two_offsets_each_and_every_third_is_hidden(
     broker, target, unique, count

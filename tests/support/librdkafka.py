@@ -29,6 +29,12 @@ LEADER_MOVED = (
 )
 """How librdkafka says that its broker was not the right one any more, the last when that broker
 has left the cluster's metadata."""
+COORDINATOR_MOVED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+"""What librdkafka hands to who asks for committed offsets while a group's coordinator moves."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """No transaction of a test is over before the test ends it, unless that is what it is about."""
 
@@ -232,9 +238,21 @@ def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -
     """A group's committed offset by partition; those without one are left out."""
     wait_until_marked(bootstrap)
     made = consumer(bootstrap, group)
+    asked = [TopicPartition(topic, number) for number in range(partitions)]
+    found: dict[int, int] = {}
+
+    def is_answered() -> bool:
+        try:
+            answers = made.committed(asked, TIMEOUT_S)
+        except KafkaException as failed:
+            if failed.args[0].code() not in COORDINATOR_MOVED or "," not in bootstrap:
+                raise
+            return False
+        found.update({each.partition: each.offset for each in answers if each.offset >= 0})
+        return True
+
     try:
-        asked = [TopicPartition(topic, number) for number in range(partitions)]
-        answers = made.committed(asked, TIMEOUT_S)
-        return {each.partition: each.offset for each in answers if each.offset >= 0}
+        wait_until(is_answered, f"the coordinator of {group}")
+        return found
     finally:
         made.close()
