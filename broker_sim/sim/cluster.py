@@ -51,6 +51,8 @@ CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "replica.fetch.wait.max.ms": 1_000,
     "min.insync.replicas": 2,
     "leader.imbalance.check.interval.seconds": 5,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 1_000,
 }
 """All replicas of all, and timeouts that are passed several times in a minute."""
 

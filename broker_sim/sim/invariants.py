@@ -40,6 +40,9 @@ INVARIANTS = {
     25: "COMPLETE only after the last marker",
     28: "the transaction log follows Kafka's state machine",
     31: "stable committed offsets never go back",
+    32: "a stable read returns no less than what was committed, or returned, before it was asked",
+    33: "what a member of an old generation commits has no effect",
+    34: "a committed offset comes with the metadata and the leader epoch of its commit",
     35: "every input row is in the committed output exactly once, in order per key",
     36: "source offsets and progress are committed in the transaction of the output",
     37: "progress and the source group's offsets say what the output holds",
@@ -48,8 +51,10 @@ INVARIANTS = {
     42: "every request is answered; no handler raises, whatever the state",
     43: "once faults end, every transaction is decided and the LSO is the end",
     44: "once faults end: one controller, every partition led, every ISR full, replicas equal",
+    45: "once faults end, every group is stable, then empty, and nothing of it is pending",
     46: "once faults end, the query processes all input",
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
+    74: "in a generation of a group each partition has one member",
 }
 
 

@@ -16,6 +16,7 @@ from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.runtime import CoordinatorRuntime
 from broker_sim.core.effects import Effects
+from broker_sim.core.group import offset_requests
 from broker_sim.core.handlers import allocate_producer_ids
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.membership.decisions import Decisions
@@ -159,6 +160,11 @@ def _nothing(*_: Any) -> None:
     """In place of what ends something."""
 
 
+def _any_member(*_: Any) -> ErrorCode:
+    """A group's commits are taken of any generation."""
+    return ErrorCode.NONE
+
+
 def _same_block(record: Broken, next_producer_id: int) -> Any:
     """The block that was given is not noted."""
     return record(next_producer_id - PRODUCER_ID_BLOCK_SIZE)
@@ -198,5 +204,6 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     "producer-ids-given-twice": _in_one_broker(
         (allocate_producer_ids, "producer_ids_record", _same_block)
     ),
+    "any-generation-commits": _in_one_broker((offset_requests, "_refuse_member", _any_member)),
 }
 """By name; they need a scenario with several brokers."""

@@ -126,6 +126,14 @@ class Scenario:
     """Per tick: a broker hands over what it leads, and stops."""
     blackout: float = 0.0
     """Per tick, where `flushes_all`: all machines lose power."""
+    members: int = 0
+    """Of a consumer group beside the query."""
+    static_members: int = 0
+    """The first so many have a group.instance.id."""
+    copiers: bool = False
+    """They write what they read in transactions, with their offsets."""
+    member_fault: float = 0.0
+    """Per step of a member: it is killed, or stands still."""
     small_segments: bool = False
     """A segment holds a few batches."""
     flushes_all: bool = False
@@ -205,7 +213,20 @@ def draw_cluster(seed: int) -> Scenario:
         blackout=some(0.005, 0.05) if flushes_all else 0.0,
         small_segments=rng.random() < 0.5,
         compaction=rng.random() < 0.4,
+        **_draw_load(seed),
     )
+
+
+def _draw_load(seed: int) -> dict[str, Any]:
+    """What others do in a cluster: each kind in some of the seeds, as it takes its time."""
+    rng = random.Random(f"{seed}/cluster-load")
+    members = rng.choice((0, 0, 0, 2, 3))
+    return {
+        "members": members,
+        "static_members": rng.choice((0, 0, 1, members)),
+        "copiers": rng.random() < 0.5,
+        "member_fault": rng.uniform(0.02, 0.15),
+    }
 
 
 def load_scenario(name: str, seed: int) -> Scenario:
