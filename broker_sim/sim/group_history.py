@@ -8,7 +8,7 @@ floor for every read that is asked for later.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ def metadata_of(generation: int, offset: int) -> str:
 class GroupHistory:
     """One group that reads one topic."""
 
+    is_coordinator: Callable[[int], bool] = lambda _node: True
+    """By the newest metadata. A broker that has not heard yet that it coordinates the group no more
+    answers OffsetFetch by what it knows, as Kafka's does: such an answer says nothing here."""
     newest_generation: int = 0
     """The highest that a member was answered to belong to."""
     floors: dict[int, int] = field(default_factory=dict)

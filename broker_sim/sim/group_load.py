@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from broker_sim.sim.client import ClientProcess
-from broker_sim.sim.group_history import GroupHistory
+from broker_sim.sim.group_history import Committed, GroupHistory
 from broker_sim.sim.group_members import Copier, Member, describe, read_committed_offsets
 from broker_sim.sim.places import RETRY_MS, Places
 from broker_sim.sim.reader import read_bounds
@@ -42,9 +42,10 @@ class GroupLoad:
         trace: Trace,
         *,
         faults_are_on: Callable[[], bool],
+        is_coordinator: Callable[[int], bool],
     ) -> None:
-        """`topic` is read, with so many partitions."""
-        self.history = GroupHistory()
+        """`topic` is read, with so many partitions. `is_coordinator` is of the group."""
+        self.history = GroupHistory(is_coordinator)
         self.is_over = scenario.members == 0
         """The group was stable with nothing left to do, and is empty now."""
         self._scenario = scenario
@@ -114,7 +115,7 @@ class GroupLoad:
         """Read the group's offsets while faults are on, then see it healed."""
         while self._faults_are_on():
             yield Sleep(LOOK_MS)
-            yield from read_committed_offsets(places, self.history)
+            yield from self._committed(places)
         yield from self._heal(places)
 
     def _heal(self, places: Places) -> Operation[None]:
@@ -133,7 +134,7 @@ class GroupLoad:
         """Stable, with all members and no others, all read and nothing pending."""
         if (yield from describe(places)) != (STABLE, self._scenario.members):
             return False
-        committed = yield from read_committed_offsets(places, self.history)
+        committed = yield from self._committed(places)
         if committed is None:
             return False
         for number in range(self._partitions):
@@ -142,6 +143,9 @@ class GroupLoad:
             if done < bounds.high_watermark:
                 return False
         return True
+
+    def _committed(self, places: Places) -> Operation[dict[int, Committed] | None]:
+        return read_committed_offsets(places, self.history, self._topic, self._partitions)
 
     def check(self, found: Mapping[tuple[str, int], Sequence[Record]]) -> None:
         """What was committed was processed; of copies each once."""

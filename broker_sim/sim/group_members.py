@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from broker_sim.sim.group_history import Committed, GroupHistory, metadata_of
+from broker_sim.sim.group_history import (
+    NOTHING_COMMITTED,
+    Committed,
+    GroupHistory,
+    metadata_of,
+)
 from broker_sim.sim.places import GROUP, READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
 from broker_sim.sim.reader import OFFSET_FETCH_VERSION_MAX, read_partition
 from broker_sim.sim.scheduler import START_WALL_MS
@@ -178,7 +183,9 @@ class Member:
             yield Sleep(WORK_MS)
 
     def _positions(self, joined: Joined) -> Operation[dict[int, int] | None]:
-        committed = yield from read_committed_offsets(self.places, self.history)
+        committed = yield from read_committed_offsets(
+            self.places, self.history, self.topic, self.partitions
+        )
         if committed is None:
             return None
         return {n: max(0, committed[n].offset if n in committed else 0) for n in joined.partitions}
@@ -398,11 +405,16 @@ def _errors_of(answer: Message) -> set[int]:
 
 
 def read_committed_offsets(
-    places: Places, history: GroupHistory
+    places: Places, history: GroupHistory, topic: str, partitions: int
 ) -> Operation[dict[int, Committed] | None]:
-    """The group's stable offsets, by partition; None while they are not stable, or not known."""
+    """The group's stable offsets, by partition; None while they are not stable, or not known.
+
+    Partitions are named: of a group's all offsets, a first one that is pending is not among them.
+    """
     floors = dict(history.floors)
-    group = _OFFSETS.OffsetFetchRequestGroup(group_id=GROUP_ID, topics=None)
+    topic_type = _OFFSETS.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+    wanted = topic_type(name=topic, partition_indexes=[*range(partitions)])
+    group = _OFFSETS.OffsetFetchRequestGroup(group_id=GROUP_ID, topics=[wanted])
     node = yield from places.coordinator(GROUP, GROUP_ID)
     request = _OFFSETS(groups=[group], require_stable=True)
     outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),))
@@ -412,11 +424,15 @@ def read_committed_offsets(
     if found is None or {found.error_code, *(part.error_code for part in parts)} != {0}:
         places.forget()
         return None
+    if not history.is_coordinator(node):
+        places.forget()
+        return None
     read = {
         p.partition_index: Committed(
             int(p.committed_offset), int(p.committed_leader_epoch), p.metadata
         )
         for p in parts
+        if p.committed_offset != NOTHING_COMMITTED
     }
     history.on_stable_read(read, floors)
     return read

@@ -160,8 +160,12 @@ def _nothing(*_: Any) -> None:
     """In place of what ends something."""
 
 
-def _any_member(*_: Any) -> ErrorCode:
-    """A group's commits are taken of any generation."""
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _no_error(*_: Any) -> ErrorCode:
+    """In place of what refuses."""
     return ErrorCode.NONE
 
 
@@ -204,6 +208,9 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     "producer-ids-given-twice": _in_one_broker(
         (allocate_producer_ids, "producer_ids_record", _same_block)
     ),
-    "any-generation-commits": _in_one_broker((offset_requests, "_refuse_member", _any_member)),
+    "acknowledged-under-min-isr": _in_one_broker(
+        (Partition, "_is_under_min_isr", _never), (Partition, "_committed", _no_error)
+    ),
+    "any-generation-commits": _in_one_broker((offset_requests, "_refuse_member", _no_error)),
 }
 """By name; they need a scenario with several brokers."""

@@ -134,6 +134,10 @@ class Scenario:
     """They write what they read in transactions, with their offsets."""
     member_fault: float = 0.0
     """Per step of a member: it is killed, or stands still."""
+    administrator: bool = False
+    """Replicas are moved, leaders elected, options changed, partitions added."""
+    passing_topic: bool = False
+    """A topic is deleted and created again with the same name, all the time."""
     small_segments: bool = False
     """A segment holds a few batches."""
     flushes_all: bool = False
@@ -142,6 +146,12 @@ class Scenario:
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
     """A planted bug by name (see `plants`), for canaries."""
+
+    @property
+    def has_old_clients(self) -> bool:
+        """Whether some have transactions that do not raise the epoch, whatever the version is."""
+        copies = self.copiers and self.members > 0
+        return self.neighbours > 0 or copies or self.passing_topic
 
 
 def draw_random(seed: int) -> Scenario:
@@ -226,6 +236,8 @@ def _draw_load(seed: int) -> dict[str, Any]:
         "static_members": rng.choice((0, 0, 1, members)),
         "copiers": rng.random() < 0.5,
         "member_fault": rng.uniform(0.02, 0.15),
+        "administrator": rng.random() < 0.4,
+        "passing_topic": rng.random() < 0.3,
     }
 
 

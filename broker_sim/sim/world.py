@@ -116,6 +116,7 @@ class World:
             self.machines.new_places,
             self.trace,
             faults_are_on=lambda: self._chaos,
+            coordinates=self.machines.coordinates,
         )
         options = CommitOptions(
             group_id=GROUP_ID,
@@ -250,6 +251,7 @@ class World:
             # A request of before may have come late, and be on its way to the other replicas.
             self._finish("settling", self._settle(), SETTLE_MS, number=44)
             self.machines.check_healed()
+            self._load.check_replicas(self.machines.replicas_of)
         self.machines.stop()
         self.machines.start()
         self._audit()

@@ -32,7 +32,7 @@ def told(verdict):
     return f"{verdict.failure}\n" + "\n".join(verdict.last_lines[-60:])
 
 
-@pytest.mark.invariant(3, 6, 7, 8, 9, 10, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74)
+@pytest.mark.invariant(3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74)
 @pytest.mark.parametrize(
     "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(8, 300))]
 )
@@ -54,6 +54,18 @@ def test_a_group_whose_members_die_and_stand_still_ends_stable_with_all_read(cop
     assert fates["group healed"] == 2
     assert fates["group member killed"] > 0
     assert fates["group member paused"] > 0
+
+
+def test_an_administrator_at_work_and_a_topic_that_comes_and_goes_leave_nothing_behind():
+    done = Counter()
+    for seed in (2, 31):
+        members = {"members": 3, "static_members": 3, "copiers": False}
+        scenario = replace(load_scenario(SCENARIO, seed), **members)
+        verdict = World(seed, replace(scenario, administrator=True, passing_topic=True)).run()
+        assert verdict.failure is None, told(verdict)
+        done.update(verdict.counts)
+    for what in ("reassignment", "topic created", "topic deleted", "topic read in its life"):
+        assert done[what] > 0, done
 
 
 @pytest.mark.invariant(49)
