@@ -28,6 +28,7 @@ from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.sim.cluster_faults import ClusterFaults
 from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
+from broker_sim.sim.flapping import Flapping
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
 from broker_sim.sim.one_broker import BROKER_OPTIONS, broker_options
@@ -129,6 +130,11 @@ class Cluster:
         self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
         self._trace = trace
         self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        self._flapping: Flapping | None = None
+        if scenario.flapping:
+            self._flapping = Flapping(
+                network, scheduler, trace, rng("flapping"), self._all_but_the_controller
+            )
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
         self.registry.watch = self._on_registry_storage
@@ -150,6 +156,8 @@ class Cluster:
             ANSWER_US_MAX,
             late_markers=self._late_markers,
         )
+        if self._flapping is not None:
+            host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
         host.watch = partial(self._on_storage, host, oracle)
         host.watch_answer = partial(self.faults.chance_of_death, host)
@@ -164,6 +172,11 @@ class Cluster:
             if isinstance(membership, Membership) and membership.controller.is_active:
                 return "controller"
         return "registry" if process is self.registry else "broker"
+
+    def _all_but_the_controller(self) -> list[str]:
+        """The names of at least two brokers."""
+        names = [host.name for host in self.brokers if self.role_of(host) != "controller"]
+        return names if len(names) > 1 else [host.name for host in self.brokers]
 
     # ------------------------------------------------------------------ as `OneBroker`
 
@@ -190,9 +203,13 @@ class Cluster:
     def begin_chaos(self) -> None:
         """Faults may happen from now on."""
         self.faults.begin()
+        if self._flapping is not None:
+            self._flapping.begin()
 
     def end_chaos(self) -> None:
         """Faults end; what is down comes back."""
+        if self._flapping is not None:
+            self._flapping.end()
         self.faults.end()
 
     def stop(self) -> None:

@@ -138,6 +138,8 @@ class Scenario:
     """Replicas are moved, leaders elected, options changed, partitions added."""
     passing_topic: bool = False
     """A topic is deleted and created again with the same name, all the time."""
+    flapping: bool = False
+    """Two brokers cannot hear each other again and again, and proposals of ISRs are late."""
     small_segments: bool = False
     """A segment holds a few batches."""
     flushes_all: bool = False
@@ -198,7 +200,7 @@ def draw_cluster(seed: int) -> Scenario:
         return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
 
     flushes_all = rng.random() < 0.5
-    return replace(
+    made = replace(
         draw_random(seed),
         name=THREE_BROKERS,
         description="three brokers, and faults of every kind, drawn from the seed",
@@ -223,8 +225,20 @@ def draw_cluster(seed: int) -> Scenario:
         blackout=some(0.005, 0.05) if flushes_all else 0.0,
         small_segments=rng.random() < 0.5,
         compaction=rng.random() < 0.4,
-        **_draw_load(seed),
     )
+    made = replace(made, **_draw_load(seed))
+    return replace(made, **_QUIET) if made.flapping else made
+
+
+_QUIET: Mapping[str, Any] = {
+    "batches": 8,
+    "broker_crash": 0.0,
+    "broker_pause": 0.0,
+    "partition": 0.0,
+    "clean_stop": 0.0,
+    "registry_crash": 0.0,
+}
+"""Where brokers flap: for long, and while the same ones lead."""
 
 
 def _draw_load(seed: int) -> dict[str, Any]:
@@ -238,6 +252,7 @@ def _draw_load(seed: int) -> dict[str, Any]:
         "member_fault": rng.uniform(0.02, 0.15),
         "administrator": rng.random() < 0.4,
         "passing_topic": rng.random() < 0.3,
+        "flapping": rng.random() < 0.15,
     }
 
 

@@ -22,6 +22,7 @@ KNOWN = {
     "marker-to-an-old-leader": 2,
     "loaded-to-high-watermark": 1,
     "unclean-election": 1,
+    "isr-change-not-fenced": 42,
     "any-generation-commits": 44,
 }
 """The first seed that catches a planted bug, tried first; where it no longer does, another of
@@ -66,6 +67,14 @@ def test_an_administrator_at_work_and_a_topic_that_comes_and_goes_leave_nothing_
         done.update(verdict.counts)
     for what in ("reassignment", "topic created", "topic deleted", "topic read in its life"):
         assert done[what] > 0, done
+
+
+def test_brokers_that_part_again_and_again_have_late_proposals_refused():
+    scenario = replace(load_scenario(SCENARIO, 42), flapping=True, members=0)
+    verdict = World(42, scenario).run()
+    assert verdict.failure is None, told(verdict)
+    assert verdict.counts["two brokers apart for longer than replicas may lag"] > 1
+    assert verdict.counts["request late"] > 1
 
 
 @pytest.mark.invariant(49)
