@@ -78,5 +78,5 @@ def _watch(cluster: LocalCluster, brokers: range, pid: int | None) -> None:
         for broker_id in [each for each in running if not cluster.is_running(each)]:
             running.discard(broker_id)
             name = "registry" if broker_id == REGISTRY else f"broker-{broker_id}"
-            _log.error("%s has ended; its last words are in %s.log", name, name)
+            _log.error("%s has ended; the reason is in %s.log", name, name)
         time.sleep(_POLL_SECONDS)

@@ -8,7 +8,9 @@ bytes are, a decoder returns a value or raises `MalformedFrame`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from broker_sim.apis import (
@@ -22,7 +24,7 @@ from broker_sim.apis import (
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.framing import MalformedFrame, RequestHeader
 from txnlog_spark.wire.kafka_python import decode_data, encode_data
-from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_spark.wire.messages import ApiKey, Message, api_of
 from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, check_shape
 
 _HEAD = struct.Struct(">hhih")
@@ -62,6 +64,22 @@ def encode_request(message: Message, correlation_id: int, client_id: str) -> byt
     own, name = own_api_of(message), client_id.encode()
     head = _HEAD.pack(own.key, own.version, correlation_id, len(name)) + name
     return _framed(head + _tags(own) + encode_data(message, own.version))
+
+
+def encode_peer_request(
+    message: Message, api_version: int, correlation_id: int, client_id: str
+) -> tuple[bytes, Callable[[bytes], Message]]:
+    """The framed request, of either kind, and what decodes the frame of its answer.
+
+    `api_version` counts for Kafka's requests only: those that are defined here have one version.
+    """
+    try:
+        own = own_api_of(message)
+    except KeyError:
+        frame = framing.encode_request(message, api_version, correlation_id, client_id)
+        return frame, partial(framing.decode_response, api_of(message), api_version)
+    frame = encode_request(message, correlation_id, client_id)
+    return frame, lambda answer: decode_response(own, answer)[1]
 
 
 def encode_response(

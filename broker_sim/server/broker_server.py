@@ -52,6 +52,7 @@ from broker_sim.core.effects import (
     Truncate,
 )
 from broker_sim.core.endpoint import Endpoint, Listener
+from broker_sim.core.startup import MACHINE_BOOT_FILE
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
 from broker_sim.server.metrics import BrokerMetrics
@@ -60,7 +61,7 @@ from broker_sim.server.peers import Peers
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
-from broker_sim.server.system import StorageFull
+from broker_sim.server.system import StorageError, StorageFailed, StorageFull
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -392,8 +393,20 @@ class BrokerServer:
                     connection.close("there is no free space to restart")
 
     def _fail(self, error: BaseException) -> None:
-        if not self.failed.done():
-            self.failed.set_exception(error)
+        if self.failed.done():
+            return
+        if isinstance(error, StorageFailed):
+            self._note_loss()
+        self.failed.set_exception(error)
+
+    def _note_loss(self) -> None:
+        """What was acknowledged and not flushed may be gone, as after a loss of power, although the
+        machine goes on: the next start must not take its boot for that of this process."""
+        self._storage.reset()
+        try:
+            self._storage.perform([Delete(MACHINE_BOOT_FILE)])
+        except StorageError as error:
+            _log.critical("remove %s before the next start: %s", MACHINE_BOOT_FILE, error)
 
     # ------------------------------------------------------------------ timers
 

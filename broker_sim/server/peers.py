@@ -26,10 +26,9 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, cast
 
-from broker_sim.apis import frames, own_api_of
+from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
@@ -44,7 +43,7 @@ from broker_sim.server.peer_security import (
 )
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.framing import FrameDecoder, MalformedFrame
-from txnlog_spark.wire.messages import Message, api_of
+from txnlog_spark.wire.messages import Message
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
@@ -298,7 +297,12 @@ class _Link(asyncio.Protocol):
         while self._unsent and self._writable and not self._closed:
             request = self._unsent[0]
             try:
-                frame, decode = _encode(request, self._peer.limits.client_id)
+                frame, decode = encode_peer_request(
+                    request.message,
+                    request.api_version,
+                    request.correlation_id,
+                    self._peer.limits.client_id,
+                )
             except Exception:  # noqa: BLE001 a bug of ours costs this connection only
                 _log.exception("a request to %s cannot be encoded", self._peer.name)
                 self._fail("a request cannot be encoded")
@@ -369,15 +373,3 @@ class _Link(asyncio.Protocol):
             self._fail(f"no answer within {self._peer.limits.answer_seconds_max:g} s")
         else:
             self._overdue = self._loop.call_at(deadline, self._check_overdue)
-
-
-def _encode(request: Send, client_id: str) -> tuple[bytes, Callable[[bytes], Message]]:
-    """The framed request, and what decodes the frame of its answer."""
-    message, number = request.message, request.correlation_id
-    try:
-        own = own_api_of(message)
-    except KeyError:
-        frame = framing.encode_request(message, request.api_version, number, client_id)
-        return frame, partial(framing.decode_response, api_of(message), request.api_version)
-    frame = frames.encode_request(message, number, client_id)
-    return frame, lambda answer: frames.decode_response(own, answer)[1]

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from broker_sim.sim.coverage import Cell, as_table, idle_cells
 from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.scenario import (
     RANDOM,
@@ -50,10 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seed in arguments.seeds
     ]
     counts: Counter[str] = Counter()
+    cells: Counter[Cell] = Counter()
     failed = 0
     start_seconds = time.monotonic()
     for job, result in zip(jobs, _results(jobs, arguments.jobs), strict=True):
         counts.update(result.counts)
+        cells.update(result.cells)
         if arguments.digest:
             _say(f"seed {job.seed} scenario {job.scenario} digest {result.digest}")
         if result.failure is not None:
@@ -67,7 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"{count:>8} x {what}")
     _say(f"{len(jobs) / seconds:.1f} seeds a second: {len(jobs)} in {seconds:.1f} s")
     _say(f"{len(jobs) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    idle = _table(cells) if arguments.table else 0
+    return 1 if failed or idle else 0
+
+
+def _table(cells: Counter[Cell]) -> int:
+    """Print the table; how many cells are zero that must not be."""
+    for line in as_table(cells):
+        _say(line)
+    idle = idle_cells(cells)
+    for fault, column in idle:
+        _say(f"NEVER happened: {fault} / {column}")
+    return len(idle)
 
 
 def _results(jobs: Sequence[_Job], processes: int) -> Iterator[SeedResult]:
@@ -140,10 +154,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="write the scenario of the first failure there, without the faults that it fails "
         "without",
     )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help=f"of the scenario {THREE_BROKERS}: print how often each fault happened in each state, "
+        "and fail when one never did",
+    )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)
     if arguments.trace and arguments.jobs > 1:
         parser.error("--trace prints the lines of one process: leave --jobs out")
+    if arguments.table and arguments.scenario != THREE_BROKERS:
+        parser.error(f"--table is of the scenario {THREE_BROKERS}")
     try:
         names = _scenarios(arguments.scenario)
         if not names:

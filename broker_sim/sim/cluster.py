@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.sim.cluster_faults import ClusterFaults
 from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
+from broker_sim.sim.coverage import STATES
 from broker_sim.sim.flapping import Flapping
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
@@ -51,6 +52,8 @@ from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
 HISTORY_FILE = "metadata.jsonl"
 """As `cli.timeline_cluster` reads it."""
 SESSION_MS = 3_000
+BIAS = 8
+"""So much likelier is a death after a record of the transaction log: some states are short."""
 ANSWER_US_MAX = 4_000_000
 """How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
 
@@ -137,8 +140,9 @@ class Cluster:
             )
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
-        self.registry.watch = self._on_registry_storage
+        self.registry.files.watch = self._on_registry_storage
         self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
+        self.registry.dies = partial(self.faults.on_dying, self.registry)
         self.registry.died = partial(self.faults.on_died, self.registry)
 
     def _connect(
@@ -159,23 +163,35 @@ class Cluster:
         if self._flapping is not None:
             host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
-        host.watch = partial(self._on_storage, host, oracle)
+        host.files.watch = partial(self._on_storage, host, oracle)
         host.watch_answer = partial(self.faults.chance_of_death, host)
+        host.write_failed = oracle.rebuild
         host.watch_step = partial(self._on_step, host)
         host.watch_respond = partial(self._on_respond, host)
+        host.dies = partial(self.faults.on_dying, host)
         host.died = partial(self.faults.on_died, host)
 
-    def role_of(self, process: SimulatedBroker) -> str:
-        """What it is to the cluster now."""
-        for host in self.hosts.values():
-            membership = host.parts.membership if host is process and host.is_up else None
-            if isinstance(membership, Membership) and membership.controller.is_active:
-                return "controller"
-        return "registry" if process is self.registry else "broker"
+    # ------------------------------------------------------------------ as `ClusterView`
+
+    @property
+    def partitions(self) -> Mapping[str, PartitionRegistration]:
+        """By directory, as the newest metadata has them."""
+        return self.metadata.partitions
+
+    @property
+    def oracles(self) -> Mapping[str, ReplicaOracle]:
+        """The witness of each broker's disk, by name."""
+        return self.logs.oracles
+
+    def is_controller(self, name: str) -> bool:
+        """Whether this process is it now."""
+        found = (host for host in self.hosts.values() if host.name == name and host.is_up)
+        memberships = (host.parts.membership for host in found)
+        return any(isinstance(m, Membership) and m.controller.is_active for m in memberships)
 
     def _all_but_the_controller(self) -> list[str]:
         """The names of at least two brokers."""
-        names = [host.name for host in self.brokers if self.role_of(host) != "controller"]
+        names = [host.name for host in self.brokers if not self.is_controller(host.name)]
         return names if len(names) > 1 else [host.name for host in self.brokers]
 
     # ------------------------------------------------------------------ as `OneBroker`
@@ -197,7 +213,7 @@ class Cluster:
     def start(self) -> None:
         """Start what is not up."""
         for process in self.processes:
-            if not process.is_up:
+            if not process.is_running:
                 process.start()
 
     def begin_chaos(self) -> None:
@@ -240,7 +256,10 @@ class Cluster:
         fault = self._planned.at_storage(labels) if self.faults.are_on and leads else None
         if fault is not None:
             return self.faults.planned_reason(fault)
-        reason = self.faults.chance_of_death(host)
+        is_state = bool(labels) and labels[-1] in STATES and oracle.leads_last
+        if is_state:
+            self.faults.at_moment(host)
+        reason = self.faults.chance_of_death(host, BIAS if is_state else 1)
         if reason is not None:
             role = "the one that leads" if oracle.leads_last else "a broker"
             self._trace.count(f"{reason} of {role} after {labels[-1] if labels else 'other files'}")

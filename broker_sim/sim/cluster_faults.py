@@ -18,10 +18,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.sim.clock import EXACT
 from broker_sim.sim.cluster_processes import ClusterBroker
+from broker_sim.sim.disk_faults import DiskFaults
 from broker_sim.sim.metadata_oracle import MetadataOracle
-from broker_sim.sim.network import Direction, Network
+from broker_sim.sim.network import Network
+from broker_sim.sim.network_faults import NetworkFaults
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
+from broker_sim.sim.process_files import FAILED_FLUSH
 from broker_sim.sim.replica_oracle import ReplicaLogs
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
@@ -30,13 +34,20 @@ from broker_sim.sim.trace import Trace
 
 TICK_US = 500_000
 KILL = "kill"
-DISK_LOSS = "power-loss and disk-loss"
+DISK_LOSS = "disk loss"
 DISK_LOSS_SHARE = 0.25
 """Of the machines that lose power while all others have all that they have."""
 DOWN_MS = (1, 6_000)
 """Shorter or longer than a session."""
+JUMP_SHARE = 0.1
+"""Of the chance of a jump at a start, that of one at a tick."""
+MOMENT_SHARE = 0.15
+"""Of the records of a coordinator's log, those after which there is a tick."""
+MOMENT_US = (0, 4_000)
 PAUSE_US = (10_000, 8_000_000)
-PARTITION_US = (100_000, 10_000_000)
+DRIFT_PER_MILLION_MAX = 50_000
+"""5 % fast or slow; a clock that does so for a minute is three seconds off."""
+DRIFT_US = (1_000_000, 30_000_000)
 
 
 class Victims(Protocol):
@@ -58,9 +69,6 @@ class Victims(Protocol):
     def brokers(self) -> Sequence[ClusterBroker]:
         """All brokers."""
 
-    def role_of(self, process: SimulatedBroker) -> str:
-        """What it is to the cluster now."""
-
 
 class ClusterFaults:
     """See the module."""
@@ -81,29 +89,38 @@ class ClusterFaults:
         self._deaths = rng("faults")
         self._disks = rng("disk")
         self._ticks = rng("ticks")
-        self._partitions: list[tuple[Direction, ...]] = []
+        self._disk_faults = DiskFaults(
+            scenario, scheduler, trace, rng("disk-faults"), self._may_lose
+        )
+        self._more = rng("more-ticks")
+        self._moments = rng("moments")
+        self.on_moment: Callable[[], None] = lambda: None
+        """Called while a transaction has just come to another state: drivers have faults, too."""
+        names = [process.name for process in cluster.processes]
+        self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._fragile: tuple[SimulatedBroker, int] | None = None
         """A machine that has lost what others have, and its broker epoch then."""
 
     def begin(self) -> None:
         """Faults may happen from now on."""
         self.are_on = True
+        self._network.begin()
+        self._disk_faults.begin(self._cluster.processes)
         self._scheduler.after(TICK_US, self._tick)
 
     def end(self) -> None:
         """Nothing more happens; what was done is undone, but for what is lost."""
         self.are_on = False
-        for directions in self._partitions:
-            self._cluster.network.open_again(*directions)
-        self._partitions.clear()
+        self._disk_faults.end()
+        self._network.end()
         for process in self._cluster.processes:
             process.wake_up()
-            process.wall_skew_ms = 0
+            process.clock.drift()
+            process.clock.wall_skew_ms = 0
 
     def _shut_down(self, broker: ClusterBroker) -> None:
         """A clean stop, with what it leads handed over, and a start after a while."""
-        role = self._cluster.role_of(broker)
-        self._trace.count(f"{role} stopped cleanly")
+        self._trace.fault("clean stop", broker.name)
         self._trace.line(broker.name, "shut-down")
         broker.shut_down(lambda: self._start_later(broker))
 
@@ -118,13 +135,13 @@ class ClusterFaults:
         """How a planned fault kills."""
         return POWER_LOSS if fault.power_loss else KILL
 
-    def chance_of_death(self, process: SimulatedBroker) -> str | None:
-        """Asked after each effect: the reason to die now."""
+    def chance_of_death(self, process: SimulatedBroker, bias: int = 1) -> str | None:
+        """Asked after each effect: the reason to die now; so many times as likely as else."""
         if not self.are_on:
             return None
         scenario, is_registry = self._scenario, process is self._cluster.registry
         limit = scenario.registry_crash if is_registry else scenario.broker_crash
-        if self._deaths.random() >= limit or not self._may_disturb(process):
+        if self._deaths.random() >= limit * bias or not self._may_disturb(process):
             return None
         lossy = self._deaths.random() < scenario.power_loss
         if not lossy or is_registry:
@@ -133,12 +150,16 @@ class ClusterFaults:
             return DISK_LOSS
         return POWER_LOSS if scenario.flushes_all or self._all_is_in_sync(process) else KILL
 
+    def on_dying(self, process: SimulatedBroker, reason: str) -> None:
+        """Count it, while the process still is what it was."""
+        self._trace.fault(reason, process.name)
+
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
         """Start it again after a while."""
-        kind = "registry" if process is self._cluster.registry else "broker"
-        self._trace.count(f"{kind} {reason}")
-        if reason != KILL:
+        if reason in (POWER_LOSS, DISK_LOSS):
             self._lose_power(process, with_disk=reason == DISK_LOSS)
+        elif reason == FAILED_FLUSH:
+            self._has_lost(process, process.disk.read_medium(self._disks))
         self._start_later(process)
 
     def _start_later(self, process: SimulatedBroker) -> None:
@@ -146,11 +167,10 @@ class ClusterFaults:
         self._scheduler.after(down_us, lambda: self._start_again(process))
 
     def _start_again(self, process: SimulatedBroker) -> None:
-        if process.is_up:
+        if process.is_running:
             return
         if self.are_on and self._deaths.random() < self._scenario.clock_jump:
-            self._trace.count("clock jump")
-            process.wall_skew_ms = self._deaths.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+            self._jump(process, self._deaths)
         process.start()
 
     def _lose_power(self, process: SimulatedBroker, *, with_disk: bool) -> None:
@@ -158,6 +178,11 @@ class ClusterFaults:
         lost_bytes = process.disk.lose_power(self._disks)
         if with_disk:
             process.disk.wipe()
+        self._has_lost(process, lost_bytes, with_disk=with_disk)
+
+    def _has_lost(
+        self, process: SimulatedBroker, lost_bytes: int, *, with_disk: bool = False
+    ) -> None:
         self._trace.line("disk", "lost", {"of": process.name, "bytes": lost_bytes})
         oracle = self._cluster.logs.oracles.get(process.name)
         if oracle is not None:
@@ -165,10 +190,19 @@ class ClusterFaults:
         if (with_disk or not self._scenario.flushes_all) and oracle is not None:
             self._fragile = process, self._broker_epoch(process)
 
+    def _may_lose(self, process: SimulatedBroker) -> bool:
+        """Whether it may lose now what it has not flushed."""
+        if process is self._cluster.registry or self._scenario.flushes_all:
+            return self._may_disturb(process)
+        return self._all_is_in_sync(process)
+
     def _may_disturb(self, process: SimulatedBroker) -> bool:
         """Not while another machine's replicas must not be taken for whole."""
         self._notice()
         return self._fragile is None or process is self._fragile[0]
+
+    def _may_disturb_all(self) -> bool:
+        return all(self._may_disturb(process) for process in self._cluster.processes)
 
     def _notice(self) -> None:
         """The machine that has lost something is out of every ISR, or was there once again."""
@@ -184,7 +218,7 @@ class ClusterFaults:
         others = [each for each in self._cluster.processes if each is not process]
         return (
             self._fragile is None
-            and not self._partitions
+            and self._network.is_whole
             and all(each.incarnation >= 0 and not each.paused for each in others)
             and all(set(held.isr) == set(held.replicas) for held in self._held)
         )
@@ -202,48 +236,71 @@ class ClusterFaults:
         if not self.are_on:
             return
         self._scheduler.after(TICK_US, self._tick)
+        self._happen()
+
+    def at_moment(self, coordinator: SimulatedBroker) -> None:
+        """A transaction is in another state, perhaps not for long: something may happen in it."""
+        if not self.are_on:
+            return
+        self._disk_faults.at_moment(coordinator)
+        if self._moments.random() < MOMENT_SHARE:
+            self._scheduler.after(self._moments.randint(*MOMENT_US), self._at_moment)
+
+    def _at_moment(self) -> None:
+        if self.are_on:
+            self._happen()
+            self._disk_faults.happen()
+            self.on_moment()
+
+    def _happen(self) -> None:
         rng, scenario = self._ticks, self._scenario
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
-        if not all(self._may_disturb(process) for process in self._cluster.processes):
+        self._tick_more()
+        if not self._may_disturb_all():
             return
         if pauses < scenario.broker_pause:
-            self._trace.count(f"{self._cluster.role_of(victim)} paused")
-            victim.pause(rng.randint(*PAUSE_US))
+            self._pause(victim)
         stopped = rng.choice(self._cluster.brokers)
         if stops < scenario.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
             self._shut_down(stopped)
         if parts < scenario.partition:
-            self._part()
+            self._network.part(rng)
         if fails < scenario.blackout and scenario.flushes_all:
-            self._trace.count("all machines lost power")
+            self._trace.fault("all machines lost power")
             for process in self._cluster.processes:
                 process.kill(POWER_LOSS)
 
-    def _part(self) -> None:
-        """One process from all others, or two from each other; both ways, or one."""
-        rng = self._ticks
-        names = [process.name for process in self._cluster.processes]
-        one = rng.choice(names)
-        others = [name for name in names if name != one]
-        if rng.random() < 0.5:
-            others = [rng.choice(others)]
-        kind = rng.choice(("both", "both", "from", "to"))
-        out = [(one, other) for other in others] if kind != "to" else []
-        back = [(other, one) for other in others] if kind != "from" else []
-        directions = (*out, *back)
-        self._trace.count(f"network partition, {'one way' if kind != 'both' else 'both ways'}")
-        self._trace.line("network", "parted", {"directions": directions})
-        self._cluster.network.cut_off(*directions)
-        self._partitions.append(directions)
-        self._scheduler.after(rng.randint(*PARTITION_US), lambda: self._join(directions))
+    def _pause(self, victim: SimulatedBroker) -> None:
+        if victim.is_running and not victim.paused:
+            self._trace.fault("pause", victim.name)
+            victim.pause(self._ticks.randint(*PAUSE_US))
 
-    def _join(self, directions: tuple[Direction, ...]) -> None:
-        if directions in self._partitions:
-            self._trace.line("network", "joined", {"directions": directions})
-            self._partitions.remove(directions)
-            still = {each for parted in self._partitions for each in parted}
-            self._cluster.network.open_again(*(set(directions) - still))
+    def _tick_more(self) -> None:
+        rng, scenario = self._more, self._scenario
+        parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
+        if parts < scenario.client_partition:
+            self._network.part_client(rng)
+        if clogs < scenario.clog and self._may_disturb_all():
+            self._network.clog(rng, lambda: self.are_on)
+        process = rng.choice(self._cluster.processes)
+        broker = rng.choice(self._cluster.brokers)
+        if wipes < scenario.disk_loss and broker.is_running and self._all_is_in_sync(broker):
+            broker.kill(DISK_LOSS)
+        if drifts < scenario.clock_drift:
+            self._trace.fault("clock drift", process.name)
+            process.clock.drift(monotonic=_drifts(rng), wall=_drifts(rng))
+            self._scheduler.after(rng.randint(*DRIFT_US), process.clock.drift)
+        if jumps < scenario.clock_jump * JUMP_SHARE:
+            self._jump(process, rng)
+
+    def _jump(self, process: SimulatedBroker, rng: random.Random) -> None:
+        self._trace.fault("clock jump", process.name)
+        process.clock.wall_skew_ms = rng.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+
+
+def _drifts(rng: random.Random) -> int:
+    return EXACT + rng.randint(-DRIFT_PER_MILLION_MAX, DRIFT_PER_MILLION_MAX)
 
 
 def _number(process: SimulatedBroker) -> int:

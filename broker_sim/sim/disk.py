@@ -7,11 +7,16 @@ one, and the last batch may be torn at any byte. A file that was never flushed m
 
 Allowed faults are only those the broker must survive: deletes, renames, truncations and atomic
 replacements are taken as durable in their order, as on a journalling file system.
+
+It may be full: a write that does not fit leaves its first part. A flush may fail: then the system
+takes the file's pages for clean, and what was not flushed is gone, or some of it, as soon as the
+process that learned of it has ended and the next one reads the medium.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +32,18 @@ from broker_sim.core.effects import (
 )
 from txnlog_spark.wire.invariants import check
 
-ROOM_BYTES = 1 << 60
+DISK_BYTES = 1 << 60
+ZEROS_SHARE = 0.5
+"""Of the files whose flush has failed and of which nothing new is on the medium, those that still
+have their size."""
+
+
+class NoSpace(Exception):
+    """No free space; what did not fit is not there, or the first part of it."""
+
+
+class FlushFailed(Exception):
+    """Nobody knows what of the file is on the medium."""
 
 
 @dataclass(slots=True)
@@ -45,7 +61,13 @@ class SimDisk:
     def __init__(self) -> None:
         self.flush_works = True
         """False is a planted bug: flushes are acknowledged and not done."""
+        self.flush_fails: Callable[[], bool] = bool
+        """Asked before each flush."""
+        self.free_bytes: int | None = None
+        """None: as many as anybody needs."""
         self._files: dict[str, _File] = {}
+        self._not_flushed: tuple[str, ...] = ()
+        """Whose flush has failed."""
 
     # ------------------------------------------------------------------ Storage
 
@@ -60,8 +82,9 @@ class SimDisk:
         return None if file is None else len(file.content)
 
     def volume(self) -> Volume | None:
-        """A disk without bounds."""
-        return Volume("disk", ROOM_BYTES, ROOM_BYTES)
+        """Its size is without bounds; what is free of it may not be."""
+        free_bytes = DISK_BYTES if self.free_bytes is None else self.free_bytes
+        return Volume("disk", DISK_BYTES, free_bytes)
 
     def list(self, path: str) -> tuple[str, ...]:
         """Sorted names in a folder."""
@@ -75,29 +98,61 @@ class SimDisk:
     # ------------------------------------------------------------------ operations
 
     def apply(self, operation: StorageOperation) -> None:
-        """Perform one operation."""
+        """Perform one operation. Raises NoSpace, FlushFailed."""
         match operation:
             case Append(path, position, data):
-                file = self._files.setdefault(path, _File())
-                check(position == len(file.content), "an append leaves a gap or overwrites",
-                      path=path, position=position, size_bytes=len(file.content))  # fmt: skip
-                file.content += data
+                self._append(path, position, data)
             case Flush(paths):
                 self._flush(paths)
             case WriteFile(path, data):
+                # The new content is written before the old one goes.
+                if not self.reserve(len(data)):
+                    raise NoSpace(path)
+                self._free(self.size_bytes(path) or 0)
                 self._files[path] = _File(bytearray(data), len(data))
             case Truncate(path, size_bytes):
                 self._truncate(path, size_bytes)
             case Delete(path):
                 for name in self._under(path):
-                    del self._files[name]
+                    self._free(len(self._files.pop(name).content))
             case Rename(path, new_path):
                 for name in self._under(path):
                     self._files[new_path + name[len(path) :]] = self._files.pop(name)
 
+    def _append(self, path: str, position: int, data: bytes) -> None:
+        file = self._files.setdefault(path, _File())
+        check(position == len(file.content), "an append leaves a gap or overwrites",
+              path=path, position=position, size_bytes=len(file.content))  # fmt: skip
+        taken_bytes = self._space_for(len(data))
+        file.content += data[:taken_bytes]
+        if taken_bytes < len(data):
+            raise NoSpace(path)
+
+    def _space_for(self, size_bytes: int) -> int:
+        """Take so many bytes, or what is left."""
+        if self.free_bytes is None:
+            return size_bytes
+        taken = min(size_bytes, self.free_bytes)
+        self.free_bytes -= taken
+        return taken
+
+    def _free(self, size_bytes: int) -> None:
+        if self.free_bytes is not None:
+            self.free_bytes += size_bytes
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Take space without a file, or give it back; False when there is not as much."""
+        if self.free_bytes is not None and self.free_bytes < size_bytes:
+            return False
+        self._free(-size_bytes)
+        return True
+
     def _flush(self, paths: tuple[str, ...]) -> None:
         if not self.flush_works:
             return
+        if self.flush_fails():
+            self._not_flushed = paths
+            raise FlushFailed(", ".join(paths))
         for path in paths:
             file = self._files.get(path)
             check(file is not None, "a flush of a file that is not there", path=path)
@@ -107,6 +162,7 @@ class SimDisk:
     def _truncate(self, path: str, size_bytes: int) -> None:
         file = self._files.get(path)
         if file is not None:
+            self._free(max(0, len(file.content) - size_bytes))
             del file.content[size_bytes:]
             file.flushed_bytes = min(file.flushed_bytes, len(file.content))
 
@@ -125,6 +181,23 @@ class SimDisk:
     def wipe(self) -> None:
         """An empty disk takes the place of this one."""
         self._files.clear()
+
+    def read_medium(self, rng: random.Random) -> int:
+        """After a failed flush the next process finds what is on the medium; returns how many bytes
+        are gone. They are missing at the file's end, or zeros."""
+        lost_bytes = 0
+        for path in self._not_flushed:
+            file = self._files.get(path)
+            if file is None:
+                continue
+            flushed_bytes, end = max(0, file.flushed_bytes), len(file.content)
+            kept = rng.choice((flushed_bytes, end, rng.randint(flushed_bytes, end)))
+            zeros = end - kept if kept == flushed_bytes and rng.random() < ZEROS_SHARE else 0
+            lost_bytes += end - kept
+            self._free(end - kept - zeros)
+            file.content[kept:] = bytes(zeros)
+        self._not_flushed = ()
+        return lost_bytes
 
     def lose_power(self, rng: random.Random) -> int:
         """Forget what was not flushed; returns how many bytes are gone."""

@@ -260,6 +260,11 @@ class LogOracle:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
 
+    def state_of(self, transactional_id: str) -> str | None:
+        """What this disk's transaction log says last of a transactional id, None for nothing."""
+        known = self._transactions.get(transactional_id)
+        return None if known is None else known.state
+
     def states_of(self, producer_id: int) -> list[str]:
         """What this disk's transaction log says of a producer."""
         return [t.state for t in self._transactions.values() if t.producer_id == producer_id]

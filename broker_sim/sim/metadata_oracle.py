@@ -61,7 +61,7 @@ class MetadataOracle:
                 self._change(directory, PartitionRegistration.of_record(record["registration"]))
             case "broker-registered":
                 self._register(record["broker"], record["epoch"])
-            case "broker-unregistered":
+            case "broker-fenced":
                 self.broker_epochs.pop(record["broker"], None)
             case "producer-ids":
                 self._allocate(record["next_producer_id"])

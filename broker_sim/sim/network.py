@@ -6,13 +6,16 @@ client that gives up closes its end, but what it sent may still arrive: that is 
 Produce meets a broker that has moved on. An answer to it breaks the connection.
 Delays are drawn per message, with rare long ones.
 
-A direction between two processes may be closed: what is sent that way is held back, as by TCP
+A direction between two machines may be closed: what is sent that way is held back, as by TCP
 which sends it again and again, and arrives when the direction is open again, if somebody is left.
+Nobody can connect by it meanwhile. A clogged one holds back as well, and lets connect. Each
+process has a machine of its own, but that all drivers of a query run on one.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -82,8 +85,8 @@ class Connection:
         self._client = client
         self._broker = broker
         self._incarnation = broker.incarnation
-        self._to_broker = (client.name, broker.name)
-        self._to_client = (broker.name, client.name)
+        self._to_broker = (machine_of(client.name), broker.name)
+        self._to_client = (broker.name, machine_of(client.name))
         self._to_broker_us = 0
         self._to_client_us = 0
 
@@ -95,7 +98,7 @@ class Connection:
         """Send a frame to the broker; with `is_late` it arrives late for sure."""
         if self._network.breaks():
             self._network.trace.line("network", "request-lost", {"id": self.connection_id})
-            self._network.trace.count("request lost")
+            self._network.trace.fault("request lost", self._to_broker[1])
             self.cut()
             return
 
@@ -105,7 +108,7 @@ class Connection:
 
         if is_late or (may_be_late and self._network.is_late()):
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
-            self._network.trace.count("request late")
+            self._network.trace.fault("request late", self._to_broker[1])
             self._to_broker_us = self._network.after_long(self._to_broker_us)
             self._network.deliver(0, self._client_hears)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
@@ -116,7 +119,7 @@ class Connection:
             return
         if self._network.breaks():
             self._network.trace.line("network", "answer-lost", {"id": self.connection_id})
-            self._network.trace.count("answer lost")
+            self._network.trace.fault("answer lost", self._to_broker[1])
             self.cut()
             return
 
@@ -171,6 +174,11 @@ Direction = tuple[str, str]
 """The names of who sends and of who is to hear it."""
 
 
+def machine_of(name: str) -> str:
+    """Where a process runs."""
+    return name.partition("-driver-")[0]
+
+
 class Network:
     """All connections of one simulation."""
 
@@ -180,7 +188,10 @@ class Network:
         self.rng = rng
         self._scheduler = scheduler
         self._next_connection_id = 1
+        self.machines: dict[str, None] = {}
+        """Of those that have connected to a broker, in the order in which they did."""
         self._cut_off: set[Direction] = set()
+        self._clogged: Counter[Direction] = Counter()
         self._held: list[tuple[Direction | None, Callable[[], None]]] = []
         """What could not arrive, in its order."""
 
@@ -195,21 +206,41 @@ class Network:
     def open_again(self, *directions: Direction) -> None:
         """What was held back arrives now."""
         self._cut_off.difference_update(directions)
+        self._let_arrive()
+
+    def clog(self, direction: Direction) -> None:
+        """What is sent this way is held back, once more as often as it is clogged."""
+        self._clogged[direction] += 1
+
+    def unclog(self, direction: Direction) -> None:
+        """The end of one `clog`, if it has not been ended yet."""
+        if self._clogged[direction] > 0:
+            self._clogged[direction] -= 1
+            self._let_arrive()
+
+    def unclog_all(self) -> None:
+        """No direction is clogged any more."""
+        self._clogged.clear()
+        self._let_arrive()
+
+    def _let_arrive(self) -> None:
         held, self._held = self._held, []
         for direction, arrive in held:
             self._arrive(direction, arrive)
 
     def _arrive(self, direction: Direction | None, arrive: Callable[[], None]) -> None:
-        if direction in self._cut_off:
-            self.trace.count("message held back by a partition")
+        if direction in self._cut_off or (direction is not None and self._clogged[direction] > 0):
+            self.trace.count("message held back")
             self._held.append((direction, arrive))
         else:
             arrive()
 
     def connect(self, client: ClientEnd, broker: BrokerEnd) -> Connection | None:
         """A connection, None when it is refused because the broker is down."""
-        if broker.incarnation < 0 or not self.reaches(client.name, broker.name):
+        machine = machine_of(client.name)
+        if broker.incarnation < 0 or not self.reaches(machine, broker.name):
             return None
+        self.machines.setdefault(machine)
         connection = Connection(self, self._next_connection_id, client, broker)
         self._next_connection_id += 1
         return connection

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import StorageOperation
+from broker_sim.sim.disk_faults import DiskFaults
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.process_files import FAILED_FLUSH
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 
 CLOCK_JUMP_MS_MAX = 3_600_000
-POWER_LOSS = "power-loss"
+POWER_LOSS = "power loss"
 
 BROKER_OPTIONS: dict[str, int | str | bool] = {
     "transaction.state.log.num.partitions": 2,
@@ -67,9 +69,13 @@ class OneBroker:
         )
         self.hosts = {0: self.host}
         self.oracle = LogOracle(self.host.disk)
-        self.host.watch = self._on_storage
+        self.host.files.watch = self._on_storage
         self.host.watch_answer = self._chance_of_death
         self.host.died = self._on_died
+        self.host.write_failed = self.oracle.rebuild
+        self._disk_faults = DiskFaults(
+            scenario, scheduler, trace, rng("disk-faults"), lambda _: True
+        )
         self._scenario = scenario
         self._scheduler = scheduler
         self._trace = trace
@@ -89,10 +95,12 @@ class OneBroker:
     def begin_chaos(self) -> None:
         """Faults may happen from now on."""
         self._chaos = True
+        self._disk_faults.begin([self.host])
 
     def end_chaos(self) -> None:
         """Faults end."""
         self._chaos = False
+        self._disk_faults.end()
         self._scheduler.wall_skew_ms = 0
 
     def stop(self) -> None:
@@ -148,10 +156,14 @@ class OneBroker:
         return None
 
     def _on_died(self, reason: str) -> None:
-        self._trace.count(f"broker {reason}")
+        self._trace.count(reason)
         if reason == POWER_LOSS:
             self.host.machine_boots += 1
             lost_bytes = self.host.disk.lose_power(self._disk_rng)
+            self._trace.line("disk", "lost", {"bytes": lost_bytes})
+            self.oracle.rebuild()
+        elif reason == FAILED_FLUSH:
+            lost_bytes = self.host.disk.read_medium(self._disk_rng)
             self._trace.line("disk", "lost", {"bytes": lost_bytes})
             self.oracle.rebuild()
         down_ms = next(
@@ -160,7 +172,7 @@ class OneBroker:
         self._scheduler.after(down_ms * 1000, self._start_again)
 
     def _start_again(self) -> None:
-        if self.host.is_up:
+        if self.host.is_running:
             return
         if self._chaos and self._faults.random() < self._scenario.clock_jump:
             self._trace.count("clock jump")

@@ -130,6 +130,7 @@ class Operator:
             rng=self.workload,
             new_session=self._session,
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
+            on_worker_lost=lambda: self.trace.fault("worker lost"),
         )
         running = Running(process, driver)
         process.on_reached = lambda reached: self._on_reached(running, reached)
@@ -253,11 +254,16 @@ class Operator:
         else:
             self._chance(running)
 
+    def at_moment(self) -> None:
+        """The transaction has just come to another state, which the driver may not know of."""
+        if self._current is not None:
+            self._chance(self._current)
+
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
             found: FileOutcome = self._read_staged(running, ask.piece)
         elif self._store_fails():
-            self.trace.count("store failed")
+            self.trace.fault("store failed")
             found = running.driver.checkpoint.perform_in_vain(ask, self.faults)
         else:
             found = running.driver.checkpoint.perform(ask)
@@ -308,12 +314,12 @@ class Operator:
             self.kill_broker(fault)
 
     def _kill(self, running: Running) -> None:
-        self.trace.count("driver killed")
+        self.trace.fault("driver killed")
         running.process.kill()
         if running in self.zombies:
             self.zombies.remove(running)
         if self.chaos and self.faults.random() < self.scenario.driver_power_loss:
-            self.trace.count("driver's machine lost power")
+            self.trace.fault("driver's machine lost power")
             for checkpoint in self.checkpoints:
                 self._end_zombies(checkpoint)
                 checkpoint.lose_power(self.faults)
@@ -326,7 +332,7 @@ class Operator:
             self.zombies.remove(zombie)
 
     def _pause(self, running: Running, pause_ms: int) -> None:
-        self.trace.count("driver paused")
+        self.trace.fault("driver paused")
         running.process.pause(pause_ms * 1000)
         if running not in self.zombies:
             self.zombies.append(running)

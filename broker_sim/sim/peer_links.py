@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from broker_sim.apis import frames, own_api_of
+from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.sim.network import BrokerEnd, Connection, Network
@@ -26,7 +26,7 @@ from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.messages import Message, api_of
+from txnlog_spark.wire.messages import Message
 
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
@@ -171,7 +171,9 @@ class PeerLinks:
     def _write(self, link: _Link) -> None:
         while link.unsent and link.connection is not None and not link.is_closed:
             request = link.unsent.popleft()
-            frame, decode = _encode(request, self.name)
+            frame, decode = encode_peer_request(
+                request.message, request.api_version, request.correlation_id, self.name
+            )
             deadline_us = self._scheduler.now_us + self._answer_us_max
             link.unanswered.append(_Asked(request.correlation_id, decode, deadline_us))
             if link.overdue is None:
@@ -212,15 +214,3 @@ class PeerLinks:
             link.connection.close()
         elif link.connection is not None:
             link.connection.cut()
-
-
-def _encode(request: Send, client_id: str) -> tuple[bytes, Callable[[bytes], Message]]:
-    """The framed request, and what decodes the frame of its answer."""
-    message, number = request.message, request.correlation_id
-    try:
-        own = own_api_of(message)
-    except KeyError:
-        frame = framing.encode_request(message, request.api_version, number, client_id)
-        return frame, partial(framing.decode_response, api_of(message), request.api_version)
-    frame = frames.encode_request(message, number, client_id)
-    return frame, lambda answer: frames.decode_response(own, answer)[1]

@@ -144,6 +144,18 @@ class Scenario:
     """A segment holds a few batches."""
     flushes_all: bool = False
     """Every append is flushed before it is answered, by followers too."""
+    disk_full: float = 0.0
+    """Per tick of `disk_faults`, of one broker too: a disk is full for a while."""
+    flush_failure: float = 0.0
+    """Per flush, of one broker too: it fails, and the process ends."""
+    client_partition: float = 0.0
+    """Per tick: a client and brokers cannot hear each other."""
+    clog: float = 0.0
+    """Per tick: some links hold back what they are given, for a while."""
+    clock_drift: float = 0.0
+    """Per tick: the clocks of a machine go faster or slower, for a while."""
+    disk_loss: float = 0.0
+    """Per tick: a broker's machine loses power, and all of its disk, while others have the same."""
     faults: tuple[Fault, ...] = ()
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
@@ -162,6 +174,9 @@ def draw_random(seed: int) -> Scenario:
 
     def some(low: float, high: float) -> float:
         return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
+
+    def seldom(low: float, high: float) -> float:
+        return rng.uniform(low, high) if rng.random() < 0.3 else 0.0
 
     # Who loses a checkpoint has to keep the transactional id: a new one has no record of the old.
     changes_id = rng.random() < 0.25
@@ -189,6 +204,8 @@ def draw_random(seed: int) -> Scenario:
         spike=some(0.001, 0.03),
         clock_jump=some(0.1, 0.5),
         neighbours=rng.choice((0, 0, 0, 3)),
+        disk_full=seldom(0.01, 0.05),
+        flush_failure=seldom(0.0005, 0.01),
     )
 
 
@@ -225,6 +242,13 @@ def draw_cluster(seed: int) -> Scenario:
         blackout=some(0.005, 0.05) if flushes_all else 0.0,
         small_segments=rng.random() < 0.5,
         compaction=rng.random() < 0.4,
+        disk_full=some(0.02, 0.1),
+        flush_failure=some(0.0002, 0.004),
+        client_partition=some(0.01, 0.08),
+        clog=some(0.01, 0.08),
+        clock_drift=some(0.01, 0.1),
+        disk_loss=some(0.005, 0.05),
+        store_failure=some(0.003, 0.03),
     )
     made = replace(made, **_draw_load(seed))
     return replace(made, **_QUIET) if made.flapping else made
@@ -237,6 +261,12 @@ _QUIET: Mapping[str, Any] = {
     "partition": 0.0,
     "clean_stop": 0.0,
     "registry_crash": 0.0,
+    "disk_full": 0.0,
+    "flush_failure": 0.0,
+    "client_partition": 0.0,
+    "clog": 0.0,
+    "clock_drift": 0.0,
+    "disk_loss": 0.0,
 }
 """Where brokers flap: for long, and while the same ones lead."""
 

@@ -5,6 +5,8 @@ are ready together are one round; flushes wait as `FlushOrder` says; nobody of a
 before the last flush is done, and what arrives during the flushes is the next round. The process
 may die after each operation on files and between two answers. A dead process forgets all but its
 disk. It may also stand still as by SIGSTOP: what happens meanwhile it finds when it goes on.
+A write that finds no space costs the core, and the process makes a new one from the files; a flush
+that fails ends the process.
 
 In a cluster requests to peers leave with the answers, in their order among them, and nobody can
 connect before the broker serves. The registry's process is driven in the same way.
@@ -24,7 +26,6 @@ from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (
-    CancelTimer,
     Close,
     Delete,
     Disconnected,
@@ -35,19 +36,28 @@ from broker_sim.core.effects import (
     Request,
     Respond,
     Send,
-    SetTimer,
     Start,
     Step,
     Stop,
-    StorageOperation,
+    StorageSpace,
     TimerFired,
-    TimerKey,
     Truncate,
 )
-from broker_sim.core.flush_order import FlushOrder
-from broker_sim.sim.disk import SimDisk
+from broker_sim.core.startup import MACHINE_BOOT_FILE
+from broker_sim.sim.clock import MachineClock
+from broker_sim.sim.disk import FlushFailed, NoSpace, SimDisk
 from broker_sim.sim.network import Connection
 from broker_sim.sim.peer_links import PeerLinks
+from broker_sim.sim.process_files import (
+    FAILED_FLUSH,
+    NO_SPACE,
+    RETRY_US,
+    ProcessDied,
+    ProcessFiles,
+    SpaceWatch,
+    survives,
+)
+from broker_sim.sim.process_timers import ProcessTimers
 from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
@@ -58,12 +68,6 @@ LOG_CLEANED = "log-cleaned"
 REQUEST_FAILED = "request-failed"
 """The trace of a handler that raised: a production broker closes the connection, here it fails."""
 
-FLUSH_US_MIN, FLUSH_US_MAX = 100, 5_000
-"""How long the flushes of one round take."""
-STALL_US_MAX = 300_000
-STALL_SHARE = 0.02
-"""Of the flushes, those that take up to `STALL_US_MAX`: a busy disk, and a long queue behind it."""
-
 _Answer = Respond | NoResponse | Close | Send
 
 
@@ -72,10 +76,6 @@ class Core(Protocol):
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes, as in `Broker.step`."""
-
-
-class _Died(Exception):
-    """The process died between two effects."""
 
 
 @dataclass(slots=True)
@@ -89,10 +89,6 @@ class _Client:
     """Of the request that the broker has."""
     ended: bool = False
     """The client sends no more."""
-
-
-def _survives(_: object = None) -> str | None:
-    """No reason to die."""
 
 
 class SimulatedBroker:
@@ -109,11 +105,15 @@ class SimulatedBroker:
     ) -> None:
         self.name = name
         self.disk = SimDisk()
-        self.watch: Callable[[StorageOperation], str | None] = _survives
-        """Called after each operation on a file; a text is the reason to die now."""
-        self.watch_answer: Callable[[], str | None] = _survives
+        self.files = ProcessFiles(self.disk, random.Random(f"{seed}/flush-times"))
+        self.clock = MachineClock(scheduler)
+        self.watch_answer: Callable[[], str | None] = survives
         """Called between two answers of one round, likewise."""
+        self.dies: Callable[[str], None] = lambda _: None
+        """Called with the reason, while the process is still as it was."""
         self.died: Callable[[str], None] = lambda _: None
+        self.write_failed: Callable[[], None] = lambda: None
+        """Called when a write found no space: there may be a part of it."""
         self.machine_boots = 1
         """Rises with each loss of power; a killed process is started again in the same boot."""
         self.knows_boots = True
@@ -126,8 +126,6 @@ class SimulatedBroker:
         """Called with each step, before its effects are carried out."""
         self.watch_respond: Callable[[Respond], None] = lambda _response: None
         """Called with each answer that leaves."""
-        self.wall_skew_ms = 0
-        """How far this machine's wall clock is off."""
         self.paused = False
         self._deferred: deque[Callable[[], None]] = deque()
         """What has happened since the process stands still."""
@@ -137,18 +135,17 @@ class SimulatedBroker:
         self._seed = seed
         self._starts = 0
         self._core: Core | None = None
+        self.is_running = False
+        """Whether there is a process; it may be without a core, while there is no space for one."""
         self._is_serving = False
-        self._flush_order = FlushOrder()
-        self._flush_count = 0
-        self._flush_times = random.Random(f"{seed}/flush-times")
+        self._space = SpaceWatch(self.disk, scheduler)
+        self._rng = random.Random(seed)
         self._inputs: deque[Input] = deque()
         self._round: Event | None = None
         """The next round, or the end of the flushes of the one before it."""
         self._answers: list[_Answer] = []
         """Of the round whose flushes are going on."""
-        self._timers: dict[TimerKey, Event] = {}
-        self._fired: set[TimerKey] = set()
-        """Timers whose input waits for its round; setting or cancelling one takes it back."""
+        self._timers = ProcessTimers(self, self.clock)
         self._clients: dict[int, _Client] = {}
 
     @property
@@ -158,7 +155,7 @@ class SimulatedBroker:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a process."""
+        """Whether there is a process that has a core."""
         return self._core is not None
 
     # ------------------------------------------------------------------ life
@@ -167,12 +164,23 @@ class SimulatedBroker:
         """Start the process on what the disk holds."""
         self._starts += 1
         self._trace.line(self.name, "start", {"incarnation": self._starts})
-        rng = random.Random(f"{self._seed}/{self._starts}")
-        self._core = core = self._make_core(rng)
-        boot = self.machine_boots if self.knows_boots else 0
+        self._rng = random.Random(f"{self._seed}/{self._starts}")
+        self.is_running = True
         with self._mortal():
-            self._perform_round(core, (Start(f"boot-{boot}"),))
-            self._deliver(self._take_answers())
+            try:
+                self._begin()
+            except NoSpace:
+                self._find_no_space()
+                self._begin()
+
+    def _begin(self) -> None:
+        """A new core from what is on the disk."""
+        self._forget_core()
+        self._space.said_low = False
+        self._core = core = self._make_core(self._rng)
+        boot = self.machine_boots if self.knows_boots else 0
+        self._perform_round(core, (Start(f"boot-{boot}"),))
+        self._deliver(self._take_answers())
 
     def _make_core(self, rng: random.Random) -> Core:
         return Broker(self._config, self.disk, rng)
@@ -185,26 +193,26 @@ class SimulatedBroker:
     def stop(self) -> None:
         """A clean stop, as on SIGTERM: the round that goes on is answered, others are not."""
         core = self._core
-        if core is None:
-            return
         with self._mortal():
             self._deliver(self._take_answers())
             self._inputs.clear()
-            self._cancel_timers()
-            self._perform_round(core, (Stop(),))
-            self._deliver(self._take_answers())
+            self._timers.cancel()
+            if core is not None:
+                self._perform_round(core, (Stop(),))
+                self._deliver(self._take_answers())
             self._end()
 
     def kill(self, reason: str) -> None:
         """SIGKILL between two events."""
-        if self._core is not None:
+        if self.is_running:
             self._trace.line(self.name, "killed", {"reason": reason})
+            self.dies(reason)
             self._end()
             self.died(reason)
 
     def pause(self, duration_us: int) -> None:
         """SIGSTOP, and SIGCONT after a while; nothing for one that is down or stands still."""
-        if self._core is None or self.paused:
+        if not self.is_running or self.paused:
             return
         self._trace.line(self.name, "paused", {"for_us": duration_us})
         self.paused = True
@@ -234,33 +242,79 @@ class SimulatedBroker:
         """Do what has happened to the process: not to a dead one, later while it stands still."""
         if self.paused:
             self._deferred.append(action)
-        elif self._core is not None:
+        elif self.is_running:
             action()
 
     def _end(self) -> None:
-        self._core = None
-        self._is_serving = self.paused = False
+        self.is_running = self._is_serving = self.paused = False
         self._deferred.clear()
-        if self.links is not None:
-            self.links.close()
-        self._flush_order.forget()
-        self._inputs.clear()
-        self._take_answers()
-        self._cancel_timers()
-        if self._round is not None:
-            self._round.cancel()
-            self._round = None
+        self._forget_core()
         for client in self._clients.values():
             client.connection.cut()
         self._clients.clear()
+
+    def _forget_core(self) -> None:
+        """And all that it has begun."""
+        self._core = None
+        if self.links is not None:
+            self.links.close()
+        self.files.forget()
+        self._inputs.clear()
+        self._take_answers()
+        self._timers.cancel()
+        if self._round is not None:
+            self._round.cancel()
+            self._round = None
 
     @contextmanager
     def _mortal(self) -> Iterator[None]:
         """Around effects, between any two of which the process may die."""
         try:
             yield
-        except _Died as death:
+        except ProcessDied as death:
             self.kill(str(death))
+        except FlushFailed:
+            # As the server does: what is gone is not known, though the machine goes on.
+            self.disk.apply(Delete(MACHINE_BOOT_FILE))
+            self.kill(FAILED_FLUSH)
+        except NoSpace:
+            self._find_no_space()
+            self.kill(NO_SPACE)
+
+    # ------------------------------------------------------------------ no space
+
+    def _find_no_space(self) -> None:
+        self._trace.line(self.name, "no-space")
+        self._space.release()
+        self.write_failed()
+
+    def _start_anew(self) -> None:
+        """A write found no space: nothing of this round was answered, and memory is ahead."""
+        self._find_no_space()
+        for client in list(self._clients.values()):
+            if client.correlation_id is not None:
+                self._refuse(client)
+        self._try_again()
+
+    def _try_again(self) -> None:
+        with self._mortal():
+            try:
+                self._begin()
+            except NoSpace:
+                self._find_no_space()
+                self._forget_core()
+                self.later(RETRY_US, self._try_again)
+
+    def _refuse(self, client: _Client) -> None:
+        self._clients.pop(client.connection.connection_id, None)
+        client.connection.close_by_broker()
+
+    def _look_at_space(self, core: Core) -> None:
+        is_low = self._space.is_low()
+        if is_low != self._space.said_low:
+            self._space.said_low = is_low
+            self._perform_round(core, (StorageSpace(is_low),))
+            self._deliver(self._take_answers())
 
     # ------------------------------------------------------------------ BrokerEnd
 
@@ -335,42 +389,54 @@ class SimulatedBroker:
 
     def _one_round(self) -> None:
         core = self._core
-        if core is None:
-            return
         inputs, self._inputs = self._inputs, deque()
-        flushes_before = self._flush_count
+        if core is None:
+            self._round = None
+            self._refuse_all(inputs)
+            return
+        flushes_before = self.files.flush_count
         with self._mortal():
-            self._perform_round(core, inputs)
-            if self._flush_count > flushes_before:
-                self._round = self.later(self._flush_us(), self._end_round)
+            try:
+                self._look_at_space(core)
+                self._perform_round(core, inputs)
+            except NoSpace:
+                self._start_anew()
+                return
+            if self.files.flush_count > flushes_before:
+                self._round = self.later(self.files.flush_us(), self._end_round)
             else:
                 self.guarded(self._end_round)
-        if self._core is None and len(inputs) > 1:
+        if not self.is_running and len(inputs) > 1:
             self._trace.count("broker died in a round of several")
+
+    def _refuse_all(self, inputs: Iterable[Input]) -> None:
+        """There is no space for a core."""
+        for item in inputs:
+            if isinstance(item, Request) and item.connection_id in self._clients:
+                self._refuse(self._clients[item.connection_id])
 
     def _perform_round(self, core: Core, inputs: Iterable[Input]) -> None:
         flushing = 0
         for item in inputs:
-            if isinstance(item, TimerFired) and not self._take_fired(item.key):
+            if isinstance(item, TimerFired) and not self._timers.take_fired(item.key):
                 continue
             step = self._step(core, item)
             if self._answers and any(
                 isinstance(op, Truncate | Delete | Rename) for op in step.storage
             ):
                 # They may have records in the files that this step changes.
-                self._perform(self._flush_order.drain())
+                self.files.barrier()
                 self._deliver(self._take_answers())
             if self.answers_first:
                 self._deliver((*step.sends, *step.responses))
             else:
                 self._answers += (*step.sends, *step.responses)
-            for operation in step.storage:
-                self._perform(self._flush_order.admit(operation))
-            self._set_timers(step)
+            self.files.perform(step.storage)
+            self._timers.change(step.timers)
             flushing += any(isinstance(op, Flush) for op in step.storage)
         if flushing > 1:
             self._trace.count("group commit")
-        self._perform(self._flush_order.drain())
+        self.files.barrier()
 
     def _end_round(self) -> None:
         self._round = None
@@ -382,15 +448,10 @@ class SimulatedBroker:
         answers, self._answers = self._answers, []
         return answers
 
-    def _flush_us(self) -> int:
-        stalls = self._flush_times.random() < STALL_SHARE
-        return self._flush_times.randint(FLUSH_US_MIN, STALL_US_MAX if stalls else FLUSH_US_MAX)
-
     # ------------------------------------------------------------------ steps
 
     def _step(self, core: Core, item: Input) -> Step:
-        now_ms = self._scheduler.wall_ms + self.wall_skew_ms
-        step = core.step(item, now_ms, self._scheduler.monotonic_ms)
+        step = core.step(item, self.clock.wall_ms, self.clock.monotonic_ms)
         self.watch_step(core, step)
         if not self._is_serving:
             self._is_serving = self._lets_in(core)
@@ -402,19 +463,11 @@ class SimulatedBroker:
                 violated(42, "a handler raised", **trace.fields)
         return step
 
-    def _perform(self, operations: Iterable[StorageOperation]) -> None:
-        for operation in operations:
-            self.disk.apply(operation)
-            self._flush_count += isinstance(operation, Flush)
-            reason = self.watch(operation)
-            if reason is not None:
-                raise _Died(reason)
-
     def _deliver(self, answers: Iterable[_Answer]) -> None:
         for index, answer in enumerate(answers):
             reason = self.watch_answer() if index else None
             if reason is not None:
-                raise _Died(reason)
+                raise ProcessDied(reason)
             if isinstance(answer, Send):
                 if self.links is not None:
                     self.links.send(answer)
@@ -444,40 +497,3 @@ class SimulatedBroker:
             )
             client.connection.respond(frame[4:])
         self._go_on(client)
-
-    # ------------------------------------------------------------------ timers
-
-    def _set_timers(self, step: Step) -> None:
-        for change in step.timers:
-            event = self._timers.pop(change.key, None)
-            if event is not None:
-                event.cancel()
-            self._fired.discard(change.key)
-            match change:
-                case SetTimer(key, deadline_ms):
-                    delay_us = max(0, deadline_ms * 1000 - self._scheduler.now_us)
-                    self._start_timer(key, delay_us)
-                case CancelTimer():
-                    pass
-
-    def _start_timer(self, key: TimerKey, delay_us: int) -> None:
-        def fire() -> None:
-            # Set again or taken back while the process stood still: this one is over.
-            if self._timers.get(key) is event:
-                del self._timers[key]
-                self._fired.add(key)
-                self.submit(TimerFired(key))
-
-        event = self._timers[key] = self.later(delay_us, fire)
-
-    def _take_fired(self, key: TimerKey) -> bool:
-        if key not in self._fired:
-            return False
-        self._fired.discard(key)
-        return True
-
-    def _cancel_timers(self) -> None:
-        for event in self._timers.values():
-            event.cancel()
-        self._timers.clear()
-        self._fired.clear()

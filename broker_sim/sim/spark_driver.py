@@ -115,6 +115,7 @@ class Driver:
     rng: random.Random
     new_session: Callable[[], Session]
     worker_loss: float = 0.0
+    on_worker_lost: Callable[[], None] = lambda: None
     workers: list[PythonWorker] = field(default_factory=list)
     staging: StagingServer = field(default_factory=StagingServer)
 
@@ -150,6 +151,7 @@ class Driver:
         """Any of the pool, and one that vanished in between is a new one."""
         index = self.rng.randrange(WORKERS)
         if self.rng.random() < self.worker_loss:
+            self.on_worker_lost()
             self.workers[index] = PythonWorker(self.new_session())
         return self.workers[index]
 

@@ -51,6 +51,7 @@ def read_with_a_fault(
 ) -> bytes | FileFailed:
     """What a server that fails now answers. `stall` lets the driver wait for so many ms."""
     kind = faults.choice(("ends", "stalls", "tears", "lies", "mistakes"))
+    trace.fault("staging fault")
     trace.count(f"staging server {kind}")
     if kind == "ends":
         server.end()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 LINES_KEPT = 200
@@ -23,6 +23,9 @@ class Trace:
     def __init__(self, now_us: Callable[[], int], echo: Callable[[str], None] | None) -> None:
         self.counts: Counter[str] = Counter()
         """How often each fault, and each thing worth counting, happened."""
+        self.cells: Counter[tuple[str, str]] = Counter()
+        """How often each fault happened in each state (see `coverage`)."""
+        self.columns_of: Callable[[str], Iterable[str]] = lambda _: ()
         self._now_us = now_us
         self._echo = echo
         self._hash = hashlib.sha256()
@@ -39,6 +42,12 @@ class Trace:
             del self._last[:LINES_KEPT]
         if self._echo is not None:
             self._echo(text)
+
+    def fault(self, what: str, victim: str = "") -> None:
+        """Count a fault, and what state it finds: `victim` is the process that it happens to."""
+        self.counts[what] += 1
+        for column in self.columns_of(victim):
+            self.cells[what, column] += 1
 
     def count(self, what: str) -> None:
         """Count a fault or an event for the non-vacuity report."""

@@ -18,6 +18,7 @@ from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_load import ClusterLoad
+from broker_sim.sim.coverage import Cell, StateOfQuery
 from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
 from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import BrokerEnd, Network, Weather
@@ -71,6 +72,8 @@ class SeedResult:
     failure: str | None
     digest: str
     counts: dict[str, int]
+    cells: dict[Cell, int]
+    """How often each fault happened in each state (see `coverage`)."""
     last_lines: list[str]
     virtual_ms: int
 
@@ -129,6 +132,14 @@ class World:
             shared = options.transactional_id_of("")
             other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
             self.queries.append(_Query(self._operator(SECOND + "job", 2, other)))
+
+        if isinstance(self.machines, Cluster):
+            first = self.queries[0].operator
+            state = StateOfQuery(
+                self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.options.transactional_id_of("")
+            )
+            self.trace.columns_of = state.columns_of
+            self.machines.faults.on_moment = first.at_moment
 
     def _machines(self) -> OneBroker | Cluster:
         made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
@@ -200,6 +211,7 @@ class World:
             failure=failure,
             digest=self.trace.digest,
             counts=dict(self.trace.counts),
+            cells=dict(self.trace.cells),
             last_lines=self.trace.last_lines,
             virtual_ms=self.scheduler.monotonic_ms,
         )

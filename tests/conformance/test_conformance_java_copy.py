@@ -66,7 +66,9 @@ class Copy:
         assert values_of(read_topic(self.bootstrap, self.output)) == sorted(self.fed)
 
 
-@pytest.fixture(params=["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.fixture(
+    params=[pytest.param("RangeAssignor", marks=pytest.mark.chaos), "CooperativeStickyAssignor"]
+)
 def copy(request, java_process, broker, unique) -> Copy:
     """A copy with each kind of rebalance."""
     return Copy(java_process, broker.bootstrap_servers, unique, request.param)

@@ -209,6 +209,7 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
     wait_for(lambda: seen(client, names), expected(0))
 
 
+@pytest.mark.live("S9")
 @pytest.mark.parametrize("step", ["S2", "S4", "S5.first", "S8", "S9"])
 def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
     """The batch is committed by the same driver once the broker is back."""

@@ -31,8 +31,7 @@ def test_the_demo_survives_its_three_kills(
     assert found["transactions"]["aborted_records"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.chaos
 @pytest.mark.usefixtures("quick_java")
 def test_the_demo_on_three_brokers_survives_the_kill_of_a_leader(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -389,3 +389,35 @@ def test_writes_stop_before_the_space_is_gone_and_go_on_with_the_same_connection
         broker.die()
 
     asyncio.run(scenario())
+
+
+def test_no_transaction_that_was_open_at_a_failed_flush_commits_what_is_left_of_it(tmp_path):
+    """Its records were acknowledged and not flushed; the machine's boot is still the same."""
+
+    async def scenario() -> None:
+        armed: list[bool] = []
+        system = FailingSystem(lambda _number, call: broken() if armed and call == "sync" else None)
+        client = Client()
+        client.broker = first = HostOnFiles(tmp_path, system)
+        await client.prepare()
+        assert await client._fill("torn", 1) == 0
+        armed.append(True)
+        with pytest.raises(Gone):
+            await client._end(commit=True)
+        with pytest.raises(StorageFailed, match="fsync"):
+            first.host.failed.result()
+        first.die()
+        armed.clear()
+        system.lose_power(tmp_path)
+        client.broker = second = HostOnFiles(tmp_path)
+        codes: list[int] = []
+        while not codes or codes[-1] in (ErrorCode.CONCURRENT_TRANSACTIONS, 14, 15, 16):
+            assert len(codes) < TRIES
+            codes.append(await client._end(commit=True))
+            await asyncio.sleep(0.0005)
+        assert codes[-1] in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+        await client.until_done(client._init)
+        assert await values_of(second, 0) == []
+        second.die()
+
+    asyncio.run(scenario())

@@ -31,8 +31,8 @@ from broker_sim.core.controller.image import (
     acl_record,
     acl_removed_record,
     broker_configs_record,
+    broker_fenced_record,
     broker_registered_record,
-    broker_unregistered_record,
     cluster_record,
     configs_record,
     partition_changed_record,
@@ -92,7 +92,7 @@ class Writer:
 
     def broker_down(self) -> MetadataRecord | None:
         up = sorted(self.image.brokers)
-        return broker_unregistered_record(self.rng.choice(up)) if up else None
+        return broker_fenced_record(self.rng.choice(up)) if up else None
 
     def registration(self) -> PartitionRegistration:
         replicas = tuple(self.rng.sample(range(4), 2))

@@ -80,6 +80,35 @@ def test_what_is_sent_into_a_closed_direction_arrives_in_its_order_when_it_is_op
     assert broker.frames == [b"1", b"2", b"3"]
 
 
+def test_a_clogged_link_lets_connect_and_gives_all_it_holds_when_it_is_clogged_no_more():
+    scheduler, network, client, broker, connection = connected()
+    network.clog(("a", "b"))
+    network.clog(("a", "b"))
+    other = network.connect(client, broker)
+    connection.request(b"1")
+    other.request(b"other")
+    connection.request(b"2")
+    run(scheduler)
+    network.unclog(("a", "b"))
+    assert broker.frames == []
+    network.unclog(("a", "b"))
+    assert sorted(broker.frames) == [b"1", b"2", b"other"]
+    assert broker.frames.index(b"1") < broker.frames.index(b"2")
+
+
+def test_all_drivers_of_a_query_are_on_one_machine():
+    scheduler = Scheduler()
+    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
+    broker = End("broker-0")
+    first = network.connect(End("job-driver-1"), broker)
+    network.cut_off(("job", "broker-0"))
+    first.request(b"1")
+    run(scheduler)
+    assert (broker.frames, list(network.machines)) == ([], ["job"])
+    assert network.connect(End("job-driver-2"), broker) is None
+    assert network.connect(End("job-observer"), broker) is not None
+
+
 def test_a_late_request_arrives_after_its_client_has_given_up():
     scheduler, network, client, broker, connection = connected()
     network.weather = Weather(late=1.1)
@@ -249,7 +278,7 @@ def test_another_history_is_noticed():
     oracle.on_read("b1", history, len(history))
     with pytest.raises(Violation, match="two histories"):
         oracle.on_read("b1", [changed(leader_epoch=9)], len(history))
-    oracle, _ = read(changed(isr=(0,)), {"type": "broker-unregistered", "broker": 1})
+    oracle, _ = read(changed(isr=(0,)), {"type": "broker-fenced", "broker": 1})
     with pytest.raises(Violation, match="not in the ISR"):
         oracle.on_read("b0", [changed(leader=1, leader_epoch=4, partition_epoch=8)], 6)
 

@@ -18,12 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = "cluster"
 CANARY_SEEDS = range(200)
 KNOWN = {
-    "producers-forgotten": 15,
-    "marker-to-an-old-leader": 2,
-    "loaded-to-high-watermark": 1,
+    "isr-proposal-not-fenced": 6,
+    "isr-change-not-fenced": 65,
+    "producers-forgotten": 11,
+    "marker-to-an-old-leader": 6,
+    "loaded-to-high-watermark": 5,
     "unclean-election": 1,
-    "isr-change-not-fenced": 42,
-    "any-generation-commits": 44,
+    "controller-after-its-session": 7,
+    "acknowledged-under-min-isr": 1,
+    "any-generation-commits": 12,
 }
 """The first seed that catches a planted bug, tried first; where it no longer does, another of
 CANARY_SEEDS has to."""
@@ -70,8 +73,7 @@ def test_an_administrator_at_work_and_a_topic_that_comes_and_goes_leave_nothing_
 
 
 def test_brokers_that_part_again_and_again_have_late_proposals_refused():
-    scenario = replace(load_scenario(SCENARIO, 42), flapping=True, members=0)
-    verdict = World(42, scenario).run()
+    verdict = run_seed(65, SCENARIO)
     assert verdict.failure is None, told(verdict)
     assert verdict.counts["two brokers apart for longer than replicas may lag"] > 1
     assert verdict.counts["request late"] > 1

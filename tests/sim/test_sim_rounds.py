@@ -284,13 +284,13 @@ def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> l
     scheduler = Scheduler()
     host = SimulatedBroker(name="b", config=BrokerConfig({}), scheduler=scheduler,
                      trace=Trace(lambda: 0, None), seed="1")  # fmt: skip
-    host.watch = lambda operation: story.append(named(operation))
+    host.files.watch = lambda operation: story.append(named(operation))
     host.start()
     connections = [SimConnection(n + 1, story) for n in range(CONNECTIONS)]
     for arrivals in rounds:
         for arrival in arrivals:
             if arrival.connection_id is None:
-                host._fired.add(arrival.key)
+                host._timers._fired.add(arrival.key)
                 host.submit(TimerFired(arrival.key))
             else:
                 connection = connections[arrival.connection_id - 1]

@@ -10,8 +10,8 @@ from typing import Any
 from broker_sim.core.controller.image import (
     MetadataRecord,
     Topic,
+    broker_fenced_record,
     broker_registered_record,
-    broker_unregistered_record,
     partition_changed_record,
     topic_record,
 )
@@ -119,7 +119,7 @@ class CoreCluster:
 
     def unregister(self, number: int) -> None:
         del self.registered[number]
-        self.write(broker_unregistered_record(number))
+        self.write(broker_fenced_record(number))
 
     def write(self, record: MetadataRecord, *, read: bool = True) -> None:
         """Append a record; all brokers that are up read it, unless the test does so itself."""

@@ -179,7 +179,9 @@ class Selection:
     def _choose(self, item: pytest.Item) -> None:
         """What is recorded, or the connector's and not `live`, becomes a run of `make chaos`."""
         name, place = _name(item.path), item.path.parent.name
-        if item.get_closest_marker("live") is not None:
+        live = item.get_closest_marker("live")
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if live is not None and (not live.args or set(live.args) & set(params.values())):
             return
         if place == "conformance" and self._writes:
             item.add_marker("recordable")

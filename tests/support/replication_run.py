@@ -134,7 +134,7 @@ class ReplicationRun:
         cluster, held = self.cluster, self.cluster.held()
         cluster.kill(number)
         cluster.registered.pop(number)
-        cluster.write({"type": "broker-unregistered", "broker": number}, read=False)
+        cluster.write({"type": "broker-fenced", "broker": number}, read=False)
         isr = tuple(each for each in held.isr if each != number) or held.isr
         able = [b.node_id for b in self.up if b.node_id in isr]
         leader = held.leader

@@ -303,7 +303,7 @@ class TransactionRun:
         else:
             self.paused.add(number)
         del self.cluster.registered[number]
-        self.cluster.write({"type": "broker-unregistered", "broker": number}, read=False)
+        self.cluster.write({"type": "broker-fenced", "broker": number}, read=False)
         for place in PLACES:
             held = self.cluster.held(place)
             isr = tuple(n for n in held.isr if n != number) or held.isr

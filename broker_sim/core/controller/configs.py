@@ -122,7 +122,7 @@ class ConfigAdmin:
         return commit
 
     def _check_broker(self, name: str) -> None:
-        known = self._metadata.image.brokers
+        known = self._metadata.image.registered
         if name != ALL_BROKERS and name not in map(str, known):
             named = ", ".join(map(str, sorted(known)))
             raise TopicRefused(

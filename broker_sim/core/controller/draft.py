@@ -26,8 +26,13 @@ class Draft:
 
     def __init__(self, image: ClusterImage, config: BrokerConfig) -> None:
         self._config = config
-        # What the records here change is in these two; their values are immutable.
-        self.image = replace(image, brokers=dict(image.brokers), topics=dict(image.topics))
+        # What the records here change is in these three; their values are immutable.
+        self.image = replace(
+            image,
+            brokers=dict(image.brokers),
+            fenced=dict(image.fenced),
+            topics=dict(image.topics),
+        )
         self.records: list[MetadataRecord] = []
 
     def add(self, record: MetadataRecord) -> None:

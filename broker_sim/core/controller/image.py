@@ -89,6 +89,8 @@ class ClusterImage:
     cluster_id: str = ""
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     """Those that are up, by id."""
+    fenced: dict[int, BrokerRegistration] = field(default_factory=dict)
+    """Those that are registered and not up: they have replicas, and get new ones, all the same."""
     broker_epoch: int = -1
     """Starts of this broker so far, from 0. Leader epochs follow from it."""
     next_producer_id: int = 0
@@ -125,6 +127,11 @@ class ClusterImage:
         if topic.partitions:
             return topic.partitions[partition]
         return alone(self.node_id, self.leader_epoch(topic))
+
+    @property
+    def registered(self) -> dict[int, BrokerRegistration]:
+        """All brokers that may have replicas, by id: those that are up, and those that are not."""
+        return self.brokers | self.fenced
 
     def is_active(self, broker: int) -> bool:
         """Whether the broker may lead partitions and be in an ISR."""
@@ -215,10 +222,13 @@ class ClusterImage:
         broker = BrokerRegistration.of_record(record)
         before = self.brokers.get(broker.broker_id)
         self.brokers[broker.broker_id] = broker
+        self.fenced.pop(broker.broker_id, None)
         return BrokersDelta(before, broker)
 
-    def _replay_broker_unregistered(self, record: MetadataRecord) -> ImageDelta:
-        return BrokersDelta(self.brokers.pop(record["broker"]), None)
+    def _replay_broker_fenced(self, record: MetadataRecord) -> ImageDelta:
+        broker = self.brokers.pop(record["broker"])
+        self.fenced[broker.broker_id] = broker
+        return BrokersDelta(broker, None)
 
     def _replay_topic_deleted(self, record: MetadataRecord) -> ImageDelta:
         return TopicDelta(self.topics.pop(self.names.pop(uuid.UUID(record["topic_id"]))), None)
@@ -248,6 +258,7 @@ class ClusterImage:
 _RESTORED = (
     "cluster_id",
     "brokers",
+    "fenced",
     "next_producer_id",
     "broker_configs",
     "topics",
@@ -293,7 +304,7 @@ _REPLAY = {
     "topic-deleted": ClusterImage._replay_topic_deleted,
     "partition-changed": ClusterImage._replay_partition_changed,
     "broker-registered": ClusterImage._replay_broker_registered,
-    "broker-unregistered": ClusterImage._replay_broker_unregistered,
+    "broker-fenced": ClusterImage._replay_broker_fenced,
     "producer-ids": ClusterImage._replay_producer_ids,
     "acl": ClusterImage._replay_acl,
     "acl-removed": ClusterImage._replay_acl_removed,
@@ -359,9 +370,9 @@ def broker_registered_record(broker: BrokerRegistration) -> MetadataRecord:
     return {"type": "broker-registered", **broker.record_fields()}
 
 
-def broker_unregistered_record(broker_id: int) -> MetadataRecord:
-    """The broker is not up any more."""
-    return {"type": "broker-unregistered", "broker": broker_id}
+def broker_fenced_record(broker_id: int) -> MetadataRecord:
+    """The broker is not up any more, and stays registered."""
+    return {"type": "broker-fenced", "broker": broker_id}
 
 
 def configs_record(topic: Topic, configs: Mapping[str, ConfigValue]) -> MetadataRecord:

@@ -9,6 +9,7 @@ from broker_sim.core.controller.image import (
     MetadataRecord,
     acl_record,
     broker_configs_record,
+    broker_fenced_record,
     broker_registered_record,
     cluster_record,
     producer_ids_record,
@@ -22,6 +23,9 @@ def image_records(image: ClusterImage) -> Iterator[MetadataRecord]:
     the order in which it came."""
     if image.cluster_id:
         yield cluster_record(image.cluster_id)
+    for broker in image.fenced.values():
+        yield broker_registered_record(broker)
+        yield broker_fenced_record(broker.broker_id)
     for broker in image.brokers.values():
         yield broker_registered_record(broker)
     for name, configs in image.broker_configs.items():

@@ -1,8 +1,9 @@
 """Registrations of new partitions, of new topics and of topics that grow.
 
-The rules of Kafka's `ReplicationControlManager.createTopic` and `createPartitions`: the replicas
-that are active are the ISR, the first of them leads, and one at least must be active. Refusals are
-raised as TopicRefused.
+The rules of Kafka's `ReplicationControlManager.createTopic` and `createPartitions`: brokers that
+are down get replicas, too, where there are too few others, and brokers in controlled shutdown get
+none. The replicas that are active are the ISR, the first of them leads, and one at least must be
+active. Refusals are raised as TopicRefused.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from txnlog_spark.wire.errors import ErrorCode
 def placed_partitions(
     image: ClusterImage, partition_count: int, replication_factor: int, draw: Draw
 ) -> tuple[PartitionRegistration, ...]:
-    """New partitions on the brokers that are active. Raises INVALID_REPLICATION_FACTOR."""
-    racks = {b.broker_id: b.rack for b in image.brokers.values() if image.is_active(b.broker_id)}
-    placed = place_replicas(racks, partition_count, replication_factor, draw)
+    """New partitions on the brokers that may have them. Raises INVALID_REPLICATION_FACTOR."""
+    racks = {
+        number: broker.rack
+        for number, broker in image.registered.items()
+        if number in image.fenced or image.is_active(number)
+    }
+    placed = place_replicas(racks, image.fenced, partition_count, replication_factor, draw)
     return _registered(image, placed, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
@@ -39,7 +44,7 @@ def assigned_partitions(
     All have as many replicas as the first, or as the topic's other partitions have.
     """
     for replicas in assignments:
-        check_assignment(replicas, image.brokers, replication_factor)
+        check_assignment(replicas, image.registered, replication_factor)
         replication_factor = len(replicas)
     return _registered(image, assignments, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
@@ -70,9 +75,8 @@ def _registered(
     for number, replicas in enumerate(placed):
         isr = tuple(filter(image.is_active, replicas))
         if not isr:
-            raise TopicRefused(
-                refusal,
-                f"all brokers of new partition {number}, {list(replicas)}, are shutting down",
-            )
+            brokers = ", ".join(map(str, replicas))
+            reason = f"brokers {brokers} of new partition {number} are all down or shutting down"
+            raise TopicRefused(refusal, reason)
         made.append(PartitionRegistration.new(tuple(replicas), isr))
     return tuple(made)

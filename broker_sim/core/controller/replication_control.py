@@ -5,7 +5,7 @@ reassign) into metadata records and an answer. It changes nothing: the records a
 metadata log, and the answer is sent when they are in it.
 
 The records of a decision are ordered so that after each of them every leader is up: a broker that
-goes is unregistered last, one that comes is registered first.
+goes is fenced last, one that comes is registered first.
 
 Kafka's leader recovery state and its eligible leader replicas (KIP-966) are not kept.
 """
@@ -23,8 +23,8 @@ from broker_sim.core.controller.image import (
     ClusterImage,
     MetadataRecord,
     Topic,
+    broker_fenced_record,
     broker_registered_record,
-    broker_unregistered_record,
 )
 from broker_sim.core.controller.isr_changes import AlteredPartition, IsrChange, check_isr_change
 from broker_sim.core.controller.placement import check_assignment
@@ -98,11 +98,11 @@ class ReplicationControl:
         return draft.records
 
     def broker_down(self, broker_id: int) -> list[MetadataRecord]:
-        """The broker's registration is gone: it leads nothing and leaves every ISR."""
+        """The broker's session is gone: it leads nothing, leaves every ISR, and is fenced."""
         draft = self._draft()
         if broker_id in draft.image.brokers:
             _leave_isrs(draft, broker_id)
-            draft.add(broker_unregistered_record(broker_id))
+            draft.add(broker_fenced_record(broker_id))
         return draft.records
 
     def alter_partition(
@@ -198,7 +198,7 @@ class ReplicationControl:
         if asked.replicas is None:
             draft.change(topic, asked.partition, _checked_revert(draft, topic, partition))
             return
-        check_assignment(asked.replicas, draft.image.brokers)
+        check_assignment(asked.replicas, draft.image.registered)
         factor = target_size(partition)
         if len(asked.replicas) != factor and not allow_factor_change:
             raise TopicRefused(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker_sim.core.controller import ClusterImage, Topic
+from broker_sim.core.controller import Topic
 from broker_sim.core.controller.registrations import BrokerRegistration, PartitionRegistration
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import Endpoint
@@ -21,11 +21,13 @@ Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 ZERO_ID = uuid.UUID(int=0)
 
 
-def brokers_on(image: ClusterImage, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
-    """The brokers that clients of a listener can reach, each with where."""
+def brokers_on(
+    brokers: Mapping[int, BrokerRegistration], listener: str
+) -> list[tuple[BrokerRegistration, Endpoint]]:
+    """Those of the brokers that clients of a listener can reach, each with where."""
     return [
         (broker, broker.endpoints[listener])
-        for _, broker in sorted(image.brokers.items())
+        for _, broker in sorted(brokers.items())
         if listener in broker.endpoints
     ]
 
@@ -96,6 +98,6 @@ def endpoints_of(
         endpoint_class(
             node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )
-        for broker, endpoint in brokers_on(parts.image, listener)
+        for broker, endpoint in brokers_on(parts.image.brokers, listener)
         if broker.broker_id in named
     ]

@@ -26,7 +26,9 @@ def preferred_read_replica(
     leader = parts.replicas.partition(log).leader
     if leader is None:
         return None
-    near = {b.broker_id for b, _ in brokers_on(parts.image, request.listener) if b.rack == rack}
+    near = {
+        b.broker_id for b, _ in brokers_on(parts.image.brokers, request.listener) if b.rack == rack
+    }
     if leader.node_id in near:
         return None
     found = [

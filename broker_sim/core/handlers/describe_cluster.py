@@ -12,6 +12,8 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CLUSTER].response
+FENCED_VERSION = 2
+"""From here on brokers that are down can be asked for."""
 
 
 class EndpointType(enum.IntEnum):
@@ -22,7 +24,8 @@ class EndpointType(enum.IntEnum):
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """The brokers; controllers have no endpoint of their own here. No broker is ever fenced."""
+    """The brokers, also those that are down when they are asked for (KIP-1073); controllers have no
+    endpoint of their own here."""
     del effects
     message = request.message
     endpoint_type = EndpointType.BROKERS if request.api_version == 0 else message.endpoint_type
@@ -38,6 +41,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             brokers=[],
         )
     asked = bool(message.include_cluster_authorized_operations)
+    listed = brokers_on(parts.image.brokers, request.listener)
+    if request.api_version >= FENCED_VERSION and message.include_fenced_brokers:
+        listed = brokers_on(parts.image.registered, request.listener)
     return _Response(
         throttle_time_ms=0,
         error_code=int(ErrorCode.NONE),
@@ -51,9 +57,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 host=address.host,
                 port=address.port,
                 rack=broker.rack,
-                is_fenced=False,
+                is_fenced=broker.broker_id in parts.image.fenced,
             )
-            for broker, address in brokers_on(parts.image, request.listener)
+            for broker, address in listed
         ],
         authorized_operations=authorized_operations(parts, request, CLUSTER) if asked else None,
     )

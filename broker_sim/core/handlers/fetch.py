@@ -24,6 +24,7 @@ from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from broker_sim.core.replica.leader import FetchPosition
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -85,6 +86,12 @@ def _replica(message: Any) -> tuple[int, int]:
     return message.replica_id, -1
 
 
+def _is_replica(message: Any) -> bool:
+    """Whether a broker fetches: ids below 0 are those of consumers, -2 of one that looks at what a
+    replica has."""
+    return _replica(message)[0] >= 0
+
+
 def _each_once(topics: list[Any]) -> list[Any]:
     """Of a partition that is named twice the last entry counts, in the first one's place, as in
     Kafka. So what a delayed request costs is bounded by the partitions that there are."""
@@ -135,7 +142,7 @@ def _send(
             request.api_version,
             answer,
             records,
-            for_replica=_replica(request.message)[0] != CONSUMER,
+            for_replica=_is_replica(request.message),
         )
     )
 
@@ -148,7 +155,7 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
         partitions = []
         known, _ = find_topic(parts, topic.topic, topic.topic_id)
         name = topic.topic if known is None else known.name
-        from_follower = known is not None and known.partitions and _replica(message)[0] != CONSUMER
+        from_follower = known is not None and _is_replica(message)
         allowed = not name or (
             cluster_allowed(parts, request)
             if from_follower
@@ -209,7 +216,7 @@ def _name_leader(parts: BrokerParts, topic: str, answer: Any, result: _Result) -
 def _read_partition(
     log: PartitionLog, entry: Any, message: Any, budget: int, result: _Result
 ) -> Any:
-    from_follower = not log.single_replica and _replica(message)[0] != CONSUMER
+    from_follower = not log.single_replica and _is_replica(message)
     diverging = None if log.single_replica else _diverging(log, entry)
     if diverging is not None:
         result.failed = True
@@ -260,12 +267,16 @@ def _answer(partition: int, read: LogRead) -> Any:
             _Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in read.aborted
         ]
-    return _Partition(
+    return build(
+        _Partition,
         partition_index=partition,
         error_code=int(read.error),
         high_watermark=-1 if failed else read.high_watermark,
         last_stable_offset=-1 if failed else read.last_stable_offset,
         log_start_offset=-1 if failed else read.log_start_offset,
+        diverging_epoch=None,
+        current_leader=None,
+        snapshot_id=None,
         aborted_transactions=aborted,
         preferred_read_replica=-1,
         records=b"",

@@ -76,7 +76,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             _Response.MetadataResponseBroker(
                 node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
             )
-            for broker, at in brokers_on(parts.image, request.listener)
+            for broker, at in brokers_on(parts.image.brokers, request.listener)
         ],
         cluster_id=parts.image.cluster_id,
         controller_id=parts.membership.controller_id,

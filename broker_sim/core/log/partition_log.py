@@ -284,8 +284,7 @@ class PartitionLog:
                 self._replay(header, incoming.marker, effects)
         if self.single_replica:
             self.advance_high_watermark(local.end_offset, effects)
-        if local.unflushed_count >= self.config.flush_messages:
-            self.flush(effects)
+        self.flush_if_many(effects)
         return AppendResult(
             ErrorCode.NONE,
             base_offset=headers[0].base_offset,
@@ -452,6 +451,11 @@ class PartitionLog:
         if self.flush_paths():
             effects.storage.append(Flush(self.flush_paths()))
             self.flushed(effects)
+
+    def flush_if_many(self, effects: Effects) -> None:
+        """Flush when flush.messages of records are not flushed."""
+        if self._local.unflushed_count >= self.config.flush_messages:
+            self.flush(effects)
 
     def flush_if_due(self, effects: Effects) -> None:
         """Flush when the last time was flush.ms ago."""

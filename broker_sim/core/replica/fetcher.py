@@ -24,6 +24,7 @@ from broker_sim.core.log import PartitionLog
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.leader import UNKNOWN
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import CorruptBatch
 from txnlog_spark.wire.topics import TopicPartition
@@ -34,6 +35,8 @@ LIST_OFFSETS_VERSION = 9
 EARLIEST_LOCAL = -4
 NO_SESSION_EPOCH = -1
 """Whole requests, no fetch session (KIP-227)."""
+NO_HIGH_WATERMARK = (1 << 63) - 1
+"""The default of the field: none is known."""
 
 _Fetch = APIS[ApiKey.FETCH].request
 _ListOffsets = APIS[ApiKey.LIST_OFFSETS].request
@@ -150,7 +153,8 @@ class ReplicaFetchers:
             log = followed.log
             partition_bytes = config.integer("replica.fetch.max.bytes")
             topics.setdefault(log.topic_id, []).append(
-                _Fetch.FetchTopic.FetchPartition(
+                build(
+                    _Fetch.FetchTopic.FetchPartition,
                     partition=log.partition,
                     current_leader_epoch=followed.leader_epoch,
                     fetch_offset=log.log_end_offset,
@@ -158,6 +162,8 @@ class ReplicaFetchers:
                     log_start_offset=log.log_start_offset,
                     # An append is not larger than a segment.
                     partition_max_bytes=min(partition_bytes, log.config.segment_bytes),
+                    replica_directory_id=None,
+                    high_watermark=NO_HIGH_WATERMARK,
                 )
             )
         image = self._image

@@ -154,6 +154,8 @@ class LogManager:
                     topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
                 )
                 log = self._open(topic, partition, known, effects)
+                # A process that was killed may have left records that it was about to flush.
+                log.flush_if_many(effects)
                 if not topic.partitions:
                     log.become_leader(leader_epoch)
                 self._logs[TopicPartition(topic.name, partition)] = log

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.broker_build import SMALL, BrokerOnDisk, request, struct
 from support.damage import flip, replace
 
-from broker_sim.core.config import DataDirectoryError
+from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
@@ -127,6 +128,18 @@ def test_flush_messages_of_a_topic_has_effect_at_once_and_the_brokers_is_its_def
     broker.produce("orders", "b")
     assert not flushed(broker)
     assert flushed(with_records(2, {"log.flush.interval.messages": 2}))
+
+
+def test_what_a_killed_process_was_about_to_flush_is_flushed_before_anybody_reads_it():
+    broker = with_records(3)
+    broker.kill()
+    assert not flushed(broker)
+    broker.config = BrokerConfig(SMALL | {"log.flush.interval.messages": 1})
+    broker.kill()
+    assert flushed(broker)
+    broker.disk.lose_power(Random(1))
+    broker.start()
+    assert values_end(broker) == 3
 
 
 def test_the_flush_scheduler_looks_for_flush_ms_that_has_passed():

@@ -214,7 +214,7 @@ def test_who_ends_is_named_and_when_the_command_is_killed_everything_stops(tmp_p
         (registry,) = [each for each in children if "registry" in each.cmdline()]
         registry.kill()
         line = process.stderr.readline()
-        assert "registry has ended; its last words are in registry.log" in line
+        assert "registry has ended; the reason is in registry.log" in line
         os.kill(process.pid, signal.SIGKILL)
     gone, alive = psutil.wait_procs(children, 60)
     assert (len(gone), alive) == (3, [])

@@ -49,6 +49,16 @@ def test_more_replicas_than_active_brokers_are_refused(cluster):
     assert len(placed_partitions(cluster.image, 1, 3, first)[0].isr) == 3
 
 
+def test_brokers_that_are_down_get_replicas_and_are_not_in_sync(cluster):
+    cluster.down(2)
+    made = placed_partitions(cluster.image, 2, 2, first)
+    assert made == (P.new((1, 2), (1,)), P.new((1, 2), (1,)))
+    assert assigned_partitions(cluster.image, [(2, 1)]) == (P.new((2, 1), (1,)),)
+    assert refusal(assigned_partitions, cluster.image, [(2,)]) is E.INVALID_REPLICA_ASSIGNMENT
+    cluster.down(3)
+    assert set(placed_partitions(cluster.image, 1, 3, first)[0].replicas) == {1, 2, 3}
+
+
 def test_assigned_replicas_are_taken_as_they_are(cluster):
     made = assigned_partitions(cluster.image, [(3, 2), (1, 3)])
     assert made == (P.new((3, 2), (2,)), P.new((1, 3), (1,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,8 @@ from broker_sim.core.controller.image import (
     ClusterImage,
     PartitionDelta,
     Topic,
+    broker_fenced_record,
     broker_registered_record,
-    broker_unregistered_record,
     partition_changed_record,
     partitions_record,
     topic_record,
@@ -83,8 +84,11 @@ def test_a_broker_is_up_from_its_registration_to_the_end_of_it(image):
     broker = BrokerRegistration(2, 40, endpoints, "rack-a")
     assert replay(image, broker_registered_record(broker)) == BrokersDelta(None, broker)
     assert image.brokers == {2: broker}
-    assert replay(image, broker_unregistered_record(2)) == BrokersDelta(broker, None)
-    assert image.brokers == {}
+    assert replay(image, broker_fenced_record(2)) == BrokersDelta(broker, None)
+    assert (image.brokers, image.fenced) == ({}, {2: broker})
+    again = replace(broker, epoch=41)
+    assert replay(image, broker_registered_record(again)) == BrokersDelta(None, again)
+    assert (image.registered, image.fenced) == ({2: again}, {})
 
 
 def test_a_partition_whose_isr_is_down_has_no_leader():

@@ -47,7 +47,7 @@ def elect(cluster, election, partitions=(("t", 0),)):
 
 def test_a_broker_that_goes_leaves_the_isr_and_what_it_led_has_another_leader(three):
     records = three.control.broker_down(1)
-    assert [record["type"] for record in records] == ["partition-changed", "broker-unregistered"]
+    assert [record["type"] for record in records] == ["partition-changed", "broker-fenced"]
     three.apply(records)
     assert state(three[0]) == (2, (2, 3))
     assert set(three.image.brokers) == {2, 3}

@@ -313,6 +313,28 @@ def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one
     cluster.check_healed()
 
 
+def test_a_topic_that_is_created_while_a_broker_is_down_has_a_replica_there_when_it_comes(cluster):
+    (controller,) = cluster.controllers
+    away = next(number for number in cluster.brokers if number != controller)
+    cluster.kill(away)
+    cluster.run(EXPIRED_MS)
+    listed = cluster.ask(
+        controller, request(ApiKey.DESCRIBE_CLUSTER, include_fenced_brokers=True), 2
+    ).brokers
+    assert [each.broker_id for each in listed if each.is_fenced] == [away]
+    listed = cluster.ask(controller, request(ApiKey.DESCRIBE_CLUSTER), 2).brokers
+    assert away not in [each.broker_id for each in listed]
+    assert cluster.create_topic(controller, "orders", 3).error_code == 0
+    for number in range(3):
+        held = cluster.held("orders", number)
+        assert set(held.replicas) == set(cluster.brokers)
+        assert set(held.isr) == set(cluster.brokers) - {away}
+        assert held.leader != away
+    cluster.start(away)
+    cluster.run(EXPIRED_MS + 3_000)
+    cluster.check_healed()
+
+
 # --------------------------------------------------------------------------- snapshots
 
 

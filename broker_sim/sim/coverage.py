@@ -1,0 +1,142 @@
+"""Which faults happened in which state: a table that shows that no fault is idle (51).
+
+A row is a kind of fault. A column is a state of the query's transaction, as the log of its
+coordinator has it when the fault happens, or what the process that it happens to is to the query
+then. A cell that stays at zero in a long run is a failure, unless `never` says why it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.coordinator.runtime import partition_for
+from broker_sim.sim.log_oracle import LogOracle
+
+STATES = (
+    "empty", "ongoing", "prepare-commit", "prepare-abort", "complete-commit", "complete-abort",
+)  # fmt: skip
+"""As `log_oracle` names them; no column before the first record."""
+OUTPUT, TRANSACTION, GROUP = "leads output", "coordinates transaction", "coordinates group"
+CONTROLLER, FOLLOWER, REGISTRY = "controller", "follower", "registry"
+ROLES = (OUTPUT, TRANSACTION, GROUP, CONTROLLER, FOLLOWER, REGISTRY)
+COLUMNS = (*STATES, *ROLES)
+
+OF_PROCESSES = (
+    "kill", "power loss", "disk loss", "failed flush", "disk full", "pause", "clean stop",
+    "partition both ways", "partition one way", "client partition both ways",
+    "client partition one way", "clogged link", "request late", "request lost", "answer lost",
+    "clock jump", "clock drift",
+)  # fmt: skip
+"""What happens to a broker or the registry."""
+OF_DRIVERS = (
+    "all machines lost power", "driver killed", "driver paused", "driver's machine lost power",
+    "worker lost", "staging fault", "store failed",
+)  # fmt: skip
+"""What happens to no one process of the cluster: such a row has states only."""
+FAULTS = (*OF_PROCESSES, *OF_DRIVERS)
+
+Cell = tuple[str, str]
+
+_NO_VICTIM = "it does not happen to one process of the cluster"
+_NEVER: dict[Cell, str] = {
+    ("disk loss", REGISTRY): "there is one registry: what it forgets nobody has",
+    ("clean stop", REGISTRY): "it has nothing to hand over; a kill is all that it knows",
+    ("client partition both ways", REGISTRY): "clients do not ask it",
+    ("client partition one way", REGISTRY): "clients do not ask it",
+}
+
+
+def never(fault: str, column: str) -> str | None:
+    """Why this cell stays at zero; None for one that must not."""
+    if fault in OF_DRIVERS and column in ROLES:
+        return _NO_VICTIM
+    return _NEVER.get((fault, column))
+
+
+def idle_cells(cells: Mapping[Cell, int]) -> list[Cell]:
+    """Those that are zero and must not be."""
+    return [
+        (fault, column)
+        for fault in FAULTS
+        for column in COLUMNS
+        if not cells.get((fault, column)) and never(fault, column) is None
+    ]
+
+
+def as_table(cells: Mapping[Cell, int]) -> list[str]:
+    """Lines for a person; "-" where nothing can happen."""
+    width = max(len(fault) for fault in FAULTS)
+    lines = [" " * width + "".join(f"  {column}" for column in COLUMNS)]
+    for fault in FAULTS:
+        line = fault.ljust(width)
+        for column in COLUMNS:
+            count = cells.get((fault, column), 0)
+            text = "-" if not count and never(fault, column) is not None else str(count)
+            line += "  " + text.rjust(len(column))
+        lines.append(line)
+    return lines
+
+
+class ClusterView(Protocol):
+    """What of a cluster says in which state it is."""
+
+    @property
+    def partitions(self) -> Mapping[str, PartitionRegistration]:
+        """By directory, as the newest metadata has them."""
+
+    @property
+    def oracles(self) -> Mapping[str, LogOracle]:
+        """The witness of each broker's disk, by name."""
+
+    def is_controller(self, name: str) -> bool:
+        """Whether this process is it now."""
+
+
+class StateOfQuery:
+    """Names the state at the instant of a fault (`Trace.columns_of`)."""
+
+    def __init__(
+        self, cluster: ClusterView, output: str, group: str, transactional_id: Callable[[], str]
+    ) -> None:
+        """Of the query that writes to the topic `output`; its transactional id may change."""
+        self._cluster = cluster
+        self._output = f"{output}-"
+        self._group = group
+        self._transactional_id = transactional_id
+
+    def columns_of(self, victim: str) -> Sequence[str]:
+        """The state of the transaction, and the roles of the process; "" for no process."""
+        state = self._state()
+        return (*([state] if state in STATES else ()), *self._roles(victim))
+
+    def _state(self) -> str | None:
+        transactional_id = self._transactional_id()
+        leader = self._leader("__transaction_state", transactional_id)
+        oracle = self._cluster.oracles.get(leader)
+        return None if oracle is None else oracle.state_of(transactional_id)
+
+    def _roles(self, victim: str) -> list[str]:
+        if victim in ("", REGISTRY):
+            return [victim] if victim else []
+        number = int(victim.removeprefix("broker-"))
+        held = [
+            each for name, each in self._cluster.partitions.items()
+            if name.startswith(self._output)
+        ]  # fmt: skip
+        found = {
+            OUTPUT: any(each.leader == number for each in held),
+            TRANSACTION: victim == self._leader("__transaction_state", self._transactional_id()),
+            GROUP: victim == self._leader("__consumer_offsets", self._group),
+            CONTROLLER: self._cluster.is_controller(victim),
+            FOLLOWER: any(number in each.replicas and each.leader != number for each in held),
+        }
+        return [role for role, is_so in found.items() if is_so]
+
+    def _leader(self, topic: str, key: str) -> str:
+        count = sum(name.startswith(f"{topic}-") for name in self._cluster.partitions)
+        if not count:
+            return ""
+        held = self._cluster.partitions[f"{topic}-{partition_for(key, count)}"]
+        return f"broker-{held.leader}"

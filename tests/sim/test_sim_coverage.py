@@ -1,0 +1,108 @@
+"""The table of faults by state: what a cell counts, and that a long run leaves none at zero."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.sim.cli import main, run_seed
+from broker_sim.sim.coverage import (
+    COLUMNS,
+    CONTROLLER,
+    FAULTS,
+    FOLLOWER,
+    GROUP,
+    OUTPUT,
+    REGISTRY,
+    STATES,
+    TRANSACTION,
+    StateOfQuery,
+    as_table,
+    idle_cells,
+    never,
+)
+
+ENOUGH_SEEDS = 400
+
+
+def led_by(leader):
+    return PartitionRegistration((0, 1), (0, 1), leader, 1, 1)
+
+
+def state_of_query(*states):
+    """Broker 0 leads the output, broker 1 the logs of both coordinators; 2 has no replica."""
+    view = SimpleNamespace(
+        partitions={
+            "output-0": led_by(0),
+            "__transaction_state-0": led_by(1),
+            "__consumer_offsets-0": led_by(1),
+        },
+        oracles={f"broker-{n}": SimpleNamespace(state_of=dict(states).get) for n in (0, 1, 2)},
+        is_controller=lambda name: name == "broker-2",
+    )
+    return StateOfQuery(view, "output", "job", lambda: "t")
+
+
+@pytest.mark.invariant(51)
+@pytest.mark.parametrize(
+    ("victim", "roles"),
+    [
+        ("broker-0", [OUTPUT]),
+        ("broker-1", [TRANSACTION, GROUP, FOLLOWER]),
+        ("broker-2", [CONTROLLER]),
+        ("registry", [REGISTRY]),
+        ("", []),
+    ],
+)
+def test_a_fault_counts_in_the_state_of_the_transaction_and_the_roles_of_its_victim(victim, roles):
+    found = state_of_query(("t", "prepare-commit"), ("other", "ongoing")).columns_of(victim)
+    assert list(found) == ["prepare-commit", *roles]
+    assert list(state_of_query().columns_of(victim)) == roles
+
+
+@pytest.mark.invariant(51)
+def test_a_cell_at_zero_is_named_unless_it_has_a_reason():
+    full = {(fault, column): 1 for fault in FAULTS for column in COLUMNS}
+    assert idle_cells(full) == []
+    assert idle_cells(full | {("kill", "prepare-commit"): 0}) == [("kill", "prepare-commit")]
+    assert idle_cells(full | {("driver killed", OUTPUT): 0}) == []
+    assert never("driver killed", OUTPUT)
+    header, *lines = as_table({("kill", "empty"): 7})
+    assert [header.split()[0], len(lines)] == ["empty", len(FAULTS)]
+    assert lines[0].split()[:3] == ["kill", "7", "0"]
+
+
+@pytest.mark.invariant(51)
+def test_runs_count_what_happened_in_each_state():
+    counts, cells = Counter(), Counter()
+    for seed in range(3):
+        verdict = run_seed(seed, "cluster")
+        counts.update(verdict.counts)
+        cells.update(verdict.cells)
+    assert {fault for fault, _ in cells} <= set(FAULTS)
+    assert {column for _, column in cells} <= set(COLUMNS)
+    assert len({fault for fault, _ in cells}) > len(FAULTS) // 2
+    for fault in FAULTS:
+        assert sum(cells[fault, state] for state in STATES) <= counts[fault]
+
+
+def test_the_command_prints_the_table_and_fails_for_a_cell_at_zero(capsys):
+    assert main(["--seeds", "0:1", "--scenario", "cluster", "--table"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "1 passed, 0 failed" in lines
+    assert any(line.split()[:1] == ["kill"] for line in lines)
+    assert any(line.startswith("NEVER happened: ") for line in lines)
+    with pytest.raises(SystemExit):
+        main(["--seeds", "0:1", "--table"])
+
+
+@pytest.mark.chaos
+@pytest.mark.invariant(51)
+def test_in_a_long_run_every_fault_happens_in_every_state():
+    cells = Counter()
+    for seed in range(ENOUGH_SEEDS):
+        verdict = run_seed(seed, "cluster")
+        assert verdict.failure is None, f"seed {seed}: {verdict.failure}"
+        cells.update(verdict.cells)
+    assert idle_cells(cells) == [], "\n".join(as_table(cells))

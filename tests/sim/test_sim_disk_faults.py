@@ -1,0 +1,132 @@
+"""Full disks and failed flushes: what is left of the files, and what the process does."""
+
+import random
+
+import pytest
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
+from broker_sim.sim.clock import MachineClock
+from broker_sim.sim.disk import FlushFailed, NoSpace, SimDisk
+from broker_sim.sim.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.sim_broker import SimulatedBroker
+from broker_sim.sim.trace import Trace
+
+
+def test_a_write_that_does_not_fit_leaves_its_first_part_and_a_replacement_the_old_file():
+    disk = SimDisk()
+    disk.apply(WriteFile("meta", b"old"))
+    disk.free_bytes = 5
+    with pytest.raises(NoSpace):
+        disk.apply(Append("a/1.log", 0, b"abcdefgh"))
+    assert (disk.read("a/1.log", 0, 9), disk.free_bytes) == (b"abcde", 0)
+    with pytest.raises(NoSpace):
+        disk.apply(WriteFile("meta", b"n"))
+    assert disk.read("meta", 0, 9) == b"old"
+    disk.apply(Truncate("a/1.log", 2))
+    disk.apply(Delete("meta"))
+    assert disk.free_bytes == 6
+    assert disk.volume().usable_bytes == 6
+
+
+def test_after_a_failed_flush_any_part_of_what_was_not_flushed_is_there_or_zeros():
+    seen = set()
+    for seed in range(80):
+        disk = SimDisk()
+        disk.apply(Append("a/1.log", 0, b"abc"))
+        disk.apply(Flush(("a/1.log",)))
+        disk.apply(Append("a/1.log", 3, b"def"))
+        disk.apply(Append("a/2.log", 0, b"xyz"))
+        disk.flush_fails = lambda: True
+        with pytest.raises(FlushFailed):
+            disk.apply(Flush(("a/1.log",)))
+        disk.read_medium(random.Random(seed))
+        assert disk.read("a/2.log", 0, 9) == b"xyz"
+        seen.add(disk.read("a/1.log", 0, 9))
+    assert seen == {b"abc", b"abcd", b"abcde", b"abcdef", b"abc\0\0\0"}
+
+
+def running():
+    scheduler = Scheduler()
+    lines = []
+    broker = SimulatedBroker(
+        name="b",
+        config=BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:9092"}),
+        scheduler=scheduler,
+        trace=Trace(lambda: scheduler.now_us, lines.append),
+        seed="1",
+    )
+    broker.reasons = []
+    broker.died = broker.reasons.append
+    return scheduler, broker, lines
+
+
+def run(scheduler, for_us):
+    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + for_us)
+
+
+def test_a_start_that_finds_no_room_twice_ends_the_process():
+    _, broker, _ = running()
+    broker.disk.free_bytes = 0
+    broker.disk.reserve(0)
+    broker._space.release()
+    broker.disk.free_bytes = 0
+    broker.start()
+    assert (broker.reasons, broker.is_running) == ([NO_SPACE], False)
+
+
+def test_a_start_takes_the_reserve_when_there_is_no_other_room():
+    _, broker, lines = running()
+    broker.disk.free_bytes = 0
+    broker.start()
+    assert (broker.reasons, broker.is_up) == ([], True)
+    assert any(line.endswith("no-space") for line in lines)
+
+
+def test_a_process_without_space_for_a_core_goes_on_when_there_is_some():
+    scheduler, broker, _ = running()
+    broker.start()
+    broker.disk.free_bytes = 0
+    broker._space.release()
+    broker.disk.free_bytes = 0
+    broker._start_anew()
+    broker.disk.free_bytes = 0
+    run(scheduler, 2 * RETRY_US)
+    broker.disk.free_bytes = None
+    run(scheduler, 2 * RETRY_US)
+    assert (broker.reasons, broker.is_up, broker.incarnation) == ([], True, 1)
+
+
+def test_a_failed_flush_ends_the_process_and_the_boot_of_its_machine_is_not_known():
+    _, broker, _ = running()
+    broker.start()
+    assert broker.disk.size_bytes("machine.boot")
+    broker.disk.flush_fails = lambda: True
+    broker.stop()
+    assert broker.reasons == [FAILED_FLUSH]
+    assert broker.disk.size_bytes("machine.boot") is None
+
+
+def test_room_is_low_before_it_is_gone():
+    _, broker, _ = running()
+    broker.disk.free_bytes = LOW_BYTES
+    assert not broker._space.is_low()
+    broker.disk.free_bytes = LOW_BYTES - 1
+    assert broker._space.is_low()
+
+
+def test_a_clock_that_drifts_never_jumps_and_says_how_long_it_takes():
+    scheduler = Scheduler()
+    clock = MachineClock(scheduler)
+    run(scheduler, 10_000_000)
+    clock.drift(monotonic=1_100_000, wall=900_000)
+    before = clock.wall_ms
+    assert clock.monotonic_ms == 10_000
+    assert clock.us_until(10_110) == 100_000
+    run(scheduler, 100_000)
+    assert (clock.monotonic_ms, clock.wall_ms - before) == (10_110, 90)
+    assert clock.us_until(10_110) == 0
+    clock.drift()
+    run(scheduler, 1_000_000)
+    assert clock.monotonic_ms == 11_110
