@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.sim.bit_flips import flip_beside_logs, flip_in_closed_segment
 from broker_sim.sim.clock import EXACT
 from broker_sim.sim.cluster_processes import ClusterBroker
 from broker_sim.sim.disk_faults import DiskFaults
@@ -44,6 +45,8 @@ JUMP_SHARE = 0.1
 MOMENT_SHARE = 0.15
 """Of the records of a coordinator's log, those after which there is a tick."""
 MOMENT_US = (0, 4_000)
+DAMAGE_SHARE = 0.1
+"""Of the chance of a bit flip at a death, that of a death for it at a tick."""
 PAUSE_US = (10_000, 8_000_000)
 DRIFT_PER_MILLION_MAX = 50_000
 """5 % fast or slow; a clock that does so for a minute is three seconds off."""
@@ -94,6 +97,10 @@ class ClusterFaults:
         )
         self._more = rng("more-ticks")
         self._moments = rng("moments")
+        self._flips = rng("flips")
+        self._damaged: SimulatedBroker | None = None
+        """What is killed so that a bit of its disk flips."""
+        self._is_blackout = False
         self.on_moment: Callable[[], None] = lambda: None
         """Called while a transaction has just come to another state: drivers have faults, too."""
         names = [process.name for process in cluster.processes]
@@ -153,9 +160,29 @@ class ClusterFaults:
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
         """Count it, while the process still is what it was."""
         self._trace.fault(reason, process.name)
+        may_flip = self.are_on and process is not self._cluster.registry
+        flips = self._flips.random() < self._scenario.bit_flip or process is self._damaged
+        if may_flip and flips:
+            self._flip(process, in_log=not self._is_blackout and self._all_is_in_sync(process))
+
+    def _flip(self, process: SimulatedBroker, *, in_log: bool) -> None:
+        """A bit of its disk; in a log only while all others have what is lost by it."""
+        what, path = "bit flip in a log", None
+        if in_log:
+            path = flip_in_closed_segment(process.disk, self._flips)
+        if path is not None:
+            self._fragile = process, self._broker_epoch(process)
+        else:
+            what, path = "bit flip beside logs", flip_beside_logs(process.disk, self._flips)
+        if path is not None:
+            self._trace.fault(what, process.name)
+            self._trace.line("disk", "bit-flipped", {"of": process.name, "path": path})
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
         """Start it again after a while."""
+        oracle = self._cluster.logs.oracles.get(process.name)
+        if oracle is not None and self.has_lost(process.name):
+            oracle.rebuild()
         if reason in (POWER_LOSS, DISK_LOSS):
             self._lose_power(process, with_disk=reason == DISK_LOSS)
         elif reason == FAILED_FLUSH:
@@ -268,8 +295,10 @@ class ClusterFaults:
             self._network.part(rng)
         if fails < scenario.blackout and scenario.flushes_all:
             self._trace.fault("all machines lost power")
+            self._is_blackout = True
             for process in self._cluster.processes:
                 process.kill(POWER_LOSS)
+            self._is_blackout = False
 
     def _pause(self, victim: SimulatedBroker) -> None:
         if victim.is_running and not victim.paused:
@@ -287,6 +316,11 @@ class ClusterFaults:
         broker = rng.choice(self._cluster.brokers)
         if wipes < scenario.disk_loss and broker.is_running and self._all_is_in_sync(broker):
             broker.kill(DISK_LOSS)
+        damages = self._flips.random() < scenario.bit_flip * DAMAGE_SHARE
+        if damages and broker.is_running and self._all_is_in_sync(broker):
+            self._damaged = broker
+            broker.kill(KILL)
+            self._damaged = None
         if drifts < scenario.clock_drift:
             self._trace.fault("clock drift", process.name)
             process.clock.drift(monotonic=_drifts(rng), wall=_drifts(rng))

@@ -24,10 +24,10 @@ ROLES = (OUTPUT, TRANSACTION, GROUP, CONTROLLER, FOLLOWER, REGISTRY)
 COLUMNS = (*STATES, *ROLES)
 
 OF_PROCESSES = (
-    "kill", "power loss", "disk loss", "failed flush", "disk full", "pause", "clean stop",
-    "partition both ways", "partition one way", "client partition both ways",
-    "client partition one way", "clogged link", "request late", "request lost", "answer lost",
-    "clock jump", "clock drift",
+    "kill", "power loss", "disk loss", "bit flip in a log", "bit flip beside logs", "failed flush",
+    "disk full", "pause", "clean stop", "partition both ways", "partition one way",
+    "client partition both ways", "client partition one way", "clogged link", "request late",
+    "request lost", "answer lost", "clock jump", "clock drift",
 )  # fmt: skip
 """What happens to a broker or the registry."""
 OF_DRIVERS = (
@@ -40,8 +40,11 @@ FAULTS = (*OF_PROCESSES, *OF_DRIVERS)
 Cell = tuple[str, str]
 
 _NO_VICTIM = "it does not happen to one process of the cluster"
+_NO_COPY = "it refuses to start on a damaged file, as nobody has another one"
 _NEVER: dict[Cell, str] = {
     ("disk loss", REGISTRY): "there is one registry: what it forgets nobody has",
+    ("bit flip in a log", REGISTRY): _NO_COPY,
+    ("bit flip beside logs", REGISTRY): _NO_COPY,
     ("clean stop", REGISTRY): "it has nothing to hand over; a kill is all that it knows",
     ("client partition both ways", REGISTRY): "clients do not ask it",
     ("client partition one way", REGISTRY): "clients do not ask it",

@@ -178,6 +178,10 @@ class SimDisk:
 
     # ------------------------------------------------------------------ faults
 
+    def flip(self, path: str, bit: int) -> None:
+        """One bit of a file is another one, on the medium too."""
+        self._files[path].content[bit // 8] ^= 1 << bit % 8
+
     def wipe(self) -> None:
         """An empty disk takes the place of this one."""
         self._files.clear()

@@ -10,10 +10,10 @@ leader that does not know yet that it is none any more: what it appends is never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import StorageOperation, Truncate
+from broker_sim.core.effects import StorageOperation, Truncate, WriteFile
 from broker_sim.sim.batches import Batch
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import COMPACTED_PREFIX, LogOracle
@@ -30,7 +30,7 @@ TEXT_BYTES_MAX = 100
 
 def partition_name(directory: str, metadata: bytes = b"") -> str:
     """A partition by its folder and the file there that names its topic id."""
-    return f"{directory} {metadata.decode()}"
+    return f"{directory} {metadata.decode(errors='replace')}"
 
 
 def unnamed(directory: str) -> str:
@@ -166,6 +166,8 @@ class ReplicaOracle(LogOracle):
 
     def watch(self, operation: StorageOperation) -> list[str]:
         """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        if isinstance(operation, WriteFile):
+            self._partition_in.pop(operation.path.rpartition("/")[0], None)
         if not isinstance(operation, Truncate):
             return super().watch(operation)
         directory = operation.path.rpartition("/")[0]
@@ -208,6 +210,17 @@ class ReplicaOracle(LogOracle):
 
     def _may_begin_with(self, directory: str) -> bool:
         return directory in self._logs.trimmed
+
+    def _read(self, directory: str) -> Iterator[Batch]:
+        """Up to the first gap: where damage is being cut out, later segments go last."""
+        expected: int | None = None
+        for batch in super()._read(directory):
+            header = batch.header
+            is_next = expected in (None, header.base_offset)
+            if not is_next and not self._logs.may_differ(directory):
+                return
+            expected = header.next_offset
+            yield batch
 
     def _may_have_gaps(self, directory: str) -> bool:
         return super()._may_have_gaps(directory) or self._logs.may_differ(directory)

@@ -154,6 +154,8 @@ class Scenario:
     """Per tick: some links hold back what they are given, for a while."""
     clock_drift: float = 0.0
     """Per tick: the clocks of a machine go faster or slower, for a while."""
+    bit_flip: float = 0.0
+    """Per death of a broker: a bit of its files flips."""
     disk_loss: float = 0.0
     """Per tick: a broker's machine loses power, and all of its disk, while others have the same."""
     faults: tuple[Fault, ...] = ()
@@ -248,7 +250,8 @@ def draw_cluster(seed: int) -> Scenario:
         clog=some(0.01, 0.08),
         clock_drift=some(0.01, 0.1),
         disk_loss=some(0.005, 0.05),
-        store_failure=some(0.003, 0.03),
+        store_failure=some(0.005, 0.05),
+        bit_flip=some(0.1, 0.6),
     )
     made = replace(made, **_draw_load(seed))
     return replace(made, **_QUIET) if made.flapping else made
@@ -267,6 +270,7 @@ _QUIET: Mapping[str, Any] = {
     "clog": 0.0,
     "clock_drift": 0.0,
     "disk_loss": 0.0,
+    "bit_flip": 0.0,
 }
 """Where brokers flap: for long, and while the same ones lead."""
 

@@ -107,6 +107,7 @@ def test_an_idempotent_producer_keeps_the_order_of_many_sends_at_once(broker, un
     assert [each.value.decode() for each in run(body())] == numbered(300)
 
 
+@pytest.mark.no_kill("what nobody acknowledges is lost with the broker that it was sent to")
 def test_without_acknowledgement_records_arrive_and_offsets_are_not_told(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("acks0"))

@@ -190,7 +190,11 @@ def test_many_small_transactions_are_all_there_in_order(broker, unique):
                     await made.send(topic, f"{number:03}".encode())
         await becomes(bootstrap, topic, [f"{number:03}" for number in range(50)])
         seen = await read_topic(bootstrap, topic)
-        assert [each.offset for each in seen] == list(range(0, 100, 2))
+        # A coordinator that takes over writes a marker again when it cannot know of the first one.
+        again = [each.offset - 2 * number for number, each in enumerate(seen)]
+        assert again == sorted(again)
+        assert again[0] == 0
+        assert again[-1] == 0 or "," in bootstrap
 
     run(body())
 

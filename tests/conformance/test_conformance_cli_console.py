@@ -15,8 +15,6 @@ from support.probe import wait_until
 
 from broker_sim.cli.main import main
 
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
-
 SHOWN = ("timestamp", "partition", "offset", "headers", "key")
 PRINTING = [word for each in SHOWN for word in ("--property", f"print.{each}=true")]
 PARSING = ["--property", "parse.key=true", "--property", "key.separator=:"]

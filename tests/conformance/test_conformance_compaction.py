@@ -14,8 +14,6 @@ from support.raw import Connection, message_class
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
-
 KEYS = 6
 ROUNDS = 30
 COMPACTED = {

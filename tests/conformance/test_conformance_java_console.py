@@ -35,7 +35,7 @@ from support.librdkafka import (
 )
 from support.probe import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.no_kill("it has not been run so yet")]
+pytestmark = pytest.mark.kafka
 
 
 class Console:

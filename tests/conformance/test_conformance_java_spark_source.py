@@ -27,7 +27,6 @@ from support.spark_kafka_jars import spark_kafka_jars
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.slow,
-    pytest.mark.no_kill("it has not been run so yet"),
 ]
 
 ANSWER_TIMEOUT_S = 120

@@ -9,11 +9,15 @@ import threading
 import pytest
 from support.availability import available
 from support.kcat import Kcat, kcat
-from support.librdkafka import create_topic, produce_values, producer, transactional, values_of
+from support.librdkafka import (
+    create_topic,
+    plain_producer,
+    produce_values,
+    transactional,
+    values_of,
+)
 from support.librdkafka import read_topic as read_with_librdkafka
 from support.probe import wait_until
-
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
 
 TIMEOUT_S = 30
 FIRST_MS = 1_700_000_000_000
@@ -122,7 +126,7 @@ def test_offsets_are_queried_by_timestamp(broker, topic, cat, asked, expected):
 
 def produce_timed(bootstrap: str, topic: str, count: int) -> None:
     """Records one second apart from FIRST_MS on."""
-    made = producer(bootstrap)
+    made = plain_producer(bootstrap)
     for number in range(count):
         made.produce(topic, f"{number}".encode(), timestamp=FIRST_MS + number * 1000)
     assert made.flush(TIMEOUT_S) == 0

@@ -36,8 +36,6 @@ from support.librdkafka import (
 )
 from support.probe import wait_for, wait_until
 
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
-
 
 @pytest.fixture
 def admin(broker) -> AdminClient:

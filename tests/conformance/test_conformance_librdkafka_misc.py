@@ -10,8 +10,8 @@ from support.librdkafka import (
     consumer,
     create_topic,
     delete_group,
+    plain_producer,
     produce_values,
-    producer,
     read_topic,
     values_of,
 )
@@ -30,7 +30,7 @@ def test_compressed_records_come_back(broker, unique, codec):
 def test_keys_values_headers_and_timestamps_come_back_nulls_too(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("fields"))
-    made = producer(bootstrap)
+    made = plain_producer(bootstrap)
     headers = [("a", b"1"), ("a", b""), ("b", None)]
     made.produce(topic, b"v", key=b"k", headers=headers, timestamp=1_700_000_000_123)
     made.produce(topic, None, key=None)
@@ -49,7 +49,7 @@ def test_keys_values_headers_and_timestamps_come_back_nulls_too(broker, unique):
 def test_offsets_are_found_by_timestamp_and_at_both_ends(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("times"))
-    made = producer(bootstrap)
+    made = plain_producer(bootstrap)
     for number in range(10):
         made.produce(topic, f"{number}".encode(), timestamp=1_700_000_000_000 + number * 1000)
     assert made.flush(TIMEOUT_S) == 0

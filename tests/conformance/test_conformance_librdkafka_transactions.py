@@ -250,5 +250,9 @@ def test_many_small_transactions_take_two_offsets_each_and_every_third_is_hidden
     kept = [number for number in range(count) if number % 3 != 2]
     wait_for(lambda: len(read_topic(bootstrap, target)), len(kept))
     seen = read_topic(bootstrap, target)
-    assert [each.offset for each in seen] == [2 * number for number in kept]
     assert [each.value.decode() for each in seen] == [f"{number:04}" for number in kept]
+    # A coordinator that takes over writes a marker again when it cannot know that it was written.
+    again = [each.offset - 2 * number for each, number in zip(seen, kept, strict=True)]
+    assert again == sorted(again)
+    assert again[0] == 0
+    assert again[-1] == 0 or "," in bootstrap

@@ -18,11 +18,9 @@ from support.librdkafka import (
     committed_offsets,
     consumer,
     create_topic,
-    producer,
+    plain_producer,
 )
 from support.probe import wait_for, wait_until
-
-pytestmark = pytest.mark.no_kill("it has not been run so yet")
 
 PARTITIONS = 6
 CLIENTS = list(group_worker.CLIENTS)
@@ -93,7 +91,7 @@ class Group:
         self.members: list[Worker] = []
         self.gone: list[Worker] = []
         self.count = 0
-        self._producer = producer(bootstrap)
+        self._producer = plain_producer(bootstrap)
 
     def join(self, client: str) -> None:
         """One more member."""

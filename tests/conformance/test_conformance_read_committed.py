@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
-from support.librdkafka import TIMEOUT_S, create_topic, producer, transactional
+from support.librdkafka import TIMEOUT_S, create_topic, plain_producer, transactional
 from support.probe import wait_for
 from support.readers import READERS, Place
 
@@ -49,7 +49,7 @@ def make_history(bootstrap: str, unique: Callable[[str], str]) -> History:
     """Three transactions at a time and a plain producer, in batches of five, some compressed."""
     history = History(create_topic(bootstrap, unique("history")))
     codecs = ("none", "lz4", "zstd")
-    plain = producer(bootstrap)
+    plain = plain_producer(bootstrap)
     many = [
         transactional(bootstrap, unique(f"txn-{codec}"), compression_type=codec) for codec in codecs
     ]

@@ -230,6 +230,14 @@ def test_a_truncation_of_what_is_committed_is_noticed_and_no_other():
         replicas.do("b1", Truncate(PATH, 0))
 
 
+def test_a_replica_that_is_being_cut_ends_where_it_was_damaged():
+    replicas = Replicas()
+    replicas.append("b0", batch(0), batch(1))
+    replicas.do("b0", Append("t-0/2.log", 0, batch(2)))
+    replicas.do("b0", Truncate(PATH, len(batch(0))))
+    assert [first for first, *_ in replicas.logs.oracles["b0"].held[DIRECTORY]] == [0]
+
+
 # ------------------------------------------------------------------ metadata
 
 

@@ -1,4 +1,4 @@
-"""Full disks and failed flushes: what is left of the files, and what the process does."""
+"""Full disks, failed flushes and flipped bits: what is left, and what the process does."""
 
 import random
 
@@ -6,12 +6,15 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
+from broker_sim.sim.batches import decode_batches
+from broker_sim.sim.bit_flips import flip_beside_logs, flip_in_closed_segment
 from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.disk import FlushFailed, NoSpace, SimDisk
 from broker_sim.sim.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
+from txnlog_spark.wire.records import CorruptBatch, Record, encode_batch, stamp_offsets
 
 
 def test_a_write_that_does_not_fit_leaves_its_first_part_and_a_replacement_the_old_file():
@@ -130,3 +133,57 @@ def test_a_clock_that_drifts_never_jumps_and_says_how_long_it_takes():
     clock.drift()
     run(scheduler, 1_000_000)
     assert clock.monotonic_ms == 11_110
+
+
+def disk_with_segments():
+    disk = SimDisk()
+    for base_offset, name in enumerate(("00.log", "01.log", "02.log")):
+        data = bytearray(encode_batch([Record(b"k", b"v")]))
+        stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
+        disk.apply(Append(f"t-0/{name}", 0, bytes(data)))
+    disk.apply(WriteFile("t-0/01.index", b"index"))
+    disk.apply(WriteFile("t-0/segment-state-checkpoint", b"states"))
+    disk.apply(WriteFile("meta.properties", b"not this one"))
+    return disk
+
+
+def changed(before, after):
+    """The bits that differ, by file; a file that is gone has all of them."""
+    found = {}
+    for folder in ("", "t-0/"):
+        for name in before.list(folder.rstrip("/")):
+            old, new = (disk.read(folder + name, 0, 999) for disk in (before, after))
+            bits = sum((a ^ b).bit_count() for a, b in zip(old, new, strict=False))
+            if bits or len(old) != len(new):
+                found[folder + name] = bits if len(old) == len(new) else None
+    return found
+
+
+def whole_batches(data):
+    try:
+        return list(decode_batches(data))
+    except CorruptBatch:
+        return []
+
+
+def test_a_bit_flips_in_a_closed_segment_and_nothing_says_that_it_is_whole():
+    seen = set()
+    for seed in range(30):
+        before, disk = disk_with_segments(), disk_with_segments()
+        path = flip_in_closed_segment(disk, random.Random(seed))
+        assert changed(before, disk) == {path: 1, "t-0/segment-state-checkpoint": None}
+        assert whole_batches(disk.read(path, 0, 999)) == []
+        seen.add(path)
+    assert seen == {"t-0/00.log", "t-0/01.log"}
+    assert flip_in_closed_segment(SimDisk(), random.Random(1)) is None
+
+
+def test_a_bit_flips_beside_the_logs():
+    seen = set()
+    for seed in range(30):
+        before, disk = disk_with_segments(), disk_with_segments()
+        path = flip_beside_logs(disk, random.Random(seed))
+        assert changed(before, disk) == {path: 1}
+        seen.add(path)
+    assert seen == {"t-0/01.index", "t-0/segment-state-checkpoint"}
+    assert flip_beside_logs(SimDisk(), random.Random(1)) is None

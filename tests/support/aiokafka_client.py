@@ -39,8 +39,12 @@ async def started(client: T) -> AsyncIterator[T]:
 
 
 def producer(bootstrap: str, **settings) -> AIOKafkaProducer:
-    """A producer, not started. What it has written is in all replicas: only that can be read."""
-    return AIOKafkaProducer(bootstrap_servers=bootstrap, **({"acks": "all"} | settings))
+    """A producer, not started. What it has written is in all replicas: only that can be read.
+
+    One of several brokers may be killed: what it has not answered is then not written twice.
+    """
+    defaults = {"acks": "all", "enable_idempotence": "," in bootstrap and "acks" not in settings}
+    return AIOKafkaProducer(bootstrap_servers=bootstrap, **(defaults | settings))
 
 
 def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> AIOKafkaConsumer:

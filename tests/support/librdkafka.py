@@ -51,7 +51,8 @@ def create_topic(
     new = NewTopic(
         topic, num_partitions=partitions, replication_factor=len(ports), config=config or {}
     )
-    _create(admin, new, may_wait=len(ports) > 1)
+    # Also on a broker that is down: of several one may have been killed.
+    admin.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     wait_served(bootstrap, topic, partitions)
     return topic
 
@@ -73,26 +74,6 @@ def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
     return True
 
 
-def _create(admin: AdminClient, new: NewTopic, *, may_wait: bool) -> None:
-    """So many replicas need as many brokers: one that was killed is waited for."""
-    attempts = []
-
-    def is_created() -> bool:
-        attempts.append(new.topic)
-        try:
-            admin.create_topics([new], request_timeout=TIMEOUT_S)[new.topic].result(TIMEOUT_S)
-        except KafkaException as failed:
-            code = failed.args[0].code()
-            if code == KafkaError.TOPIC_ALREADY_EXISTS and len(attempts) > 1:
-                return True
-            if code != KafkaError.INVALID_REPLICATION_FACTOR or not may_wait:
-                raise
-            return False
-        return True
-
-    wait_until(is_created, f"the creation of {new.topic}")
-
-
 def ports_of(bootstrap: str) -> list[int]:
     """The ports of these brokers, all on loopback."""
     return [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
@@ -102,6 +83,12 @@ def producer(bootstrap: str, **settings) -> Producer:
     """A producer; underscores in setting names stand for dots."""
     config = {"bootstrap.servers": bootstrap, "linger.ms": 5}
     return Producer(SETTINGS | config | _dotted(settings))
+
+
+def plain_producer(bootstrap: str, **settings) -> Producer:
+    """One without idempotence where there is one broker. One of several may be killed: what it has
+    not answered is then not written twice."""
+    return producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
 
 
 def transactional(bootstrap: str, transactional_id: str, **settings) -> Producer:
@@ -131,11 +118,8 @@ def _dotted(settings: dict) -> dict:
 def produce_values(
     bootstrap: str, topic: str, values: Iterable[str], partition: int | None = None, **settings
 ) -> None:
-    """Produce and wait for every delivery report; raises the first that failed.
-
-    One of several brokers may be killed: what it has not answered is then not written twice.
-    """
-    made = producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
+    """Produce and wait for every delivery report; raises the first that failed."""
+    made = plain_producer(bootstrap, **settings)
     failures: list[KafkaError] = []
 
     def report(error, _message):

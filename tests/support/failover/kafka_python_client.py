@@ -102,6 +102,9 @@ def group() -> None:
         PRODUCED, bootstrap_servers=BOOTSTRAP, group_id=GROUP, enable_auto_commit=False,
         auto_offset_reset="earliest",
     )  # fmt: skip
+    # Whoever assigns nothing, as it does not know the topic yet, may wait for ever for its second
+    # assignment: so seen with Apache Kafka.
+    made.partitions_for_topic(PRODUCED)
     while not over.is_set():
         values = _poll(made, "group")
         if not values:
