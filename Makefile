@@ -23,11 +23,14 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Of `make demo`: 1, or 3 for a cluster whose leader is killed.
 BROKERS ?= 1
+# Of `make picture`.
+PICTURE ?= transaction.svg
+PICTURED := coordinator_of_three_dies
 
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test record lint wheel bench chaos clean
+.PHONY: help setup java demo test record lint picture wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -81,6 +84,12 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+picture: $(READY)  ## one transaction across three simulated brokers, as PICTURE=transaction.svg
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(BIN)/python -m broker_sim simulate --scenario $(PICTURED) --seeds 0 --save-logs "$$folder"; \
+	$(BIN)/python -m broker_sim timeline "$$folder/seed-0-$(PICTURED)" \
+		--transactional-id txnlog-job --transaction 2 --output $(PICTURE)
 
 wheel: java $(READY)  ## the wheel in an environment with nothing else: a job and the simulator
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; mkdir "$$folder/source"; \

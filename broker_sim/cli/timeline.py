@@ -1,19 +1,24 @@
-"""`timeline DIR`: the life of one transaction, drawn from the log files of a broker.
+"""`timeline DIR`: the life of one transaction, drawn from the log files of a broker or a cluster.
 
 `DIR` is a data directory, of ours or of one broker of Apache Kafka, or what `simulate --save-logs`
-has left. It reads files and asks nobody. Without --transactional-id it lists what there is.
+has left, also of a cluster: then each broker has its lanes, and after a failover the next
+coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id it
+lists what there is.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from broker_sim.cli.output import EXIT_OK, EXIT_REFUSED, Output, Table, write_error
+from broker_sim.cli.timeline_cluster import Leaders
 from broker_sim.cli.timeline_logs import (
     GROUP_TOPIC,
+    Marker,
     StateRecord,
     Story,
     Written,
@@ -58,7 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return EXIT_REFUSED
         number = arguments.transaction % len(found)
-        picture = picture_of(found[number], find_written(found[number]), number)
+        story = found[number]
+        written = find_written(story, arguments.directory)
+        # A broker's directory has no history beside it, and its own name says nothing of it.
+        leaders = Leaders(story.records[0].folder.parent.parent)
+        picture = picture_of(story, written, leaders, number)
         arguments.output.write_text(draw(picture), encoding="utf-8")
     except OSError as error:
         write_error(f"{error.filename or arguments.directory}: {error.strerror}")
@@ -82,7 +91,9 @@ def _date(record: StateRecord) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%S}.{record.metadata.last_update_ms % 1000:03d}Z"
 
 
-def picture_of(story: Story, written: Mapping[TopicPartition, Written], number: int = 0) -> Picture:
+def picture_of(
+    story: Story, written: Mapping[TopicPartition, Written], leaders: Leaders, number: int
+) -> Picture:
     """The transaction's picture: producer, coordinator, partitions, groups, markers."""
     last = story.records[-1]
     metadata = last.metadata
@@ -93,57 +104,92 @@ def picture_of(story: Story, written: Mapping[TopicPartition, Written], number: 
         f"epoch {begun.metadata.producer_epoch}, "
         f"{len(story.partitions)} partitions, coordinator {last.folder.name}",
     )
-    lanes = {p: _lanes(p, left) for p, left in written.items()}
+    drawn = _Drawn(picture, leaders, last.folder.name)
     topics = [p for p in written if p.topic != GROUP_TOPIC]
     groups = [p for p in written if p.topic == GROUP_TOPIC]
-    picture.lanes = [PRODUCER, COORDINATOR]
-    picture.lanes += [lane for p in (*topics, *groups) for lane in lanes[p]]
-    _draw_begin(picture, story)
+    coordinators = [drawn.coordinator(record.leader_epoch) for record in story.records]
+    coordinators += [drawn.coordinator(m.coordinator_epoch) for m in _markers(written).values()]
+    lanes = [PRODUCER, *coordinators]
+    for partition in (*topics, *groups):
+        lanes += drawn.data_lanes(partition, written[partition])
+        lanes += drawn.marker_lanes(partition, written[partition])
+    picture.lanes = list(dict.fromkeys(lanes))
+    _draw_begin(drawn, story)
     begin_column = len(picture.columns) - 1
-    _draw_data(picture, {p: written[p] for p in topics})
-    _draw_offsets(picture, {p: written[p] for p in groups}, lanes)
+    _draw_data(drawn, {p: written[p] for p in topics})
+    _draw_offsets(drawn, {p: written[p] for p in groups})
     decided = story.first(*PREPARED)
     if decided is not None:
-        _draw_decision(picture, decided)
-        _draw_markers(picture, written, lanes)
+        _draw_decision(drawn, decided)
+        _draw_markers(drawn, written)
     end_column = len(picture.columns) - (0 if decided is None else 1)
     completed = story.first(*COMPLETED)
     if completed is not None:
         picture.columns.append(("complete", completed.metadata.last_update_ms))
-        _coordinator_event(picture, "complete", completed)
+        _coordinator_event(drawn, "complete", completed)
     for partition in topics:
         if written[partition].batches:
-            span = (lanes[partition][0], begin_column + 1, end_column)
-            picture.open_spans.append(span)
+            (lane,) = drawn.data_lanes(partition, written[partition])
+            picture.open_spans.append((lane, begin_column + 1, end_column))
     return picture
 
 
-def _lanes(partition: TopicPartition, left: Written) -> list[str]:
-    """The partition; of one of groups, the groups whose offsets the transaction has there."""
-    if partition.topic != GROUP_TOPIC:
-        return [str(partition)]
-    return [f"group {group}" for group in dict.fromkeys(g for g, *_ in left.offsets)] or [
-        str(partition)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A picture that is being made, and the names of its lanes."""
+
+    picture: Picture
+    leaders: Leaders
+    state_folder: str
+    """The coordinator's partition."""
+
+    def coordinator(self, leader_epoch: int) -> str:
+        """Of the coordinator in this leader epoch of its partition."""
+        return self.leaders.lane(COORDINATOR, self.state_folder, leader_epoch)
+
+    def data_lanes(self, partition: TopicPartition, left: Written) -> list[str]:
+        """The partition; of one of groups, the groups whose offsets the transaction has there."""
+        if not left.batches:
+            return []
+        return self._lanes(partition, left, left.batches[-1].leader_epoch)
+
+    def marker_lanes(self, partition: TopicPartition, left: Written) -> list[str]:
+        """Likewise, where the marker is; the partition itself where there is nothing."""
+        if left.marker is None:
+            return [] if left.batches else [str(partition)]
+        return self._lanes(partition, left, left.marker.leader_epoch)
+
+    def _lanes(self, partition: TopicPartition, left: Written, leader_epoch: int) -> list[str]:
+        folder = f"{partition.topic}-{partition.partition}"
+        names = [str(partition)]
+        if partition.topic == GROUP_TOPIC and left.offsets:
+            names = [f"group {group}" for group in dict.fromkeys(g for g, *_ in left.offsets)]
+        return [self.leaders.lane(name, folder, leader_epoch) for name in names]
 
 
-def _draw_begin(picture: Picture, story: Story) -> None:
+def _markers(written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, Marker]:
+    return {p: left.marker for p, left in written.items() if left.marker is not None}
+
+
+def _draw_begin(drawn: _Drawn, story: Story) -> None:
+    picture = drawn.picture
     empty = story.first(TransactionState.EMPTY)
     if empty is not None:
         picture.columns.append(("initialise", empty.metadata.last_update_ms))
         _producer_event(picture, "InitProducerId")
-        _coordinator_event(picture, "init", empty, caused_by=PRODUCER)
+        _coordinator_event(drawn, "init", empty, caused_by=PRODUCER)
     ongoing = [r for r in story.records if r.state is TransactionState.ONGOING]
     if ongoing:
         picture.columns.append(("begin", ongoing[0].metadata.start_ms))
         _producer_event(picture, "adds partitions")
         _coordinator_event(
-            picture, "begin", ongoing[0], caused_by=PRODUCER,
+            drawn, "begin", ongoing[0], caused_by=PRODUCER,
             more=f"{len(ongoing[-1].metadata.partitions)} partitions in {len(ongoing)} records",
         )  # fmt: skip
 
 
-def _draw_data(picture: Picture, written: Mapping[TopicPartition, Written]) -> None:
+def _draw_data(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> None:
+    picture = drawn.picture
     with_data = {p: left for p, left in written.items() if left.batches}
     if not with_data:
         return
@@ -158,60 +204,46 @@ def _draw_data(picture: Picture, written: Mapping[TopicPartition, Written]) -> N
             f"{records} records, {size} bytes",
             f"record batches: {len(left.batches)}",
         )
-        _add(picture, "data", str(partition), lines, caused_by=PRODUCER)
+        (lane,) = drawn.data_lanes(partition, left)
+        _add(picture, "data", lane, lines, caused_by=PRODUCER)
 
 
-def _draw_offsets(
-    picture: Picture,
-    written: Mapping[TopicPartition, Written],
-    lanes: Mapping[TopicPartition, list[str]],
-) -> None:
+def _draw_offsets(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> None:
     if not any(left.offsets for left in written.values()):
         return
+    picture = drawn.picture
     picture.columns.append(("commit offsets", None))
     _producer_event(picture, "TxnOffsetCommit")
     for partition, left in written.items():
-        for lane in lanes[partition]:
-            mine = [o for o in left.offsets if f"group {o[0]}" == lane]
-            if mine:
-                texts = [f"{topic}-{number}: {offset}" for _, topic, number, offset in mine]
-                more = [f"and {len(texts) - 2} more"] if len(texts) > 2 else []
-                tooltip = f"in {partition}: {', '.join(texts)}"
-                _add(
-                    picture,
-                    "offsets",
-                    lane,
-                    [*texts[:2], *more],
-                    tooltip=tooltip,
-                    caused_by=PRODUCER,
-                )
+        groups = list(dict.fromkeys(group for group, *_ in left.offsets))
+        for group, lane in zip(groups, drawn.data_lanes(partition, left), strict=False):
+            texts = [f"{topic}-{number}: {offset}"
+                     for name, topic, number, offset in left.offsets if name == group]  # fmt: skip
+            more = [f"and {len(texts) - 2} more"] if len(texts) > 2 else []
+            tooltip = f"in {partition}: {', '.join(texts)}"
+            _add(picture, "offsets", lane, [*texts[:2], *more], tooltip=tooltip, caused_by=PRODUCER)
 
 
-def _draw_decision(picture: Picture, decided: StateRecord) -> None:
-    picture.columns.append(("decision", decided.metadata.last_update_ms))
+def _draw_decision(drawn: _Drawn, decided: StateRecord) -> None:
+    drawn.picture.columns.append(("decision", decided.metadata.last_update_ms))
     is_commit = decided.state in _COMMITS
     by_producer = "EndTxn(commit)" if is_commit else "EndTxn(abort), fenced or timed out"
-    _producer_event(picture, by_producer)
-    _coordinator_event(picture, "decision", decided, caused_by=PRODUCER)
+    _producer_event(drawn.picture, by_producer)
+    _coordinator_event(drawn, "decision", decided, caused_by=PRODUCER)
 
 
-def _draw_markers(
-    picture: Picture,
-    written: Mapping[TopicPartition, Written],
-    lanes: Mapping[TopicPartition, list[str]],
-) -> None:
-    markers = {p: left.marker for p, left in written.items() if left.marker is not None}
+def _draw_markers(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> None:
+    picture, markers = drawn.picture, _markers(written)
     picture.columns.append(("markers", min((m.timestamp for m in markers.values()), default=None)))
-    _add(picture, "request", COORDINATOR, ("WriteTxnMarkers",))
-    for partition, marker in markers.items():
-        for lane in lanes[partition]:
+    senders = [drawn.coordinator(marker.coordinator_epoch) for marker in markers.values()]
+    for sender in dict.fromkeys(senders):
+        _add(picture, "request", sender, ("WriteTxnMarkers",))
+    for (partition, marker), sender in zip(markers.items(), senders, strict=True):
+        for lane in drawn.marker_lanes(partition, written[partition]):
             lines = (f"{marker.kind} at offset {marker.offset}", f"epoch {marker.producer_epoch}")
             tooltip = f"{partition}: {', '.join(lines)}"
             outcome = marker.kind.lower()
-            _add(
-                picture, "marker", lane, lines,
-                tooltip=tooltip, outcome=outcome, caused_by=COORDINATOR,
-            )  # fmt: skip
+            _add(picture, "marker", lane, lines, tooltip=tooltip, outcome=outcome, caused_by=sender)
 
 
 def _producer_event(picture: Picture, text: str) -> None:
@@ -219,7 +251,7 @@ def _producer_event(picture: Picture, text: str) -> None:
 
 
 def _coordinator_event(
-    picture: Picture, kind: str, record: StateRecord, caused_by: str = "", more: str = ""
+    drawn: _Drawn, kind: str, record: StateRecord, caused_by: str = "", more: str = ""
 ) -> None:
     at = f"offset {record.offset}, epoch {record.metadata.producer_epoch}"
     lines = [record.state.label, at, *([more] if more else [])]
@@ -227,7 +259,8 @@ def _coordinator_event(
     if record.state in PREPARED | COMPLETED:
         outcome = "commit" if record.state in _COMMITS else "abort"
     tooltip = f"{record.folder.name}: {', '.join(lines)}"
-    _add(picture, kind, COORDINATOR, lines, tooltip=tooltip, outcome=outcome, caused_by=caused_by)
+    lane = drawn.coordinator(record.leader_epoch)
+    _add(drawn.picture, kind, lane, lines, tooltip=tooltip, outcome=outcome, caused_by=caused_by)
 
 
 def _add(

@@ -17,6 +17,7 @@ from broker_sim.cli.dump_log import plain_records, scan_batches
 from broker_sim.cli.dump_records import GROUPS, decode_control, decode_record
 from broker_sim.cli.dump_values import Damage
 from broker_sim.cli.output import write_error
+from broker_sim.cli.timeline_cluster import replicas_of
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import decode_key, decode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
@@ -34,6 +35,7 @@ class StateRecord:
 
     folder: Path
     offset: int
+    leader_epoch: int
     metadata: TransactionMetadata
 
     @property
@@ -50,6 +52,9 @@ class Marker:
     timestamp: int
     producer_epoch: int
     kind: str
+    leader_epoch: int
+    coordinator_epoch: int
+    """The leader epoch of the coordinator that decided to write it."""
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ class Written:
     """What a transaction left in one partition."""
 
     batches: list[BatchHeader] = field(default_factory=list)
+    """Also those of offsets."""
     offsets: list[tuple[str, str, int, int]] = field(default_factory=list)
     """(group, topic, partition, committed offset), of a partition of `__consumer_offsets`."""
     marker: Marker | None = None
@@ -81,23 +87,24 @@ class Story:
 def find_stories(root: Path) -> dict[str, list[Story]]:
     """By transactional id, oldest first. Raises OSError."""
     by_id: dict[str, list[StateRecord]] = {}
-    for folder in sorted(root.glob(f"**/{TRANSACTION_TOPIC}-*")):
+    for folder in replicas_of(root, f"**/{TRANSACTION_TOPIC}-*"):
         for header, batch in _batches(folder):
             if header.is_control:
                 continue
             for record in plain_records(header, batch):
-                found = _state_of(folder, record)
+                found = _state_of(folder, header.leader_epoch, record)
                 if found is not None:
                     by_id.setdefault(found.metadata.transactional_id, []).append(found)
     return {name: _split(records) for name, records in sorted(by_id.items())}
 
 
-def _state_of(folder: Path, record: Any) -> StateRecord | None:
+def _state_of(folder: Path, leader_epoch: int, record: Any) -> StateRecord | None:
     try:
         name = decode_key(record.key or b"")
         if name is None or record.value is None:
             return None
-        return StateRecord(folder, record.record_offset, decode_value(name, record.value))
+        metadata = decode_value(name, record.value)
+        return StateRecord(folder, record.record_offset, leader_epoch, metadata)
     except CorruptRecord as error:
         write_error(f"{folder} at offset {record.record_offset}: {error}")
         return None
@@ -113,20 +120,24 @@ def _split(records: Sequence[StateRecord]) -> list[Story]:
     return [Story(tuple(s)) for s in stories if any(r.state in BEGUN for r in s)]
 
 
-def find_written(story: Story) -> Mapping[TopicPartition, Written]:
+def find_written(story: Story, root: Path) -> Mapping[TopicPartition, Written]:
     """What the transaction left in each of its partitions; of one without a folder, nothing."""
-    root = story.records[0].folder.parent
-    return {
-        name: _choose(story, list(_passages(root / f"{name.topic}-{name.partition}", story)))
-        for name in story.partitions
-    }
+    own = story.records[0].folder.parent
+    # Brokers of one cluster stand side by side; elsewhere only the broker of the records counts.
+    where = own.parent if root in own.parents else own
+    found = {}
+    for name in story.partitions:
+        folders = replicas_of(where, f"**/{name.topic}-{name.partition}")
+        passages = [passage for folder in folders for passage in _passages(folder, story)]
+        found[name] = _choose(story, passages)
+    return found
 
 
 def _passages(folder: Path, story: Story) -> Iterator[Written]:
     """All that the producer id wrote, cut behind each of its markers."""
     producer_ids = {record.metadata.producer_id for record in story.records}
     open_one = Written()
-    for header, batch in _batches(folder) if folder.exists() else ():
+    for header, batch in _batches(folder):
         if header.producer_id not in producer_ids or not header.is_transactional:
             continue
         if not header.is_control:
@@ -134,11 +145,14 @@ def _passages(folder: Path, story: Story) -> Iterator[Written]:
             if folder.name.startswith(f"{GROUP_TOPIC}-"):
                 open_one.offsets += _offsets(header, batch)
             continue
-        kind = next(
-            (str(decode_control(r).get("endTxnMarker")) for r in plain_records(header, batch)), ""
-        )
+        fields = next((decode_control(r) for r in plain_records(header, batch)), {})
         open_one.marker = Marker(
-            header.base_offset, header.max_timestamp, header.producer_epoch, kind
+            header.base_offset,
+            header.max_timestamp,
+            header.producer_epoch,
+            str(fields.get("endTxnMarker", "")),
+            header.leader_epoch,
+            int(fields.get("coordinatorEpoch", -1)),
         )
         yield open_one
         open_one = Written()

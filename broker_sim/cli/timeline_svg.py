@@ -13,6 +13,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 LEFT, TOP, COLUMN, ROW = 270, 96, 190, 78
 LINES_MAX, CHARS_MAX = 3, 28
+ON_BROKER = " on broker "
+"""In a lane's name before the number of the broker whose lane it is, if there are several."""
 
 STYLE = """
 text { font: 12px sans-serif; fill: #222 } .small { font-size: 11px; fill: #444 }
@@ -81,7 +83,10 @@ def _grid(picture: Picture, width: int) -> Iterator[str]:
             yield _text(_x(index), TOP - 7, clock(time_ms), "small", "middle")
     for name in picture.lanes:
         y = _y(picture, name)
-        yield _text(20, y + 4, _cut(name, CHARS_MAX), "heading")
+        what, _, broker = name.rpartition(ON_BROKER)
+        yield _text(20, y + 4, _cut(what or name, CHARS_MAX), "heading")
+        if what:
+            yield _text(20, y + 18, f"on broker {broker}", "small")
         yield f'<line class="lane" x1="{LEFT - 20}" y1="{y}" x2="{width - 20}" y2="{y}"/>'
     for name, start, end in picture.open_spans:
         y = _y(picture, name)

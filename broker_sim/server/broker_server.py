@@ -19,10 +19,11 @@ why).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -160,11 +161,12 @@ class BrokerServer:
 
     def start(self) -> None:
         """Recover and load. Raises whatever makes starting impossible."""
-        try:
-            self._begin()
-        except StorageFull:
-            self._space.release(self._loop.time())
-            self._begin()
+        with self._noting_loss():
+            try:
+                self._begin()
+            except StorageFull:
+                self._space.release(self._loop.time())
+                self._begin()
         self._check_connections()
 
     async def hand_over(self, seconds_max: float) -> None:
@@ -185,7 +187,8 @@ class BrokerServer:
         self._drop_inputs()
         self._cancel_timers()
         if self._core is not None:
-            self._carry_out(self._step(self._core, Stop()))
+            with self._noting_loss():
+                self._carry_out(self._step(self._core, Stop()))
         for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
         self._peers.close()
@@ -398,6 +401,14 @@ class BrokerServer:
         if isinstance(error, StorageFailed):
             self._note_loss()
         self.failed.set_exception(error)
+
+    @contextlib.contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFailed:
+            self._note_loss()
+            raise
 
     def _note_loss(self) -> None:
         """What was acknowledged and not flushed may be gone, as after a loss of power, although the

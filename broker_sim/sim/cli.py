@@ -115,6 +115,7 @@ def run_seed(
         folder = save_logs / f"seed-{seed}-{chosen.name}"
         for host in world.machines.hosts.values():
             host.disk.save(folder if chosen.brokers == 1 else folder / host.name)
+        world.machines.save_history(folder)
     return result
 
 

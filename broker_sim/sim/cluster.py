@@ -8,42 +8,57 @@ missing.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.reassignment import in_progress
 from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.effects import Respond, Step, StorageOperation
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.log.files import encode_partition_metadata
 from broker_sim.core.membership import Membership
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.sim.cluster_faults import ClusterFaults
 from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
 from broker_sim.sim.coverage import STATES
+from broker_sim.sim.flapping import Flapping
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
-from broker_sim.sim.one_broker import broker_options
+from broker_sim.sim.one_broker import BROKER_OPTIONS, broker_options
+from broker_sim.sim.passing_topic import TRIMMED
 from broker_sim.sim.peer_links import PeerLinks
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
-from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
+from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import Core, SimulatedBroker
+from broker_sim.sim.sync_oracle import MIN_INSYNC, check_acknowledged
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC
 
+HISTORY_FILE = "metadata.jsonl"
+"""As `cli.timeline_cluster` reads it."""
 SESSION_MS = 3_000
 BIAS = 8
 """So much likelier is a death after a record of the transaction log: some states are short."""
 ANSWER_US_MAX = 4_000_000
 """How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
+
+MIN_INSYNC_REPLICAS = 2
+"""Of topics that say nothing else."""
 
 CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "registry.connect": "registry:2181",
@@ -52,8 +67,10 @@ CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "replica.lag.time.max.ms": 2_000,
     "replica.fetch.backoff.ms": 200,
     "replica.fetch.wait.max.ms": 1_000,
-    "min.insync.replicas": 2,
+    MIN_INSYNC: MIN_INSYNC_REPLICAS,
     "leader.imbalance.check.interval.seconds": 5,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 1_000,
 }
 """All replicas of all, and timeouts that are passed several times in a minute."""
 
@@ -83,6 +100,9 @@ class Cluster:
         self.logs = ReplicaLogs()
         self.logs.leader_of = self._leader_of
         self.logs.in_sync = self._in_sync
+        self.logs.partition_of = self._partition_of
+        if scenario.passing_topic:
+            self.logs.trimmed.add(TRIMMED)
         self.metadata = MetadataOracle(self._on_changed)
         self.registry = SimulatedRegistry(
             name="registry",
@@ -110,9 +130,14 @@ class Cluster:
             for number in range(scenario.brokers)
         }
         self._planned = planned
-        self._late_markers = scenario.transaction_version == 2
+        self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
         self._trace = trace
         self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        self._flapping: Flapping | None = None
+        if scenario.flapping:
+            self._flapping = Flapping(
+                network, scheduler, trace, rng("flapping"), self._all_but_the_controller
+            )
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
         self.registry.files.watch = self._on_registry_storage
@@ -135,6 +160,8 @@ class Cluster:
             ANSWER_US_MAX,
             late_markers=self._late_markers,
         )
+        if self._flapping is not None:
+            host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
         host.files.watch = partial(self._on_storage, host, oracle)
         host.watch_answer = partial(self.faults.chance_of_death, host)
@@ -162,6 +189,11 @@ class Cluster:
         memberships = (host.parts.membership for host in found)
         return any(isinstance(m, Membership) and m.controller.is_active for m in memberships)
 
+    def _all_but_the_controller(self) -> list[str]:
+        """The names of at least two brokers."""
+        names = [host.name for host in self.brokers if not self.is_controller(host.name)]
+        return names if len(names) > 1 else [host.name for host in self.brokers]
+
     # ------------------------------------------------------------------ as `OneBroker`
 
     @property
@@ -187,9 +219,13 @@ class Cluster:
     def begin_chaos(self) -> None:
         """Faults may happen from now on."""
         self.faults.begin()
+        if self._flapping is not None:
+            self._flapping.begin()
 
     def end_chaos(self) -> None:
         """Faults end; what is down comes back."""
+        if self._flapping is not None:
+            self._flapping.end()
         self.faults.end()
 
     def stop(self) -> None:
@@ -238,6 +274,8 @@ class Cluster:
         metadata = core.parts.metadata if isinstance(core, Broker) else None
         if records and isinstance(metadata, ClusterMetadata):
             self.metadata.on_read(host.name, records, metadata.next_offset)
+        if isinstance(core, Broker) and step.responses:
+            check_acknowledged(host.name, core.parts, step, MIN_INSYNC_REPLICAS)
 
     def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
         if response.api_key is not ApiKey.FETCH:
@@ -254,6 +292,12 @@ class Cluster:
         held = self.metadata.partitions.get(directory)
         host = None if held is None else self.hosts.get(held.leader)
         return host.name if host is not None and host.is_up else ""
+
+    def _partition_of(self, directory: str) -> str:
+        topic_id = self.metadata.topic_ids.get(directory.rpartition("-")[0])
+        if topic_id is None:
+            return ""
+        return partition_name(directory, encode_partition_metadata(uuid.UUID(topic_id).bytes))
 
     def _on_changed(self, directory: str) -> None:
         """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""
@@ -305,6 +349,8 @@ class Cluster:
     ) -> str | None:
         if held.leader < 0 or set(held.isr) != set(held.replicas):
             return f"{topic}-{number} has no leader or not all replicas in sync: {held}"
+        if in_progress(held):
+            return f"{topic}-{number} is being reassigned: {held}"
         logs = [self._log(replica, topic, number) for replica in held.replicas]
         ends = {
             end
@@ -322,12 +368,45 @@ class Cluster:
         missing = self.not_healed()
         if missing is not None:
             violated(44, "the cluster is not healed", missing=missing)
-        for host in self.hosts.values():
-            self.logs.check_complete(host.name)
+        for number, host in self.hosts.items():
+            here = [name for name, each in self._registered() if number in each.replicas]
+            self.logs.check_complete(host.name, here)
+            self._check_no_others(host, here)
         for topic, number, held in self._partitions():
             contents = {self._content(replica, topic, number) for replica in held.replicas}
-            if len(contents) != 1 and not self.logs.may_differ(f"{topic}-{number}"):
+            name = f"{topic}-{number}"
+            may_differ = self.logs.may_differ(name) or name in self.logs.trimmed
+            if len(contents) != 1 and not may_differ:
                 violated(44, "replicas differ", topic=topic, partition=number)
+
+    def _registered(self) -> Iterator[tuple[str, PartitionRegistration]]:
+        for topic, number, held in self._partitions():
+            yield f"{topic}-{number}", held
+
+    @staticmethod
+    def _check_no_others(host: ClusterBroker, here: Collection[str]) -> None:
+        """Logs of deleted topics, and of replicas that were moved away, are gone."""
+        folders = [name for name in host.disk.list("") if host.disk.list(name)]
+        left = [name for name in folders if name not in here]
+        if left:
+            violated(44, "logs are left over", broker=host.name, folders=left)
+
+    def save_history(self, folder: Path) -> None:
+        """Write all metadata records to a file beside the brokers' folders, for timeline."""
+        lines = (json.dumps(record, sort_keys=True) + "\n" for record in self.metadata.records)
+        (folder / HISTORY_FILE).write_text("".join(lines), encoding="utf-8")
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a broker is a group's coordinator, by the newest metadata."""
+        count = BROKER_OPTIONS["offsets.topic.num.partitions"]
+        number = partition_for(group_id, int(count))
+        held = self.metadata.partitions.get(f"{GROUP_METADATA_TOPIC}-{number}")
+        return held is not None and held.leader == node
+
+    def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
+        """The brokers that have a partition; None when there is none of the name."""
+        held = self.metadata.partitions.get(f"{topic}-{number}")
+        return None if held is None else held.replicas
 
     def _content(self, broker: int, topic: str, number: int) -> bytes:
         disk, directory = self.hosts[broker].disk, f"{topic}-{number}"

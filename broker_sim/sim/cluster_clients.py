@@ -57,6 +57,7 @@ class PlainClients:
         self._output = output
         self._new_places = new_places
         self._may_go_on = may_go_on
+        self._sent: set[int] = set()
         self._acknowledged: set[int] = set()
         self._producer_ids: set[int] = set()
         self._seen: dict[tuple[str, int], _Partition] = {}
@@ -119,6 +120,7 @@ class PlainClients:
             base_sequence=sequence,
         )
         request = _produce_request(partition, batch)
+        self._sent.add(number)
         while self._may_go_on():
             node = yield from places.leader(TOPIC, partition)
             outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, PRODUCE_VERSION_MAX),))
@@ -182,6 +184,9 @@ class PlainClients:
             for record in records
             if topic == TOPIC
         )
+        foreign = sorted(set(numbers) - self._sent)
+        if foreign:
+            violated(4, "records that nobody has sent", foreign=foreign)
         missing = sorted(self._acknowledged - set(numbers))
         if missing:
             violated(3, "acknowledged records are lost", missing=missing)

@@ -44,6 +44,7 @@ JUMP_SHARE = 0.1
 """Of the chance of a jump at a start, that of one at a tick."""
 MOMENT_SHARE = 0.15
 """Of the records of a coordinator's log, those after which there is a tick."""
+MOMENT_BIAS = 5
 MOMENT_US = (0, 4_000)
 DAMAGE_SHARE = 0.1
 """Of the chance of a bit flip at a death, that of a death for it at a tick."""
@@ -275,15 +276,15 @@ class ClusterFaults:
 
     def _at_moment(self) -> None:
         if self.are_on:
-            self._happen()
+            self._happen(MOMENT_BIAS)
             self._disk_faults.happen()
             self.on_moment()
 
-    def _happen(self) -> None:
+    def _happen(self, bias: int = 1) -> None:
         rng, scenario = self._ticks, self._scenario
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
-        self._tick_more()
+        self._tick_more(bias)
         if not self._may_disturb_all():
             return
         if pauses < scenario.broker_pause:
@@ -305,7 +306,8 @@ class ClusterFaults:
             self._trace.fault("pause", victim.name)
             victim.pause(self._ticks.randint(*PAUSE_US))
 
-    def _tick_more(self) -> None:
+    def _tick_more(self, bias: int) -> None:
+        """`bias` is of what needs all replicas in sync, and so comes seldom."""
         rng, scenario = self._more, self._scenario
         parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
         if parts < scenario.client_partition:
@@ -314,9 +316,9 @@ class ClusterFaults:
             self._network.clog(rng, lambda: self.are_on)
         process = rng.choice(self._cluster.processes)
         broker = rng.choice(self._cluster.brokers)
-        if wipes < scenario.disk_loss and broker.is_running and self._all_is_in_sync(broker):
+        if wipes < scenario.disk_loss * bias and broker.is_running and self._all_is_in_sync(broker):
             broker.kill(DISK_LOSS)
-        damages = self._flips.random() < scenario.bit_flip * DAMAGE_SHARE
+        damages = self._flips.random() < scenario.bit_flip * DAMAGE_SHARE * bias
         if damages and broker.is_running and self._all_is_in_sync(broker):
             self._damaged = broker
             broker.kill(KILL)

@@ -43,6 +43,8 @@ TRANSACTION_STATES = (
 OFFSETS_DIRECTORY = "__consumer_offsets-"
 COMPACTED_PREFIX = "__"
 """Of the folders where compaction may leave gaps."""
+DELETED_SUFFIX = "-delete"
+"""Of folders that are about to be removed."""
 SWAPPED_SUFFIX = ".swap"
 """Of files that are about to take the place of others: until they have, a part is missing."""
 
@@ -65,6 +67,8 @@ class _Producer:
     epoch: int
     last_sequence: int
     open_since: int | None = None
+    coordinator_epoch: int = -1
+    """Of its last marker."""
 
 
 @dataclass(slots=True)
@@ -146,7 +150,7 @@ class LogOracle:
         self._live = False
         markers = dict(self.markers)
         for directory in directories:
-            for batch in self._read(directory):
+            for batch in () if directory.endswith(DELETED_SUFFIX) else self._read(directory):
                 self._follow(directory, batch)
         self.markers = markers
         self._live = True
@@ -180,6 +184,11 @@ class LogOracle:
         """Whether offsets may be missing where the next batch is."""
         return directory.startswith(COMPACTED_PREFIX) and not self._live
 
+    def _may_begin_with(self, directory: str) -> bool:
+        """Whether the first batch of a producer may have any sequence: those before are deleted."""
+        del directory
+        return False
+
     # ------------------------------------------------------------------ rules
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
@@ -208,15 +217,17 @@ class LogOracle:
         if header.base_sequence >= 0 and not directory.startswith(OFFSETS_DIRECTORY):
             same = known is not None and known.epoch == header.producer_epoch
             last = known.last_sequence if known is not None and same else -1
-            if header.base_sequence != increment_sequence(last, 1):
+            is_first = known is None and self._may_begin_with(directory)
+            if not is_first and header.base_sequence != increment_sequence(last, 1):
                 violated(13, "sequences do not follow each other", last=last, **where)
         if known is not None and known.open_since is not None and not header.is_transactional:
             violated(23, "a plain batch inside a transaction of its producer", **where)
         since = known.open_since if known is not None else None
         if header.is_transactional and since is None:
             since = header.base_offset
+        epoch = known.coordinator_epoch if known is not None else -1
         partition.producers[header.producer_id] = _Producer(
-            header.producer_epoch, header.last_sequence, since
+            header.producer_epoch, header.last_sequence, since, epoch
         )
 
     def _follow_marker(self, directory: str, partition: _Partition, batch: Batch) -> list[str]:
@@ -226,13 +237,18 @@ class LogOracle:
         known = partition.producers.get(header.producer_id)
         if known is not None and header.producer_epoch < known.epoch:
             violated(15, "a marker of a fenced epoch", directory=directory, header=header)
+        if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
+            violated(17, "a marker of an older coordinator", directory=directory, marker=marker,
+                     known=known.coordinator_epoch)  # fmt: skip
         self._check_decided(directory, header.producer_id, marker.marker_type)
         if known is not None and known.open_since is not None:
             self.markers[marker.marker_type] += 1
         last = -1
         if known is not None and known.epoch == header.producer_epoch:
             last = known.last_sequence
-        partition.producers[header.producer_id] = _Producer(header.producer_epoch, last)
+        partition.producers[header.producer_id] = _Producer(
+            header.producer_epoch, last, coordinator_epoch=marker.coordinator_epoch
+        )
         return ["marker", f"marker-{marker.marker_type.name.lower()}"]
 
     def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:

@@ -23,8 +23,8 @@ from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import Record, encode_batch
 
-TOPIC = "neighbours"
-PARTITIONS = 2
+NEIGHBOURS_TOPIC = "neighbours"
+NEIGHBOURS_PARTITIONS = 2
 TRANSACTIONS_MAX = 6
 TICK_MS = 1_000
 ABORTED_SHARE = 0.2
@@ -99,7 +99,9 @@ class Neighbour:
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=owner.producer_id,
                 v3_and_below_producer_epoch=owner.producer_epoch,
-                v3_and_below_topics=[topic_type(name=TOPIC, partitions=[*range(PARTITIONS)])],
+                v3_and_below_topics=[
+                    topic_type(name=NEIGHBOURS_TOPIC, partitions=[*range(NEIGHBOURS_PARTITIONS)])
+                ],
             ),
             ADD_PARTITIONS_VERSION_MAX,
             lambda answer: [
@@ -146,7 +148,7 @@ class Neighbour:
 
     def _produce_all(self, owner: Message, number: int) -> Operation[None]:
         """One request where there is one broker, else one to each partition's leader."""
-        everything = range(PARTITIONS)
+        everything = range(NEIGHBOURS_PARTITIONS)
         alone = self.places.brokers == 1
         for partitions in [everything] if alone else [[number] for number in everything]:
             yield from self._once(
@@ -157,7 +159,7 @@ class Neighbour:
                     for topic in answer.responses
                     for part in topic.partition_responses
                 ],
-                partial(self.places.leader, TOPIC, partitions[0]),
+                partial(self.places.leader, NEIGHBOURS_TOPIC, partitions[0]),
             )
         self.sequence += 1
 
@@ -176,7 +178,7 @@ class Neighbour:
         ]
         return _PRODUCE(
             transactional_id=self.name, acks=-1, timeout_ms=READ_TIMEOUT_MS,
-            topic_data=[topic_type(name=TOPIC, partition_data=parts)],
+            topic_data=[topic_type(name=NEIGHBOURS_TOPIC, partition_data=parts)],
         )  # fmt: skip
 
 
@@ -210,7 +212,7 @@ class Neighbourhood:
     @property
     def topics(self) -> dict[str, int]:
         """The partitions of what they need."""
-        return {TOPIC: PARTITIONS} if self._members else {}
+        return {NEIGHBOURS_TOPIC: NEIGHBOURS_PARTITIONS} if self._members else {}
 
     def start(self, process: Callable[[str], ClientProcess]) -> None:
         """Start each in a process of its own."""
@@ -226,8 +228,10 @@ class Neighbourhood:
     def read(self, places: Places) -> Operation[list[list[Record]]]:
         """The committed records of each partition."""
         found = []
-        for partition in range(PARTITIONS if self._members else 0):
-            records, _ = yield from read_partition(places, TOPIC, partition, 0, read_committed=True)
+        for partition in range(NEIGHBOURS_PARTITIONS if self._members else 0):
+            records, _ = yield from read_partition(
+                places, NEIGHBOURS_TOPIC, partition, 0, read_committed=True
+            )
             found.append(records)
         return found
 
@@ -237,6 +241,8 @@ class Neighbourhood:
         if any(other != found[0] for other in found):
             violated(20, "a part of a transaction is committed", partitions=found)
         for member in self._members:
+            for records in partitions:
+                check_order(member.name, records)
             own = {n: times for (key, n), times in found[0].items() if key == member.name.encode()}
             if max(own.values(), default=1) > 1 or not member.committed <= set(own):
                 violated(22, "a transaction answered as committed is not there once",
@@ -244,3 +250,10 @@ class Neighbourhood:
             if member.aborted & set(own):
                 violated(22, "a transaction is committed that nobody committed",
                          neighbour=member.name, found=own)  # fmt: skip
+
+
+def check_order(name: str, records: Sequence[Record]) -> None:
+    """What one producer's transactions wrote lies in their order. Raises Violation (29)."""
+    numbers = [int(record.value or b"-1") for record in records if record.key == name.encode()]
+    if numbers != sorted(numbers):
+        violated(29, "a later transaction's records come first", producer=name, found=numbers)

@@ -94,8 +94,8 @@ class Connection:
     def _broker_there(self) -> bool:
         return self.broker_open and self._broker.incarnation == self._incarnation
 
-    def request(self, frame: bytes, *, may_be_late: bool = True) -> None:
-        """Send a frame to the broker."""
+    def request(self, frame: bytes, *, may_be_late: bool = True, is_late: bool = False) -> None:
+        """Send a frame to the broker; with `is_late` it arrives late for sure."""
         if self._network.breaks():
             self._network.trace.line("network", "request-lost", {"id": self.connection_id})
             self._network.trace.fault("request lost", self._to_broker[1])
@@ -106,7 +106,7 @@ class Connection:
             if self._broker_there:
                 self._broker.on_frame(self, frame)
 
-        if may_be_late and self._network.is_late():
+        if is_late or (may_be_late and self._network.is_late()):
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
             self._network.trace.fault("request late", self._to_broker[1])
             self._to_broker_us = self._network.after_long(self._to_broker_us)

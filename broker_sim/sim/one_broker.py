@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import StorageOperation
@@ -125,6 +126,19 @@ class OneBroker:
 
     def check_healed(self) -> None:
         """There are no others to be compared with."""
+
+    def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
+        """Every partition is here alone."""
+        del topic, number
+        return (0,)
+
+    def save_history(self, folder: Path) -> None:
+        """It leads all, and nothing is to be said."""
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """It is the coordinator of all."""
+        del group_id
+        return node == 0
 
     # ------------------------------------------------------------------ faults
 

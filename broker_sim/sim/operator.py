@@ -33,6 +33,8 @@ from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.protocol.values import StagedPiece
 
 RESTART_MS = 300
+DRIVER_BIAS = 4
+"""So much likelier has a driver a fault while the transaction comes to another state."""
 OLD_START_US = 40_000
 """An old deployment starts at most so long before or after the new one."""
 PAUSE_MS = (10, 40_000)
@@ -257,7 +259,7 @@ class Operator:
     def at_moment(self) -> None:
         """The transaction has just come to another state, which the driver may not know of."""
         if self._current is not None:
-            self._chance(self._current)
+            self._chance(self._current, DRIVER_BIAS)
 
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
@@ -284,13 +286,13 @@ class Operator:
 
         return read_with_a_fault(server, piece, self.faults, self.trace, stall)
 
-    def _chance(self, running: Running) -> None:
+    def _chance(self, running: Running, bias: int = 1) -> None:
         """Any driver may be killed; one that is not the current one is not paused again."""
         if not self.chaos or not running.process.alive or running.process.paused:
             return
-        if self.faults.random() < self.scenario.driver_kill:
+        if self.faults.random() < self.scenario.driver_kill * bias:
             self._kill(running)
-        elif running is self._current and self.faults.random() < self.scenario.driver_pause:
+        elif running is self._current and self.faults.random() < self.scenario.driver_pause * bias:
             self._pause(running, self.faults.randint(*PAUSE_MS))
 
     def _check_skip(self, running: Running, reached: Reached) -> None:

@@ -6,8 +6,8 @@ in the order of the requests; whatever ends a connection loses the peer, and the
 if it waits. All requests and answers are bytes.
 
 A marker that comes late ends the next transaction of its producer, where transactions do not raise
-the epoch (transaction version 1): so it is in Kafka, and KIP-890 is what helps. So with that
-version no marker comes after its sender has given its connection up.
+the epoch (transaction version 1, and older clients): so it is in Kafka, and KIP-890 is what helps.
+So with these no marker comes after its sender has given its connection up.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class PeerLinks:
     ) -> None:
         """`late_markers`: markers may arrive after what their sender does next."""
         self.name = owner.name
+        self.is_late: Callable[[Message], bool] = lambda _message: False
+        """Whether this request is late for sure, besides those that the weather delays."""
         self._owner = owner
         self._ends = ends
         self._network = network
@@ -177,7 +179,8 @@ class PeerLinks:
             if link.overdue is None:
                 check_overdue = partial(self._check_overdue, link)
                 link.overdue = self._owner.later(self._answer_us_max, check_overdue)
-            link.connection.request(frame[4:], may_be_late=link.may_be_late)
+            is_late = self.is_late(request.message)
+            link.connection.request(frame[4:], may_be_late=link.may_be_late, is_late=is_late)
 
     def _check_overdue(self, link: _Link) -> None:
         link.overdue = None

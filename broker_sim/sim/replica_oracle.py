@@ -1,18 +1,19 @@
 """Witnesses of the replicas: what must hold between the disks of a cluster, while it is written.
 
-A batch is known by its partition, its first offset and its leader epoch. The one who appends it
-first leads; all others have it from there. What is under a high watermark that a leader has named
-is committed: whoever is asked as a leader later has the same. Rules of transactions are checked
-where a batch is appended first, as a replica may be behind, and not at a leader that does not know
-yet that it is none any more: what it appends is never committed.
+A batch is known by its partition, its first offset and its leader epoch; a partition by its folder
+and the topic id that lies in it, as a topic may be deleted and created again with its name. The one
+who appends a batch first leads; all others have it from there. What is under a high watermark that
+a leader has named is committed: whoever is asked as a leader later has the same. Rules of
+transactions are checked where a batch is appended first, as a replica may be behind, and not at a
+leader that does not know yet that it is none any more: what it appends is never committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import StorageOperation, Truncate
+from broker_sim.core.effects import StorageOperation, Truncate, WriteFile
 from broker_sim.sim.batches import Batch
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import COMPACTED_PREFIX, LogOracle
@@ -22,6 +23,19 @@ from txnlog_spark.wire.records import MarkerType
 _Known = tuple[int, int, int, int]
 """First offset, next offset, leader epoch and CRC of a batch: what a producer sends again to the
 next leader has the same CRC, which covers neither offsets nor the epoch."""
+
+PARTITION_METADATA = "partition.metadata"
+TEXT_BYTES_MAX = 100
+
+
+def partition_name(directory: str, metadata: bytes = b"") -> str:
+    """A partition by its folder and the file there that names its topic id."""
+    return f"{directory} {metadata.decode(errors='replace')}"
+
+
+def unnamed(directory: str) -> str:
+    """Of a folder without such a file."""
+    return partition_name(directory)
 
 
 @dataclass(slots=True)
@@ -33,7 +47,11 @@ class ReplicaLogs:
     batches: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
     """(next offset, CRC) by partition, first offset and leader epoch."""
     committed: dict[str, list[_Known]] = field(default_factory=dict)
-    """The batches under the highest high watermark that was named, in their order."""
+    """By partition, the batches under the highest high watermark that was named, in their order."""
+    partition_of: Callable[[str], str] | None = None
+    """The partition that a folder is of by the newest metadata, "" for one that is gone."""
+    trimmed: set[str] = field(default_factory=set)
+    """Folders of partitions whose first records a client may have deleted."""
     leader_of: Callable[[str], str] = lambda _directory: ""
     """The broker that leads a partition by the newest metadata, "" for none that is up."""
     compacts: bool = False
@@ -45,7 +63,8 @@ class ReplicaLogs:
     def is_first(self, broker: str, directory: str, batch: Batch) -> bool:
         """Note a batch that was appended; whether nobody has had it. Raises Violation (6)."""
         header = batch.header
-        key = directory, header.base_offset, header.leader_epoch
+        partition = self.oracles[broker].partition_in(directory)
+        key = partition, header.base_offset, header.leader_epoch
         value = header.next_offset, header.crc
         known = self.batches.setdefault(key, value)
         if known != value and not self.may_differ(directory):
@@ -70,7 +89,7 @@ class ReplicaLogs:
         held = oracle.held.get(directory, [])
         if not held or (done and held[done - 1][1] >= high_watermark):
             return
-        committed = self.committed.setdefault(directory, [])
+        committed = self.committed.setdefault(oracle.partition_in(directory), [])
         known = len(committed)
         while done < len(held) and held[done][1] <= high_watermark:
             if done == len(committed):
@@ -81,12 +100,22 @@ class ReplicaLogs:
                          committed=committed[done])  # fmt: skip
             done += 1
         oracle.compared[directory] = done
-        if len(committed) > known:
+        if len(committed) > known and self._is_present(broker, directory):
             self.check_in_sync(directory)
+
+    def _is_present(self, broker: str, directory: str) -> bool:
+        """Whether a broker's folder is of the partition that now has that name."""
+        partition = self.oracles[broker].partition_in(directory)
+        return self.partition_of is None or self.partition_of(directory) == partition
+
+    def _committed_in(self, directory: str) -> list[_Known]:
+        """Of the partition that now has the folder's name."""
+        named = self.partition_of or unnamed
+        return self.committed.get(named(directory), [])
 
     def check_in_sync(self, directory: str) -> None:
         """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
-        committed = self.committed.get(directory)
+        committed = self._committed_in(directory)
         for name in self.in_sync(directory) if committed else ():
             held = self.oracles[name].held.get(directory, [])
             if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
@@ -94,10 +123,11 @@ class ReplicaLogs:
                          directory=directory, committed=committed[-1],
                          ends=held[-1:])  # fmt: skip
 
-    def check_complete(self, broker: str) -> None:
-        """All that was committed is on this disk (8)."""
+    def check_complete(self, broker: str, directories: Iterable[str]) -> None:
+        """All that was committed in these is on this disk (8)."""
         held = self.oracles[broker].held
-        for directory, committed in self.committed.items():
+        for directory in directories:
+            committed = self._committed_in(directory)
             found = held.get(directory, [])[: len(committed)]
             if found != committed:
                 violated(8, "what was committed is not on a disk", broker=broker,
@@ -114,7 +144,7 @@ class ReplicaLogs:
             found
             for name, oracle in self.oracles.items()
             for found in oracle.open_transactions()
-            if self.leader_of(found[0]) == name
+            if self.leader_of(found[0]) == name and self._is_present(name, found[0])
         ]
 
 
@@ -129,19 +159,22 @@ class ReplicaOracle(LogOracle):
         """How many of them are known to be what is committed."""
         self._name = name
         self._logs = logs
+        self._partition_in: dict[str, str] = {}
         self.leads_last = False
         """Whether the last batch was appended here first, by the one that leads."""
         logs.oracles[name] = self
 
     def watch(self, operation: StorageOperation) -> list[str]:
         """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        if isinstance(operation, WriteFile):
+            self._partition_in.pop(operation.path.rpartition("/")[0], None)
         if not isinstance(operation, Truncate):
             return super().watch(operation)
         directory = operation.path.rpartition("/")[0]
         before = self.held.get(directory, [])
         labels = super().watch(operation)
         kept = len(self.held.get(directory, []))
-        committed = self._logs.committed.get(directory, [])
+        committed = self._logs.committed.get(self.partition_in(directory), [])
         if kept < len(before) and before[kept : kept + 1] == committed[kept : kept + 1]:
             violated(10, "what is committed was truncated", broker=self._name,
                      directory=directory, batch=before[kept])  # fmt: skip
@@ -151,6 +184,7 @@ class ReplicaOracle(LogOracle):
         for directory in directories:
             self.held.pop(directory, None)
             self.compared.pop(directory, None)
+            self._partition_in.pop(directory, None)
         super()._rebuild(directories)
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
@@ -159,8 +193,23 @@ class ReplicaOracle(LogOracle):
         labels = super()._follow(directory, batch)
         header = batch.header
         known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
-        self.held.setdefault(directory, []).append(known)
+        held = self.held.setdefault(directory, [])
+        if not held and directory in self._logs.trimmed:
+            # What was deleted before this replica began, or by it, is not missing.
+            committed = self._logs.committed.get(self.partition_in(directory), [])
+            held += [each for each in committed if each[1] <= header.base_offset]
+        held.append(known)
         return labels
+
+    def partition_in(self, directory: str) -> str:
+        """The partition whose log is in a folder."""
+        if directory not in self._partition_in:
+            named = self._disk.read(f"{directory}/{PARTITION_METADATA}", 0, TEXT_BYTES_MAX)
+            self._partition_in[directory] = partition_name(directory, named)
+        return self._partition_in[directory]
+
+    def _may_begin_with(self, directory: str) -> bool:
+        return directory in self._logs.trimmed
 
     def _read(self, directory: str) -> Iterator[Batch]:
         """Up to the first gap: where damage is being cut out, later segments go last."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from broker_sim.core.broker import Broker
+from broker_sim.core.controller import replication_control
 from broker_sim.core.controller.draft import Draft
+from broker_sim.core.controller.isr_changes import IsrChange
 from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.runtime import CoordinatorRuntime
 from broker_sim.core.effects import Effects
+from broker_sim.core.group import offset_requests
 from broker_sim.core.handlers import allocate_producer_ids
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.membership.decisions import Decisions
@@ -159,6 +163,25 @@ def _nothing(*_: Any) -> None:
     """In place of what ends something."""
 
 
+def _newest_partition_epoch(
+    check: Broken, partition: Any, broker_id: int, change: IsrChange, image: Any
+) -> ErrorCode:
+    """The controller takes a proposal of whatever partition epoch for one of the present."""
+    newest: ErrorCode = check(
+        partition, broker_id, replace(change, partition_epoch=partition.partition_epoch), image
+    )
+    return newest
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _no_error(*_: Any) -> ErrorCode:
+    """In place of what refuses."""
+    return ErrorCode.NONE
+
+
 def _same_block(record: Broken, next_producer_id: int) -> Any:
     """The block that was given is not noted."""
     return record(next_producer_id - PRODUCER_ID_BLOCK_SIZE)
@@ -187,6 +210,9 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     "high-watermark-of-any-two": _in_one_broker((Leader, "high_watermark", _any_two)),
     "truncated-to-high-watermark": _in_one_broker((ReplicaFetchers, "follow", _truncate_first)),
     "isr-proposal-not-fenced": _in_one_broker((Leader, "update", _proposal_kept)),
+    "isr-change-not-fenced": _in_one_broker(
+        (replication_control, "check_isr_change", _newest_partition_epoch)
+    ),
     "served-above-high-watermark": _in_one_broker((PartitionLog, "read", _to_the_end)),
     "producers-forgotten": _in_one_broker((Partition, "lead", _producers_forgotten)),
     "marker-to-an-old-leader": _in_one_broker((MarkerWriter, "append_marker", _marker_at_once)),
@@ -198,5 +224,9 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     "producer-ids-given-twice": _in_one_broker(
         (allocate_producer_ids, "producer_ids_record", _same_block)
     ),
+    "acknowledged-under-min-isr": _in_one_broker(
+        (Partition, "_is_under_min_isr", _never), (Partition, "_committed", _no_error)
+    ),
+    "any-generation-commits": _in_one_broker((offset_requests, "_refuse_member", _no_error)),
 }
 """By name; they need a scenario with several brokers."""

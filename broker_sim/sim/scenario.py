@@ -126,6 +126,20 @@ class Scenario:
     """Per tick: a broker hands over what it leads, and stops."""
     blackout: float = 0.0
     """Per tick, where `flushes_all`: all machines lose power."""
+    members: int = 0
+    """Of a consumer group beside the query."""
+    static_members: int = 0
+    """The first so many have a group.instance.id."""
+    copiers: bool = False
+    """They write what they read in transactions, with their offsets."""
+    member_fault: float = 0.0
+    """Per step of a member: it is killed, or stands still."""
+    administrator: bool = False
+    """Replicas are moved, leaders elected, options changed, partitions added."""
+    passing_topic: bool = False
+    """A topic is deleted and created again with the same name, all the time."""
+    flapping: bool = False
+    """Two brokers cannot hear each other again and again, and proposals of ISRs are late."""
     small_segments: bool = False
     """A segment holds a few batches."""
     flushes_all: bool = False
@@ -148,6 +162,12 @@ class Scenario:
     expect: Expect = field(default_factory=Expect)
     plant: str = ""
     """A planted bug by name (see `plants`), for canaries."""
+
+    @property
+    def has_old_clients(self) -> bool:
+        """Whether some have transactions that do not raise the epoch, whatever the version is."""
+        copies = self.copiers and self.members > 0
+        return self.neighbours > 0 or copies or self.passing_topic
 
 
 def draw_random(seed: int) -> Scenario:
@@ -199,7 +219,7 @@ def draw_cluster(seed: int) -> Scenario:
         return rng.uniform(low, high) if rng.random() < 0.6 else 0.0
 
     flushes_all = rng.random() < 0.5
-    return replace(
+    made = replace(
         draw_random(seed),
         name=THREE_BROKERS,
         description="three brokers, and faults of every kind, drawn from the seed",
@@ -233,6 +253,41 @@ def draw_cluster(seed: int) -> Scenario:
         store_failure=some(0.005, 0.05),
         bit_flip=some(0.1, 0.6),
     )
+    made = replace(made, **_draw_load(seed))
+    return replace(made, **_QUIET) if made.flapping else made
+
+
+_QUIET: Mapping[str, Any] = {
+    "batches": 8,
+    "broker_crash": 0.0,
+    "broker_pause": 0.0,
+    "partition": 0.0,
+    "clean_stop": 0.0,
+    "registry_crash": 0.0,
+    "disk_full": 0.0,
+    "flush_failure": 0.0,
+    "client_partition": 0.0,
+    "clog": 0.0,
+    "clock_drift": 0.0,
+    "disk_loss": 0.0,
+    "bit_flip": 0.0,
+}
+"""Where brokers flap: for long, and while the same ones lead."""
+
+
+def _draw_load(seed: int) -> dict[str, Any]:
+    """What others do in a cluster: each kind in some of the seeds, as it takes its time."""
+    rng = random.Random(f"{seed}/cluster-load")
+    members = rng.choice((0, 0, 0, 2, 3))
+    return {
+        "members": members,
+        "static_members": rng.choice((0, 0, 1, members)),
+        "copiers": rng.random() < 0.5,
+        "member_fault": rng.uniform(0.02, 0.15),
+        "administrator": rng.random() < 0.4,
+        "passing_topic": rng.random() < 0.3,
+        "flapping": rng.random() < 0.15,
+    }
 
 
 def load_scenario(name: str, seed: int) -> Scenario:

@@ -27,6 +27,8 @@ WORKLOAD = frozenset(
         "spike_ms",
         "store_ms",
         "flushes_all",
+        "static_members",
+        "copiers",
         "faults",
         "expect",
         "plant",

@@ -17,7 +17,7 @@ from typing import Any
 from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.cluster import Cluster
-from broker_sim.sim.cluster_clients import PlainClients
+from broker_sim.sim.cluster_load import ClusterLoad
 from broker_sim.sim.coverage import Cell, StateOfQuery
 from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
 from broker_sim.sim.neighbour import Neighbourhood
@@ -112,7 +112,15 @@ class World:
             may_go_on=lambda: self._chaos,
         )
         output = OUTPUT_TOPIC, scenario.output_partitions
-        self._plain = PlainClients(output, self.machines.new_places, lambda: self._chaos)
+        self._load = ClusterLoad(
+            scenario,
+            self._rng,
+            output,
+            self.machines.new_places,
+            self.trace,
+            faults_are_on=lambda: self._chaos,
+            coordinates=self.machines.coordinates,
+        )
         options = CommitOptions(
             group_id=GROUP_ID,
             topic=OUTPUT_TOPIC,
@@ -231,7 +239,7 @@ class World:
             topics[source.output_topic] = source.output_partitions
         topics.update(self._neighbours.topics)
         if self.scenario.brokers > 1:
-            topics.update(self._plain.topics)
+            topics.update(self._load.topics)
         configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
@@ -243,6 +251,9 @@ class World:
             violated(46, "a query did not finish once faults ended",
                      planned=[c.batches("offsets") for c in newest],
                      noted=[c.batches("commits") for c in newest])  # fmt: skip
+        if not self._run(lambda: self._load.missing is None, CALM_MS):
+            violated(45, "others did not come to an end once faults ended",
+                     missing=self._load.missing)  # fmt: skip
         # A transaction's start is kept as wall time (as in Kafka): after a jump back it is in the
         # future, and times out only that much later.
         patience_ms = SETTLE_MS + (2 * CLOCK_JUMP_MS_MAX if self.scenario.clock_jump else 0)
@@ -252,6 +263,7 @@ class World:
             # A request of before may have come late, and be on its way to the other replicas.
             self._finish("settling", self._settle(), SETTLE_MS, number=44)
             self.machines.check_healed()
+            self._load.check_replicas(self.machines.replicas_of)
         self.machines.stop()
         self.machines.start()
         self._audit()
@@ -312,7 +324,7 @@ class World:
             operator.start()
         self._neighbours.start(self._process)
         if self.scenario.brokers > 1:
-            self._plain.start(self._process)
+            self._load.start(self._process)
 
     def _end_chaos(self) -> None:
         self.trace.line("world", "calm")
@@ -359,7 +371,7 @@ class World:
             check_final(query.operator, query.observations, final)
         self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
         if self.scenario.brokers > 1:
-            self._plain.check(self._finish("audit", self._plain.read(self._places), AUDIT_MS))
+            self._load.check(self._finish("audit", self._load.read(self._places), AUDIT_MS))
 
     def _read_all(self, operator: Operator) -> Operation[FinalState]:
         source, places = operator.source, self._places

@@ -421,3 +421,25 @@ def test_no_transaction_that_was_open_at_a_failed_flush_commits_what_is_left_of_
         second.die()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("when", ["start", "stop"])
+def test_a_flush_that_fails_at_a_start_or_a_stop_forgets_the_boot_too(tmp_path, when):
+    async def scenario() -> None:
+        armed: list[bool] = []
+        system = FailingSystem(lambda _number, call: broken() if armed and call == "sync" else None)
+        client = Client()
+        client.broker = broker = HostOnFiles(tmp_path, system)
+        await client.prepare()
+        assert await client._fill("torn", 1) == 0
+        assert (tmp_path / "machine.boot").exists()
+        armed.append(True)
+        with pytest.raises(StorageFailed, match="fsync"):
+            if when == "stop":
+                broker.host.stop()
+            else:
+                broker.die()
+                HostOnFiles(tmp_path, system)
+        assert not (tmp_path / "machine.boot").exists()
+
+    asyncio.run(scenario())

@@ -7,20 +7,30 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.core.effects import Append, Truncate
+from broker_sim.core.effects import Append, Respond, Step, Truncate
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_clients import TOPIC, PlainClients
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.metadata_oracle import MetadataOracle
+from broker_sim.sim.neighbour import check_order
 from broker_sim.sim.network import Network, Weather
 from broker_sim.sim.places import Places
 from broker_sim.sim.reader import ReadBounds
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
+from broker_sim.sim.sync_oracle import check_acknowledged
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    encode_batch,
+    encode_marker,
+    stamp_offsets,
+)
 
 DIRECTORY = "t-0"
 PATH = f"{DIRECTORY}/0.log"
@@ -197,7 +207,7 @@ def test_a_leader_and_at_the_end_a_replica_without_what_was_committed_is_noticed
     replicas.append("b0", batch(0))
     replicas.append("b1", batch(0))
     replicas.logs.on_high_watermark("b0", DIRECTORY, 1)
-    replicas.logs.check_complete("b1")
+    replicas.logs.check_complete("b1", [DIRECTORY])
     other = Replicas()
     other.logs.in_sync = lambda _: ()
     other.append("b0", batch(0))
@@ -206,7 +216,7 @@ def test_a_leader_and_at_the_end_a_replica_without_what_was_committed_is_noticed
     with pytest.raises(Violation, match="invariant 8: a leader"):
         other.logs.on_high_watermark("b1", DIRECTORY, 1)
     with pytest.raises(Violation, match="invariant 8: what was committed"):
-        other.logs.check_complete("b1")
+        other.logs.check_complete("b1", [DIRECTORY])
 
 
 @pytest.mark.invariant(10)
@@ -287,6 +297,7 @@ def test_another_history_is_noticed():
 def clients():
     made = PlainClients(("output", 1), lambda: Places(3), lambda: True)
     made._acknowledged.add(1)
+    made._sent |= {1, 2}
     return made
 
 
@@ -294,7 +305,7 @@ def kept(*values):
     return {(TOPIC, 0): [Record(b"n", v, record_offset=n) for n, v in enumerate(values)]}
 
 
-@pytest.mark.invariant(1, 3, 5, 14)
+@pytest.mark.invariant(1, 3, 4, 5, 14)
 def test_what_plain_clients_saw_is_held_against_what_is_there():
     good = clients()
     good._on_records(TOPIC, 0, kept(b"1")[TOPIC, 0])
@@ -305,9 +316,60 @@ def test_what_plain_clients_saw_is_held_against_what_is_there():
         clients().check(kept(b"2"))
     with pytest.raises(Violation, match="invariant 14:"):
         clients().check(kept(b"1", b"1"))
+    with pytest.raises(Violation, match="invariant 4:"):
+        clients().check(kept(b"1", b"3"))
     good._on_bounds(TOPIC, 0, ReadBounds(5, 4))
     with pytest.raises(Violation, match="invariant 5:"):
         good._on_bounds(TOPIC, 0, ReadBounds(5, 3))
+
+
+@pytest.mark.invariant(11)
+def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
+    answered = SimpleNamespace(
+        topic_id=None,
+        name="t",
+        partition_responses=[SimpleNamespace(index=0, error_code=0)],
+    )
+    message = SimpleNamespace(responses=[answered])
+    step = Step(responses=(Respond(1, 1, ApiKey.PRODUCE, 9, message),))
+
+    def check(isr, needed, *, replicas=(0, 1, 2)):
+        held = PartitionRegistration(replicas, isr, 0, 3, 6)
+        leader = SimpleNamespace(registration=held)
+        topic = SimpleNamespace(topic_id="id", configs={"min.insync.replicas": needed})
+        image = SimpleNamespace(topics={"t": topic}, topic_of_id=lambda _: None)
+        found = SimpleNamespace(leader=leader)
+        replicas = SimpleNamespace(lookup=lambda *_: found)
+        check_acknowledged("b0", SimpleNamespace(image=image, replicas=replicas), step, 2)
+
+    check((0,), 1)
+    check((0, 1), None)
+    check((0,), 2, replicas=(0,))
+    for needed in (None, 2):
+        with pytest.raises(Violation, match="invariant 11:"):
+            check((0,), needed)
+
+
+@pytest.mark.invariant(29)
+def test_transactions_of_a_producer_in_another_order_are_noticed():
+    check_order("n", [Record(b"n", b"1"), Record(b"m", b"0"), Record(b"n", b"2")])
+    with pytest.raises(Violation, match="invariant 29:"):
+        check_order("n", [Record(b"n", b"2"), Record(b"n", b"1")])
+
+
+@pytest.mark.invariant(17)
+def test_a_marker_of_an_older_coordinator_is_noticed():
+    def marker(at, epoch):
+        data = bytearray(
+            encode_marker(TransactionMarker(7, 1, MarkerType.ABORT, epoch), timestamp=0)
+        )
+        stamp_offsets(data, 0, base_offset=at, leader_epoch=0)
+        return bytes(data)
+
+    replicas = Replicas(1)
+    replicas.append("b0", marker(0, 3), marker(1, 3), marker(2, 4))
+    with pytest.raises(Violation, match="invariant 17:"):
+        replicas.append("b0", marker(3, 3))
 
 
 @pytest.mark.invariant(44)

@@ -3,21 +3,30 @@
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker_sim.sim.cli import run_seed
 from broker_sim.sim.replication_plants import REPLICATION_PLANTS
+from broker_sim.sim.scenario import load_scenario
+from broker_sim.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = "cluster"
 CANARY_SEEDS = range(200)
 KNOWN = {
-    "producers-forgotten": 15,
-    "marker-to-an-old-leader": 2,
-    "loaded-to-high-watermark": 1,
+    "isr-proposal-not-fenced": 6,
+    "isr-change-not-fenced": 65,
+    "producers-forgotten": 11,
+    "marker-to-an-old-leader": 6,
+    "loaded-to-high-watermark": 5,
     "unclean-election": 1,
+    "controller-after-its-session": 7,
+    "acknowledged-under-min-isr": 1,
+    "any-generation-commits": 12,
 }
 """The first seed that catches a planted bug, tried first; where it no longer does, another of
 CANARY_SEEDS has to."""
@@ -27,13 +36,47 @@ def told(verdict):
     return f"{verdict.failure}\n" + "\n".join(verdict.last_lines[-60:])
 
 
-@pytest.mark.invariant(3, 6, 7, 8, 9, 10, 35, 43, 44, 46)
+@pytest.mark.invariant(3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74)
 @pytest.mark.parametrize(
     "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(8, 300))]
 )
 def test_a_cluster_keeps_every_invariant_under_random_faults(seed):
     verdict = run_seed(seed, SCENARIO)
     assert verdict.failure is None, told(verdict)
+
+
+@pytest.mark.invariant(45, 74)
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_group_whose_members_die_and_stand_still_ends_stable_with_all_read(copies):
+    fates = Counter()
+    for seed in range(2):
+        scenario = load_scenario(SCENARIO, seed)
+        members = {"members": 3, "static_members": seed, "copiers": copies, "member_fault": 0.4}
+        verdict = World(seed, replace(scenario, **members)).run()
+        assert verdict.failure is None, told(verdict)
+        fates.update(verdict.counts)
+    assert fates["group healed"] == 2
+    assert fates["group member killed"] > 0
+    assert fates["group member paused"] > 0
+
+
+def test_an_administrator_at_work_and_a_topic_that_comes_and_goes_leave_nothing_behind():
+    done = Counter()
+    for seed in (2, 31):
+        members = {"members": 3, "static_members": 3, "copiers": False}
+        scenario = replace(load_scenario(SCENARIO, seed), **members)
+        verdict = World(seed, replace(scenario, administrator=True, passing_topic=True)).run()
+        assert verdict.failure is None, told(verdict)
+        done.update(verdict.counts)
+    for what in ("reassignment", "topic created", "topic deleted", "topic read in its life"):
+        assert done[what] > 0, done
+
+
+def test_brokers_that_part_again_and_again_have_late_proposals_refused():
+    verdict = run_seed(65, SCENARIO)
+    assert verdict.failure is None, told(verdict)
+    assert verdict.counts["two brokers apart for longer than replicas may lag"] > 1
+    assert verdict.counts["request late"] > 1
 
 
 @pytest.mark.invariant(49)

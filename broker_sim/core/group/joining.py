@@ -198,8 +198,8 @@ class JoinHandler:
             return
 
         def on_written(error: ErrorCode, effects: Effects) -> None:
-            if group.members.get(member_id) is not member:
-                return None  # it left, or was replaced meanwhile, and has been answered
+            if group.members.get(member_id) is not member or member.join_reply is not reply:
+                return None  # it left, was replaced or rebalanced meanwhile, and has been answered
             if error is not _E.NONE:
                 member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
                 member.join_reply = None

@@ -112,3 +112,35 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys) -> None:
     assert main(["timeline", str(tmp_path / "gone")]) == 1
     assert "gone: it is not a directory" in capsys.readouterr().err
     assert listed(tmp_path, capsys) == []
+
+
+def test_of_a_cluster_the_next_coordinator_and_the_next_leader_have_lanes_of_their_own(
+    tmp_path: Path, capsys
+) -> None:
+    run_seed(0, "coordinator_of_three_dies", save_logs=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "broker-0", "broker-1", "broker-2", "metadata.jsonl",
+    ]  # fmt: skip
+    events = events_of(folder, JOB, 2)
+    lanes = defaultdict(set)
+    for kind, lane in events:
+        lanes[kind].add(lane)
+    assert all(" on broker " in lane for _, lane in events if lane != "producer")
+    (begun,), (ended,) = lanes["begin"], lanes["complete commit"]
+    assert begun != ended, "the coordinator that began it was killed"
+    assert begun.startswith("coordinator on broker ")
+    assert lanes["decision commit"] == {ended}
+    # Where the leader is the same before and after, so is the lane.
+    marked = {lane.rpartition(" on broker ")[0] for lane in lanes["marker commit"]}
+    assert marked == {
+        lane.rpartition(" on broker ")[0] for lane in lanes["data"] | lanes["offsets"]
+    }
+    assert lanes["marker commit"] - lanes["data"] - lanes["offsets"]
+    states = [t["state"] for t in listed(folder, capsys) if t["transactional_id"] == JOB]
+    assert states
+    assert set(states) == {"CompleteCommit"}
+    (folder / "metadata.jsonl").unlink()
+    alone = {lane for _, lane in events_of(folder, JOB, 2)}
+    assert {"producer", "coordinator"} <= alone
+    assert not any(" on broker " in lane for lane in alone)

@@ -160,6 +160,22 @@ def test_a_takeover_that_cannot_be_stored_is_undone() -> None:
     assert synced.assignment == b"part0"
 
 
+@pytest.mark.parametrize("error", [E.NONE, E.NOT_COORDINATOR])
+def test_a_takeover_that_a_rebalance_has_answered_is_not_answered_again(monkeypatch, error) -> None:
+    world = World()
+    leader, _ = build_static_group(world)
+    waiting = []
+    monkeypatch.setattr(world.host, "when_committed", lambda *asked: waiting.append(asked[3]))
+    back = world.join(group_instance_id="i1", **LONG)
+    world.join(group_instance_id="i2", **LONG)
+    world.join(group_instance_id="i0", member_id=leader.member_id, **LONG)
+    assert [(answer.error, answer.generation_id) for answer in back] == [(E.NONE, 2)]
+    (takeover,) = waiting
+    world.step(takeover, error)
+    assert len(back) == 1
+    assert state(world) == "CompletingRebalance"
+
+
 def test_a_given_member_id_cannot_be_used_by_an_instance() -> None:
     world = World()
     (required,) = world.join()

@@ -1,0 +1,161 @@
+"""The witnesses of topics that come and go, and of where replicas have to be."""
+
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.effects import Append, Delete, Rename, WriteFile
+from broker_sim.core.log.files import encode_partition_metadata
+from broker_sim.sim.administrator import Administrator, Place
+from broker_sim.sim.cluster import Cluster
+from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.metadata_oracle import MetadataOracle
+from broker_sim.sim.passing_topic import PassingTopic, _Life
+from broker_sim.sim.places import Places
+from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
+from broker_sim.sim.violation import Violation
+from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
+
+DIRECTORY = "t-0"
+IDS = [uuid.UUID(int=number).bytes for number in (1, 2)]
+
+
+def batch(base_offset, value=b"v"):
+    data = bytearray(encode_batch([Record(b"k", value)]))
+    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
+    return bytes(data)
+
+
+class Lives:
+    """One disk or several, on which the topic is created, deleted and created again."""
+
+    def __init__(self, count=1):
+        self.logs = ReplicaLogs()
+        self.present = 0
+        self.logs.partition_of = lambda directory: partition_name(
+            directory, encode_partition_metadata(IDS[self.present])
+        )
+        self.disks = [SimDisk() for _ in range(count)]
+        for number, disk in enumerate(self.disks):
+            ReplicaOracle(f"b{number}", disk, self.logs)
+
+    def do(self, number, *operations):
+        for operation in operations:
+            self.disks[number].apply(operation)
+            self.logs.oracles[f"b{number}"].watch(operation)
+
+    def create(self, number, life):
+        metadata = encode_partition_metadata(IDS[life])
+        self.do(number, WriteFile(f"{DIRECTORY}/partition.metadata", metadata))
+
+    def append(self, number, data, path=f"{DIRECTORY}/0.log"):
+        self.do(number, Append(path, self.disks[number].size_bytes(path) or 0, data))
+
+    def delete(self, number):
+        self.do(number, Rename(DIRECTORY, "gone-delete"), Delete("gone-delete"))
+
+
+@pytest.mark.invariant(6, 8)
+def test_a_topic_of_the_same_name_is_another_one():
+    lives = Lives(2)
+    for number in (0, 1):
+        lives.create(number, 0)
+        lives.append(number, batch(0))
+    lives.logs.on_high_watermark("b0", DIRECTORY, 1)
+    lives.delete(0)
+    lives.create(0, 1)
+    lives.present = 1
+    # The other broker has not heard of it yet.
+    lives.logs.on_high_watermark("b1", DIRECTORY, 1)
+    lives.append(0, batch(0, b"other"))
+    lives.logs.on_high_watermark("b0", DIRECTORY, 1)
+    lives.logs.check_complete("b0", [DIRECTORY])
+    with pytest.raises(Violation, match="invariant 8:"):
+        lives.logs.check_complete("b1", [DIRECTORY])
+    lives.delete(1)
+    lives.create(1, 1)
+    with pytest.raises(Violation, match="invariant 6:"):
+        lives.append(1, batch(0))
+
+
+@pytest.mark.invariant(8)
+def test_records_that_a_client_has_deleted_are_not_missing_and_others_are():
+    lives = Lives(2)
+    lives.logs.trimmed.add(DIRECTORY)
+    for number in (0, 1):
+        lives.create(number, 0)
+    lives.append(0, batch(0))
+    lives.append(0, batch(1))
+    lives.logs.on_high_watermark("b0", DIRECTORY, 2)
+    lives.append(1, batch(1))
+    lives.logs.check_complete("b1", [DIRECTORY])
+    lives.logs.trimmed.clear()
+    other = SimDisk()
+    ReplicaOracle("b2", other, lives.logs)
+    lives.disks.append(other)
+    lives.create(2, 0)
+    lives.append(2, batch(1))
+    with pytest.raises(Violation, match="invariant 8:"):
+        lives.logs.check_complete("b2", [DIRECTORY])
+
+
+def test_partitions_of_topics_that_grow_and_go_are_known():
+    made = PartitionRegistration((0, 1), (0, 1), 0, 0, 0).record_fields()
+    topic_id = str(uuid.UUID(int=1))
+    oracle = MetadataOracle(lambda _directory: None)
+    history = [
+        {"type": "topic", "topic_id": topic_id, "name": "t", "registrations": [made]},
+        {"type": "topic-changed", "topic_id": topic_id, "configs": {}},
+        {"type": "topic-changed", "topic_id": topic_id, "registrations": [made]},
+    ]
+    oracle.on_read("b0", history, 3)
+    assert sorted(oracle.partitions) == ["t-0", "t-1"]
+    oracle.on_read("b0", [{"type": "topic-deleted", "topic_id": topic_id}], 4)
+    assert oracle.partitions == oracle.topic_ids == {}
+
+
+@pytest.mark.invariant(44)
+def test_replicas_that_are_not_where_they_were_ordered_are_noticed():
+    administrator = Administrator(None, {}, {}, lambda: Places(3), None, lambda: True)
+    administrator._ordered[Place("t", 0)] = (2, 1)
+    administrator.check(lambda *_: (2, 1))
+    administrator.check(lambda *_: None)
+    with pytest.raises(Violation, match="invariant 44:"):
+        administrator.check(lambda *_: (1, 2))
+
+
+@pytest.mark.invariant(44)
+def test_a_log_that_is_left_over_is_noticed():
+    disk = SimDisk()
+    disk.apply(Append("t-0/0.log", 0, b"x"))
+    disk.apply(WriteFile("meta.properties", b"x"))
+    host = SimpleNamespace(name="b0", disk=disk)
+    Cluster._check_no_others(host, ["t-0"])
+    with pytest.raises(Violation, match=r"invariant 44: .*t-0"):
+        Cluster._check_no_others(host, [])
+
+
+@pytest.mark.invariant(3, 4, 13, 14, 22)
+def test_what_a_topic_has_of_another_life_or_lacks_of_its_own_is_noticed():
+    passing = PassingTopic(None, lambda: Places(3), SimpleNamespace(count=list), lambda: True)
+    life = _Life(uuid.UUID(int=1), {b"a"}, {b"a": 0})
+    passing.check_read(life, {0: b"a"}, 1)
+    with pytest.raises(Violation, match="invariant 4:"):
+        passing.check_read(life, {0: b"a", 1: b"of before"}, 2)
+    with pytest.raises(Violation, match="invariant 3:"):
+        passing.check_read(life, {}, 1)
+    life.start_offset = 1
+    passing.check_read(life, {}, 1)
+    with pytest.raises(Violation, match="invariant 14:"):
+        passing.on_written(life, b"b", 0)
+    with pytest.raises(Violation, match="invariant 13:"):
+        passing.check_refusal(life, 45)
+    passing.committed.add(b"1")
+    passing.check([Record(b"t", b"1")])
+    with pytest.raises(Violation, match="invariant 22:"):
+        passing.check([])
+    passing.aborted.add(b"2")
+    with pytest.raises(Violation, match="invariant 22:"):
+        passing.check([Record(b"t", b"1"), Record(b"t", b"2")])
