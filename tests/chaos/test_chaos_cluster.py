@@ -94,9 +94,14 @@ class Run:
 
     def _feed(self, ends: threading.Event) -> None:
         """All the time, also while nobody answers. What is acknowledged is on all in-sync replicas,
-        and by the producer's sequences once."""
+        and by the producer's sequences once.
+
+        One request is in flight at a time: when a broker refuses one of several, librdkafka raises
+        the producer's epoch for those behind it, and sends a record of another partition whose
+        answer was lost again under the new epoch, which no broker can know for the same record.
+        """
         query, failures = self.query, []
-        made = producer(query.bootstrap, enable_idempotence=True, acks="all")
+        made = producer(query.bootstrap, enable_idempotence=True, acks="all", max_in_flight=1)
 
         def report(error: object, _message: object) -> None:
             failures.extend([] if error is None else [error])
