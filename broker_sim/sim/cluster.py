@@ -41,7 +41,7 @@ from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import Core, SimulatedBroker
-from broker_sim.sim.sync_oracle import MIN_INSYNC, check_acknowledged
+from broker_sim.sim.sync_oracle import MIN_INSYNC, SyncOracle
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.errors import ErrorCode
@@ -129,6 +129,7 @@ class Cluster:
             )
             for number in range(scenario.brokers)
         }
+        self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
         self._planned = planned
         self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
         self._trace = trace
@@ -274,8 +275,8 @@ class Cluster:
         metadata = core.parts.metadata if isinstance(core, Broker) else None
         if records and isinstance(metadata, ClusterMetadata):
             self.metadata.on_read(host.name, records, metadata.next_offset)
-        if isinstance(core, Broker) and step.responses:
-            check_acknowledged(host.name, core.parts, step, MIN_INSYNC_REPLICAS)
+        if isinstance(core, Broker):
+            self._sync.on_step(host.name, core.parts, step)
 
     def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
         if response.api_key is not ApiKey.FETCH:

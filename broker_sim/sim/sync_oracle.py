@@ -1,50 +1,84 @@
 """A witness of acks=all: what is answered then was on min.insync.replicas replicas (11).
 
-It looks at each step that answers a Produce: the high watermark moved past the batch in it, or
-before while the ISR was large enough. All producers of the simulation ask for acks=all.
+A leader's high watermark passes a batch while the ISR is large enough. The answer may leave later,
+when all other partitions of the request are done, and a smaller ISR or another
+min.insync.replicas does not count any more then. All producers of the simulation ask for acks=all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
+from broker_sim.core.controller import Topic
 from broker_sim.core.effects import Respond, Step
 from broker_sim.core.parts import BrokerParts
 from broker_sim.sim.metadata_oracle import METADATA_TRACE
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.messages import ApiKey, Message
 
 MIN_INSYNC = "min.insync.replicas"
+HIGH_WATERMARK_TRACE = "high-watermark"
+
+_Place = tuple[str, int]
+"""A topic's id, so that one that is created again is another one, and a partition."""
 
 
-def check_acknowledged(broker: str, parts: BrokerParts, step: Step, default: int) -> None:
-    """After the step. `default` holds for topics that say nothing. Raises Violation (11)."""
+class SyncOracle:
+    """What all leaders of a cluster answered, and how far they had it on enough replicas."""
+
+    def __init__(self, default: int) -> None:
+        """`default` holds for topics that say nothing of min.insync.replicas."""
+        self._default = default
+        self._safe: dict[_Place, int] = {}
+        """The highest high watermark that moved while the ISR was large enough."""
+
+    def on_step(self, broker: str, parts: BrokerParts, step: Step) -> None:
+        """After each step of a broker. Raises Violation (11)."""
+        for trace in step.traces:
+            if trace.kind == HIGH_WATERMARK_TRACE:
+                name, _, partition = str(trace.fields["log"]).rpartition("-")
+                topic = parts.image.topics.get(name)
+                if topic is not None and self._missing(parts, step, topic, int(partition)) is None:
+                    place = str(topic.topic_id), int(partition)
+                    self._safe[place] = max(self._safe.get(place, 0), int(trace.fields["hw"]))
+        for topic, part in _acknowledged(parts, step):
+            number, base_offset = int(part.index), int(part.base_offset)
+            if base_offset < self._safe.get((str(topic.topic_id), number), 0):
+                continue
+            missing = self._missing(parts, step, topic, number)
+            if missing is not None:
+                isr, needed = missing
+                violated(11, "acks=all is answered with too few replicas in sync", broker=broker,
+                         partition=f"{topic.name}-{number}", isr=isr, needed=needed)  # fmt: skip
+
+    def _missing(
+        self, parts: BrokerParts, step: Step, topic: Topic, number: int
+    ) -> tuple[tuple[int, ...], int] | None:
+        """The ISR and how many it has to be, where it is smaller, as the broker leads it now."""
+        found = parts.replicas.lookup(topic.name, number)
+        leader = None if isinstance(found, ErrorCode) else found.leader
+        if leader is None or _changes(step)[str(topic.topic_id), number] > 1:
+            return None  # of several ISRs in one step, which one counted is not seen here
+        held = leader.registration
+        needed = min(int(topic.configs.get(MIN_INSYNC) or self._default), len(held.replicas))
+        return (held.isr, needed) if len(held.isr) < needed else None
+
+
+def _acknowledged(parts: BrokerParts, step: Step) -> Iterator[tuple[Topic, Message]]:
+    """The partitions whose batches are answered with success, of topics that there are."""
     for answer in step.responses:
         if not isinstance(answer, Respond) or answer.api_key is not ApiKey.PRODUCE:
             continue
-        for topic in answer.message.responses:
-            known = parts.image.topic_of_id(topic.topic_id)
-            name = topic.name if known is None else known.name
-            for part in topic.partition_responses:
-                if part.error_code == ErrorCode.NONE:
-                    _check(broker, parts, step, (name, int(part.index), default))
+        for entry in answer.message.responses:
+            topic = parts.image.topic_of_id(entry.topic_id) or parts.image.topics.get(entry.name)
+            for part in entry.partition_responses if topic is not None else ():
+                if part.error_code == ErrorCode.NONE and topic is not None:
+                    yield topic, part
 
 
-def _check(broker: str, parts: BrokerParts, step: Step, asked: tuple[str, int, int]) -> None:
-    name, number, default = asked
-    topic, found = parts.image.topics.get(name), parts.replicas.lookup(name, number)
-    leader = None if isinstance(found, ErrorCode) else found.leader
-    if topic is None or leader is None or _changes(step)[str(topic.topic_id), number] > 1:
-        return  # of several ISRs in one step, which one counted is not seen here
-    held = leader.registration
-    needed = min(int(topic.configs.get(MIN_INSYNC) or default), len(held.replicas))
-    if len(held.isr) < needed:
-        violated(11, "acks=all is answered with too few replicas in sync", broker=broker,
-                 partition=f"{name}-{number}", isr=held.isr, needed=needed)  # fmt: skip
-
-
-def _changes(step: Step) -> Counter[tuple[str, int]]:
+def _changes(step: Step) -> Counter[_Place]:
     """How often each partition has changed."""
     records = (trace.fields for trace in step.traces if trace.kind == METADATA_TRACE)
     return Counter(

@@ -7,7 +7,7 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.core.effects import Append, Respond, Step, Truncate
+from broker_sim.core.effects import Append, Respond, Step, TraceEvent, Truncate
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_clients import TOPIC, PlainClients
 from broker_sim.sim.disk import SimDisk
@@ -19,7 +19,7 @@ from broker_sim.sim.reader import ReadBounds
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
-from broker_sim.sim.sync_oracle import check_acknowledged
+from broker_sim.sim.sync_oracle import SyncOracle
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation
 from txnlog_spark.wire.messages import ApiKey
@@ -328,19 +328,21 @@ def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
     answered = SimpleNamespace(
         topic_id=None,
         name="t",
-        partition_responses=[SimpleNamespace(index=0, error_code=0)],
+        partition_responses=[SimpleNamespace(index=0, error_code=0, base_offset=5)],
     )
     message = SimpleNamespace(responses=[answered])
-    step = Step(responses=(Respond(1, 1, ApiKey.PRODUCE, 9, message),))
+    answer = Step(responses=(Respond(1, 1, ApiKey.PRODUCE, 9, message),))
 
-    def check(isr, needed, *, replicas=(0, 1, 2)):
+    def check(isr, needed, *, replicas=(0, 1, 2), step=answer, oracle=None):
         held = PartitionRegistration(replicas, isr, 0, 3, 6)
         leader = SimpleNamespace(registration=held)
-        topic = SimpleNamespace(topic_id="id", configs={"min.insync.replicas": needed})
+        configs = {"min.insync.replicas": needed}
+        topic = SimpleNamespace(name="t", topic_id="id", configs=configs)
         image = SimpleNamespace(topics={"t": topic}, topic_of_id=lambda _: None)
         found = SimpleNamespace(leader=leader)
         replicas = SimpleNamespace(lookup=lambda *_: found)
-        check_acknowledged("b0", SimpleNamespace(image=image, replicas=replicas), step, 2)
+        oracle = oracle or SyncOracle(2)
+        oracle.on_step("b0", SimpleNamespace(image=image, replicas=replicas), step)
 
     check((0,), 1)
     check((0, 1), None)
@@ -348,6 +350,16 @@ def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
     for needed in (None, 2):
         with pytest.raises(Violation, match="invariant 11:"):
             check((0,), needed)
+    # The answer waited for another partition, and more replicas are asked for meanwhile.
+    for reached, was_enough in ((6, True), (6, False), (5, True)):
+        moved = Step(traces=(TraceEvent("high-watermark", {"log": "t-0", "hw": reached}),))
+        oracle = SyncOracle(2)
+        check((0,), 1 if was_enough else 2, step=moved, oracle=oracle)
+        if reached > 5 and was_enough:
+            check((0,), 2, oracle=oracle)
+        else:
+            with pytest.raises(Violation, match="invariant 11:"):
+                check((0,), 2, oracle=oracle)
 
 
 @pytest.mark.invariant(29)
