@@ -273,7 +273,7 @@ def test_the_timeline_gives_each_transaction_its_own_records_and_marker(stopped,
     for codec in CODECS:
         starts = set()
         for number, story in enumerate(stories[f"writer-{codec}"]):
-            (written,) = find_written(story).values()
+            (written,) = find_written(story, stopped.data_dir).values()
             assert sum(batch.record_count for batch in written.batches) == 4
             starts.add(written.batches[0].base_offset)
             kind = "COMMIT" if number % 3 != 0 else "ABORT"
@@ -282,7 +282,11 @@ def test_the_timeline_gives_each_transaction_its_own_records_and_marker(stopped,
             )  # fmt: skip
             assert starts and max(starts) == written.batches[0].base_offset < written.marker.offset
         assert len(starts) == ROUNDS
-    committed = [w.offsets for story in stories["offsets"] for w in find_written(story).values()]
+    committed = [
+        w.offsets
+        for story in stories["offsets"]
+        for w in find_written(story, stopped.data_dir).values()
+    ]
     assert committed == [[("in-transaction", "data", 0, at)] for at in (11, 12)]
     output = tmp_path / "t.svg"
     assert main(["timeline", str(stopped.data_dir), "--transactional-id", "offsets",
