@@ -97,6 +97,46 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
     assert commit(cluster, build_plan(0)).skipped
 
 
+@pytest.mark.invariant(38)
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("done", [0, 1])
+def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twice(
+    version: int, done: int
+) -> None:
+    """It answers from its memory until the new one answers TxnOffsetCommit."""
+    cluster = ScriptedCluster(version)
+    offsets = cluster.state.offsets
+    identity = None
+    for batch_id in range(done + 1):
+        remembered = {group: dict(committed) for group, committed in offsets.items()}
+        identity = commit(cluster, build_plan(batch_id), identity).identity
+    perform, is_former = cluster._call, [True]
+
+    def answer(call: Any) -> Any:
+        api = call.message.name
+        if api == "TxnOffsetCommitRequest":
+            is_former[0] = False
+        if api != "OffsetFetchRequest" or not is_former[0]:
+            return perform(call)
+        known = {group: dict(committed) for group, committed in offsets.items()}
+        for group in known:
+            offsets[group].clear()
+            offsets[group].update(remembered.get(group, {}))
+        try:
+            return perform(call)
+        finally:
+            for group, committed in known.items():
+                offsets[group].clear()
+                offsets[group].update(committed)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    outcome = commit(cluster, build_plan(done))
+    assert not is_former[0]
+    assert outcome.skipped
+    for partition, values in EXPECTED.items():
+        assert cluster.state.committed_values(partition) == values * (done + 1)
+
+
 @pytest.mark.invariant(41)
 def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
     cluster = ScriptedCluster(2)
