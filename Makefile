@@ -9,13 +9,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
+# They start processes, and mostly wait for them.
+TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
 # The long ones early, and beside what computes most of the time what mostly waits.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
 	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
 	connect_remote_session.py avro_registry.py many_queries.py sink_migration.py)
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
+TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) \
+	tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
@@ -72,7 +75,8 @@ demo: java $(READY)  ## the whole story on real data, with crashes, ending in th
 
 test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"
-	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE)
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
+		$(addprefix --ignore=,$(TESTS_PROCESSES))
 	@echo "== tests with real brokers and Spark"
 	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
 

@@ -227,7 +227,7 @@ def test_stored_metadata_is_read():
     acls = Acls()
     acls.add(ACL)
     assert metadata.image == image.ClusterImage(
-        1, "a-cluster", {}, 0, 1000, {"": {"log.cleaner.enable": "true"}},
+        1, "a-cluster", {}, {}, 0, 1000, {"": {"log.cleaner.enable": "true"}},
         {TOPIC.name: changed}, {TOPIC.topic_id: TOPIC.name},
         {("alice", SCRAM_SHA_256): CREDENTIAL}, acls,
     )  # fmt: skip

@@ -16,8 +16,7 @@ from broker_sim.sim.scenario import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY_SEEDS = range(200)
-SEEDS = 960
-"""With those of three brokers, in `test_sim_cluster_runs`, a thousand."""
+SEEDS = 240
 SEEDS_A_TEST = 20
 KNOWN = {
     "sequences-not-checked": 4,
