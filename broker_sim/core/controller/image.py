@@ -305,6 +305,8 @@ _REPLAY = {
     "partition-changed": ClusterImage._replay_partition_changed,
     "broker-registered": ClusterImage._replay_broker_registered,
     "broker-fenced": ClusterImage._replay_broker_fenced,
+    # As it was called before brokers that are down stayed registered.
+    "broker-unregistered": ClusterImage._replay_broker_fenced,
     "producer-ids": ClusterImage._replay_producer_ids,
     "acl": ClusterImage._replay_acl,
     "acl-removed": ClusterImage._replay_acl_removed,

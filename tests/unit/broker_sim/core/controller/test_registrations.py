@@ -91,6 +91,13 @@ def test_a_broker_is_up_from_its_registration_to_the_end_of_it(image):
     assert (image.registered, image.fenced) == ({2: again}, {})
 
 
+def test_a_record_of_before_that_a_broker_is_down_is_read(image):
+    broker = BrokerRegistration(2, 40, {})
+    replay(image, broker_registered_record(broker))
+    assert replay(image, {"type": "broker-unregistered", "broker": 2}) == BrokersDelta(broker, None)
+    assert image.fenced == {2: broker}
+
+
 def test_a_partition_whose_isr_is_down_has_no_leader():
     assert PartitionRegistration.new((1, 2), ()).leader == NO_LEADER
 
