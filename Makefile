@@ -17,8 +17,7 @@ TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py d
 	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
 	connect_remote_session.py avro_registry.py many_queries.py sink_migration.py)
 TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) \
-	tests/chaos
+TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE

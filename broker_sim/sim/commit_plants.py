@@ -79,8 +79,10 @@ def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[Non
     return replaced(takeover, "fence_other_ids", _nothing_asked)
 
 
-def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[None]:
-    """The later one of two drivers may have listed before the first had anything to fence."""
+@contextlib.contextmanager
+def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
+    """The later one of two drivers may have listed before the first had anything to fence; and
+    nobody reads the progress again, which would show what the other one has committed."""
 
     def fence_first(
         session: Session, plan: CommitPlan, current: ProducerIdentity | None
@@ -92,7 +94,9 @@ def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[N
         name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
         return (yield from init_producer_id(session, name, timeout_ms))
 
-    return replaced(micro_batch, "initialise", fence_first)
+    unread = replaced(micro_batch, "_confirm", _nothing_asked)
+    with replaced(micro_batch, "initialise", fence_first), unread:
+        yield
 
 
 def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
