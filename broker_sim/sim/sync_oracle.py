@@ -73,8 +73,10 @@ def _acknowledged(parts: BrokerParts, step: Step) -> Iterator[tuple[Topic, Messa
             continue
         for entry in answer.message.responses:
             topic = parts.image.topic_of_id(entry.topic_id) or parts.image.topics.get(entry.name)
-            for part in entry.partition_responses if topic is not None else ():
-                if part.error_code == ErrorCode.NONE and topic is not None:
+            if topic is None:
+                continue
+            for part in entry.partition_responses:
+                if part.error_code == ErrorCode.NONE:
                     yield topic, part
 
 
