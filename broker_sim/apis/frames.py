@@ -22,8 +22,9 @@ from broker_sim.apis import (
     own_api_of,
 )
 from txnlog_spark.wire import framing
+from txnlog_spark.wire.encoder import encode_message
 from txnlog_spark.wire.framing import MalformedFrame, RequestHeader
-from txnlog_spark.wire.kafka_python import decode_data, encode_data
+from txnlog_spark.wire.kafka_python import decode_data
 from txnlog_spark.wire.messages import ApiKey, Message, api_of
 from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, check_shape
 
@@ -63,7 +64,7 @@ def encode_request(message: Message, correlation_id: int, client_id: str) -> byt
     """The framed request of those that are defined here."""
     own, name = own_api_of(message), client_id.encode()
     head = _HEAD.pack(own.key, own.version, correlation_id, len(name)) + name
-    return _framed(head + _tags(own) + encode_data(message, own.version))
+    return _framed(head + _tags(own) + encode_message(message, own.version))
 
 
 def encode_peer_request(
@@ -89,7 +90,7 @@ def encode_response(
     if isinstance(api_key, ApiKey):
         return framing.encode_response(api_key, version, correlation_id, message)
     head = _INT32.pack(correlation_id) + _tags(DEFINED_APIS[api_key])
-    return _framed(head + encode_data(message, version))
+    return _framed(head + encode_message(message, version))
 
 
 def decode_response(own: OwnApi, frame: bytes) -> tuple[int, Message]:

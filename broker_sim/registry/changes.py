@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_spark.wire.kafka_python import data_class, decode_data, encode_data
+from txnlog_spark.wire.encoder import encode_message
+from txnlog_spark.wire.kafka_python import data_class, decode_data
 from txnlog_spark.wire.shape import check_shape
 
 VERSION = 1
@@ -113,7 +114,7 @@ def decode_change(data: bytes, zxid: int) -> Change:
 
 def encode_versioned(data: Any) -> bytes:
     """A definition's fields behind their version."""
-    return VERSION.to_bytes(2) + encode_data(data, VERSION)
+    return VERSION.to_bytes(2) + encode_message(data, VERSION)
 
 
 def decode_versioned(data_type: Any, data: bytes) -> Any:

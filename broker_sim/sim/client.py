@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from broker_sim.sim.network import BrokerEnd, Connection, Network
@@ -167,7 +168,7 @@ class ClientProcess:
         action()
 
     def _later(self, action: Callable[[], None], delay_us: int = 0) -> Event:
-        return self._scheduler.after(delay_us, lambda: self._guarded(action))
+        return self._scheduler.after(delay_us, partial(self._guarded, action))
 
     # ------------------------------------------------------------------ the operation
 

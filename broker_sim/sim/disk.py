@@ -167,7 +167,11 @@ class SimDisk:
             file.flushed_bytes = min(file.flushed_bytes, len(file.content))
 
     def _under(self, path: str) -> tuple[str, ...]:
-        return tuple(n for n in self._files if n == path or n.startswith(f"{path}/"))
+        """The file, or all files of the folder."""
+        if path in self._files:
+            return (path,)
+        prefix = f"{path}/"
+        return tuple(name for name in self._files if name.startswith(prefix))
 
     def save(self, folder: Path) -> None:
         """Write all files to a real folder, for a person to look at."""

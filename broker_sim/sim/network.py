@@ -15,9 +15,9 @@ process has a machine of its own, but that all drivers of a query run on one.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from broker_sim.sim.scheduler import Scheduler
@@ -191,7 +191,8 @@ class Network:
         self.machines: dict[str, None] = {}
         """Of those that have connected to a broker, in the order in which they did."""
         self._cut_off: set[Direction] = set()
-        self._clogged: Counter[Direction] = Counter()
+        self._clogged: dict[Direction, int] = {}
+        """How often, of those that are."""
         self._held: list[tuple[Direction | None, Callable[[], None]]] = []
         """What could not arrive, in its order."""
 
@@ -210,12 +211,14 @@ class Network:
 
     def clog(self, direction: Direction) -> None:
         """What is sent this way is held back, once more as often as it is clogged."""
-        self._clogged[direction] += 1
+        self._clogged[direction] = self._clogged.get(direction, 0) + 1
 
     def unclog(self, direction: Direction) -> None:
         """The end of one `clog`, if it has not been ended yet."""
-        if self._clogged[direction] > 0:
-            self._clogged[direction] -= 1
+        times = self._clogged.pop(direction, 0)
+        if times > 1:
+            self._clogged[direction] = times - 1
+        if times > 0:
             self._let_arrive()
 
     def unclog_all(self) -> None:
@@ -229,7 +232,7 @@ class Network:
             self._arrive(direction, arrive)
 
     def _arrive(self, direction: Direction | None, arrive: Callable[[], None]) -> None:
-        if direction in self._cut_off or (direction is not None and self._clogged[direction] > 0):
+        if direction in self._cut_off or direction in self._clogged:
             self.trace.count("message held back")
             self._held.append((direction, arrive))
         else:
@@ -270,5 +273,5 @@ class Network:
         """Schedule an arrival after the earlier ones of its connection; returns when it is."""
         now_us = self._scheduler.now_us
         at_us = max(not_before_us, now_us + self.delay_us())
-        self._scheduler.after(at_us - now_us, lambda: self._arrive(direction, arrive))
+        self._scheduler.after(at_us - now_us, partial(self._arrive, direction, arrive))
         return at_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from types import TracebackType
 
 from broker_sim.core.effects import Flush, StorageOperation
 from broker_sim.core.flush_order import FlushOrder
@@ -33,6 +34,25 @@ STALL_SHARE = 0.02
 
 class ProcessDied(Exception):
     """The process died between two effects; the text says of what."""
+
+
+class Mortal:
+    """Around effects, between any two of which the process may die. One object does for all."""
+
+    def __init__(self, die_of: Callable[[BaseException | None], bool]) -> None:
+        self._die_of = die_of
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> bool:
+        """Whether that was the end of the process, and no error of anybody's."""
+        return kind is not None and self._die_of(error)
 
 
 def survives(_: object = None) -> str | None:

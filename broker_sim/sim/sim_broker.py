@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -52,6 +51,7 @@ from broker_sim.sim.process_files import (
     FAILED_FLUSH,
     NO_SPACE,
     RETRY_US,
+    Mortal,
     ProcessDied,
     ProcessFiles,
     SpaceWatch,
@@ -147,6 +147,7 @@ class SimulatedBroker:
         """Of the round whose flushes are going on."""
         self._timers = ProcessTimers(self, self.clock)
         self._clients: dict[int, _Client] = {}
+        self._mortal = Mortal(self._die_of)
 
     @property
     def incarnation(self) -> int:
@@ -166,7 +167,7 @@ class SimulatedBroker:
         self._trace.line(self.name, "start", {"incarnation": self._starts})
         self._rng = random.Random(f"{self._seed}/{self._starts}")
         self.is_running = True
-        with self._mortal():
+        with self._mortal:
             try:
                 self._begin()
             except NoSpace:
@@ -187,13 +188,12 @@ class SimulatedBroker:
 
     def _lets_in(self, core: Core) -> bool:
         """Whether others may connect from now on."""
-        del core
-        return True
+        return core is not None
 
     def stop(self) -> None:
         """A clean stop, as on SIGTERM: the round that goes on is answered, others are not."""
         core = self._core
-        with self._mortal():
+        with self._mortal:
             self._deliver(self._take_answers())
             self._inputs.clear()
             self._timers.cancel()
@@ -266,20 +266,21 @@ class SimulatedBroker:
             self._round.cancel()
             self._round = None
 
-    @contextmanager
-    def _mortal(self) -> Iterator[None]:
-        """Around effects, between any two of which the process may die."""
-        try:
-            yield
-        except ProcessDied as death:
-            self.kill(str(death))
-        except FlushFailed:
-            # As the server does: what is gone is not known, though the machine goes on.
-            self.disk.apply(Delete(MACHINE_BOOT_FILE))
-            self.kill(FAILED_FLUSH)
-        except NoSpace:
-            self._find_no_space()
-            self.kill(NO_SPACE)
+    def _die_of(self, error: BaseException | None) -> bool:
+        """The process ends by what was raised; False for what does not end one."""
+        match error:
+            case ProcessDied():
+                self.kill(str(error))
+            case FlushFailed():
+                # As the server does: what is gone is not known, though the machine goes on.
+                self.disk.apply(Delete(MACHINE_BOOT_FILE))
+                self.kill(FAILED_FLUSH)
+            case NoSpace():
+                self._find_no_space()
+                self.kill(NO_SPACE)
+            case _:
+                return False
+        return True
 
     # ------------------------------------------------------------------ no space
 
@@ -297,7 +298,7 @@ class SimulatedBroker:
         self._try_again()
 
     def _try_again(self) -> None:
-        with self._mortal():
+        with self._mortal:
             try:
                 self._begin()
             except NoSpace:
@@ -395,7 +396,7 @@ class SimulatedBroker:
             self._refuse_all(inputs)
             return
         flushes_before = self.files.flush_count
-        with self._mortal():
+        with self._mortal:
             try:
                 self._look_at_space(core)
                 self._perform_round(core, inputs)
@@ -440,7 +441,7 @@ class SimulatedBroker:
 
     def _end_round(self) -> None:
         self._round = None
-        with self._mortal():
+        with self._mortal:
             self._deliver(self._take_answers())
             self._schedule_round()
 

@@ -65,6 +65,8 @@ class Trace:
 
 
 def _text(value: Any) -> str:
+    if type(value) is str:
+        return repr(value)
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, bytes | bytearray | memoryview):

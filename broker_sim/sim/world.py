@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from broker_sim.sim import spark_driver as spark
@@ -59,6 +60,8 @@ SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
+FINISHED = attrgetter("finished")
+"""Asked after each event."""
 SECOND = "second-"
 """Before the names of the query that has the transactional id of the first by mistake."""
 
@@ -244,7 +247,7 @@ class World:
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
         operators = [query.operator for query in self.queries]
-        self._run(lambda: all(o.finished for o in operators), self.scenario.chaos_ms)
+        self._run(lambda: all(map(FINISHED, operators)), self.scenario.chaos_ms)
         self._end_chaos()
         if not self._run(lambda: self._is_over(operators), CALM_MS):
             newest = [o.checkpoints[-1] for o in operators]

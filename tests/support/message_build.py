@@ -48,6 +48,8 @@ def scalar(kind: str, rng: random.Random) -> Any:
         return rng.choice(BYTES)
     if kind == "uuid":
         return uuid.UUID(int=rng.choice((0, 1, rng.getrandbits(128))))
+    if kind == "bitfield":
+        return rng.choice((None, set(), {0, 3}, {30}))
     if kind == "float64":
         return rng.choice((0.0, 1.5))
     numbers = [n for n in NUMBERS + WIDE.get(kind, ()) if n >= 0 or kind[0] != "u"]

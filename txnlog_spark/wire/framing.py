@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from txnlog_spark.wire.encoder import encode_message
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.kafka_python import decode_at
 from txnlog_spark.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
@@ -173,14 +174,14 @@ def encode_request(
     head += _INT16.pack(-1 if client_id is None else len(name)) + name
     if _request_header_flexible(api, version):
         head += b"\x00"
-    body = message.encode(version=version)
+    body = encode_message(message, version)
     return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
     """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
     api = KNOWN_APIS[api_key]
-    body = message.encode(version=version)
+    body = encode_message(message, version)
     flexible = api.response.flexible_version_q(version) and api_key != ApiKey.API_VERSIONS
     head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
     return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))

@@ -1,7 +1,7 @@
 """Everything of kafka-python that its documentation does not promise and that we lean on.
 
 Its message classes are compiled from Kafka's own definitions. What is here reaches behind them:
-structs made without their slow constructor, decoders and encoders called at just one version, the
+structs made without their slow constructor, decoders called at just one version, the
 schema of a class, its packages without what they import, its SASL mechanisms without its
 connections, and classes of our own definitions
 (the records of the internal topics, which kafka-python does not ship). Another release of
@@ -20,10 +20,6 @@ from txnlog_spark.wire import kafka_packages as _before_kafka_python  # noqa: F4
 
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
-
-_RECORD_BYTES = 512
-"""What most records of internal topics fit in; the buffer grows."""
 
 
 def message_class(module: str, name: str) -> Any:
@@ -50,12 +46,6 @@ def decode_at(message_class: Any, version: int, body: memoryview) -> Any:
     return ApiMessage.decode.__func__(message_class, body, version=version)
 
 
-def to_encode_again(message: Any) -> Any:
-    """A message that was decoded, for an encoder: a decoder leaves out what that looks for."""
-    message._header = None
-    return message
-
-
 def schema_of(message_class: Any) -> Any:
     """The top struct of a message's or record's definition."""
     return message_class._struct
@@ -72,16 +62,9 @@ def data_class(name: str, package: str | None = None) -> Any:
     return type(ApiData)(name, (ApiData,), {}, load_json=package)
 
 
-def encode_data(data: Any, version: int) -> bytes:
-    """The fields of an instance of a `data_class`, without a version in front."""
-    flexible = data.flexible_version_q(version)
-    out = EncodeBuffer(_RECORD_BYTES)
-    schema_of(data).compiled_encode_into(version, compact=flexible, tagged=flexible)(data, out)
-    return bytes(memoryview(out.buf)[: out.pos])
-
-
 def decode_data(record_class: Any, version: int, body: memoryview) -> Any:
-    """The inverse, for bytes whose shape has been checked. Raises UnicodeDecodeError."""
+    """An instance of a `data_class`, of bytes without a version in front whose shape has been
+    checked. Raises UnicodeDecodeError."""
     flexible = record_class.flexible_version_q(version)
     decode = schema_of(record_class).compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=record_class

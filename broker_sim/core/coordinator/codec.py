@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from txnlog_spark.wire.kafka_python import decode_data, encode_data
+from txnlog_spark.wire.encoder import encode_message
+from txnlog_spark.wire.kafka_python import decode_data
 from txnlog_spark.wire.shape import check_shape
 
 _VERSION = struct.Struct(">h")
@@ -29,7 +30,7 @@ class CorruptRecord(ValueError):
 
 def encode_fields(fields: Any, version: int) -> bytes:
     """A key or value, from an instance of its class."""
-    return _VERSION.pack(version) + encode_data(fields, version)
+    return _VERSION.pack(version) + encode_message(fields, version)
 
 
 def version_of(data: bytes) -> int:

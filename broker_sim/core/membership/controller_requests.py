@@ -21,7 +21,6 @@ from broker_sim.core.security.principals import A_BROKER
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import MalformedFrame
-from txnlog_spark.wire.kafka_python import to_encode_again
 from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey, Message
 
 CONTROLLER_REQUEST_TIMER = ("controller-requests",)
@@ -190,7 +189,7 @@ class ControllerRequests:
 
 def _enveloped(request: Request) -> Message:
     """The Envelope of a client's request."""
-    message = to_encode_again(request.message)
+    message = request.message
     frame = framing.encode_request(
         message, request.api_version, request.correlation_id, request.client_id
     )
@@ -210,6 +209,6 @@ def _opened(request: Request, envelope: Message | None) -> Any:
     api = KNOWN_APIS[ApiKey(request.api_key)]
     try:
         data = bytes(envelope.response_data)
-        return to_encode_again(framing.decode_response(api, request.api_version, data))
+        return framing.decode_response(api, request.api_version, data)
     except MalformedFrame:
         return ErrorCode.UNKNOWN_SERVER_ERROR

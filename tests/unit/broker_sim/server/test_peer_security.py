@@ -29,7 +29,6 @@ from broker_sim.server.peer_security import (
 )
 from broker_sim.server.peers import Peers
 from txnlog_spark.wire.framing import MalformedFrame, decode_request, encode_response
-from txnlog_spark.wire.kafka_python import to_encode_again
 from txnlog_spark.wire.messages import APIS, ApiKey
 
 WAIT_SECONDS = 20
@@ -220,7 +219,7 @@ def test_a_broker_is_let_in_by_a_broker_and_again_when_its_login_ends(mechanism)
         sent: bytes | None = login.begin()
         while sent is not None:
             header, message = decode_request(sent[4:])
-            answer = to_encode_again(broker.ask(to_encode_again(message), header.api_version))
+            answer = broker.ask(message, header.api_version)
             framed = encode_response(
                 header.api_key, header.api_version, header.correlation_id, answer
             )

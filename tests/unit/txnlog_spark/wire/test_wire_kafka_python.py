@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from broker_sim import schemas
+from txnlog_spark.wire.encoder import encode_message
 from txnlog_spark.wire.kafka_python import (
     build,
     data_class,
     decode_at,
     decode_data,
-    encode_data,
     password_mechanism,
     schema_of,
     tagged_fields_of,
-    to_encode_again,
     token_mechanism,
 )
 from txnlog_spark.wire.messages import APIS, ApiKey
@@ -71,17 +70,12 @@ def test_a_definition_of_ours_makes_a_class_whose_versions_all_round_trip(path: 
         fields = {f.name: f.default for f in schema_of(made).untagged_fields(version)}
         fields |= {name: [] for name in fields if name in ("members", "transaction_partitions")}
         data = build(made, **fields)
-        decoded = decode_data(made, version, memoryview(encode_data(data, version)))
+        decoded = decode_data(made, version, memoryview(encode_message(data, version)))
         assert (decoded, type(decoded)) == (data, made)
 
 
 def test_a_definition_that_kafka_python_ships_needs_no_package() -> None:
     assert data_class("ConsumerProtocolAssignment").valid_versions[0] == 0
-
-
-def test_a_record_that_is_larger_than_the_buffer_grows_it() -> None:
-    data = build(schemas.TransactionLogKey, transactional_id="t" * 32_767)
-    assert encode_data(data, 0) == b"\x7f\xff" + b"t" * 32_767
 
 
 def test_a_password_and_a_token_become_the_bytes_of_their_mechanisms() -> None:
@@ -92,12 +86,3 @@ def test_a_password_and_a_token_become_the_bytes_of_their_mechanisms() -> None:
     assert b"n,,n=u=2C=3D,r=" in password_mechanism("SCRAM-SHA-512", "u,=", "p").auth_bytes()
     bearer = token_mechanism("t", {"pool": "a"})
     assert bearer.auth_bytes() == b"n,,\x01auth=Bearer t\x01pool=a\x01\x01"
-
-
-def test_a_request_that_was_decoded_can_be_encoded_again() -> None:
-    made = FETCH.request(max_wait_ms=7, topics=[])
-    data = made.encode(version=12)
-    decoded = decode_at(FETCH.request, 12, memoryview(data))
-    with pytest.raises(AttributeError):
-        decoded.encode(version=12)
-    assert to_encode_again(decoded).encode(version=12) == data
