@@ -133,7 +133,8 @@ class Broker:
     @property
     def parts(self) -> BrokerParts:
         """The parts, once started; for tests and invariants to look at."""
-        return present(self._parts, "the broker has not been started")
+        parts = self._parts
+        return parts if parts is not None else present(parts, "the broker has not been started")
 
     @property
     def is_serving(self) -> bool:
@@ -320,5 +321,6 @@ class Broker:
 
     def _wake_fetches(self, effects: Effects) -> None:
         parts = self.parts
-        for delayed in parts.fetches.waiting_for(parts.replicas.take_changed()):
+        changed = parts.replicas.take_changed()
+        for delayed in parts.fetches.waiting_for(changed) if changed else ():
             reconsider(parts, delayed, effects, due=False)

@@ -31,17 +31,16 @@ class ConnectionKind(enum.Enum):
     OTHER = "other"
 
 
-_KINDS: tuple[tuple[tuple[type[Any], ...], ConnectionKind], ...] = (
-    ((APIS[ApiKey.FETCH].request,), ConnectionKind.FETCH),
-    ((APIS[ApiKey.WRITE_TXN_MARKERS].request,), ConnectionKind.MARKERS),
-    (tuple(own.request for own in BROKER_APIS.values()), ConnectionKind.CONTROLLER),
-)
+_KINDS: dict[type[Any], ConnectionKind] = {
+    APIS[ApiKey.FETCH].request: ConnectionKind.FETCH,
+    APIS[ApiKey.WRITE_TXN_MARKERS].request: ConnectionKind.MARKERS,
+    **{own.request: ConnectionKind.CONTROLLER for own in BROKER_APIS.values()},
+}
 
 
 def connection_kind(message: Message) -> ConnectionKind:
     """By which connection a request goes."""
-    found = (kind for classes, kind in _KINDS if isinstance(message, classes))
-    return next(found, ConnectionKind.OTHER)
+    return _KINDS.get(type(message), ConnectionKind.OTHER)
 
 
 class Peers:

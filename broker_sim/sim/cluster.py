@@ -275,7 +275,7 @@ class Cluster:
         metadata = core.parts.metadata if isinstance(core, Broker) else None
         if records and isinstance(metadata, ClusterMetadata):
             self.metadata.on_read(host.name, records, metadata.next_offset)
-        if isinstance(core, Broker):
+        if isinstance(core, Broker) and (step.traces or step.responses):
             self._sync.on_step(host.name, core.parts, step)
 
     def _on_respond(self, host: ClusterBroker, response: Respond) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from txnlog_spark.wire.kafka_python import message_class
@@ -171,4 +171,10 @@ END_TXN_BUMPS_EPOCH_FROM = 5
 
 def api_of(message: Message) -> Api:
     """The `Api` a request message belongs to. Raises KeyError for one that is not declared."""
-    return KNOWN_APIS[message.API_KEY]
+    message_class: Any = type(message)
+    return _api_of_class(message_class)
+
+
+@cache
+def _api_of_class(message_class: Any) -> Api:
+    return KNOWN_APIS[message_class.API_KEY]

@@ -82,7 +82,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 def decode_record(value: bytes | None) -> dict[str, Any]:
     """The inverse. Raises InvariantViolation for a version that is not known."""
     check(value is not None, "a metadata record has no value")
-    record: dict[str, Any] = json.loads(value or b"{}")
+    record: dict[str, Any] = json.loads((value or b"{}").decode())
     version = record.pop("version", None)
     check(version == RECORD_VERSION, "a metadata record of an unknown version", version=version)
     return record

@@ -68,6 +68,18 @@ def find_led(
     topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         return None, error
+    return led_log(parts, topic, partition, current_leader_epoch, or_follower=or_follower)
+
+
+def led_log(
+    parts: BrokerParts,
+    topic: Topic,
+    partition: int,
+    current_leader_epoch: int,
+    *,
+    or_follower: bool = False,
+) -> tuple[PartitionLog | None, ErrorCode]:
+    """As `find_led`, of a topic that was found."""
     found = parts.replicas.find(topic, partition)
     if isinstance(found, ErrorCode):
         return None, found

@@ -14,9 +14,9 @@ from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import (
     TELLS_LEADER,
     endpoints_of,
-    find_led,
     find_topic,
     leader_of,
+    led_log,
 )
 from broker_sim.core.handlers._preferred_replica import preferred_read_replica
 from broker_sim.core.log import LogRead, PartitionLog
@@ -46,9 +46,13 @@ TELLS_LEADER_VERSION = 16
 class _Result:
     """A read of all partitions of one request."""
 
-    topics: list[Any]
-    records: list[RecordsField]
-    partitions: list[TopicPartition]
+    replica_id: int
+    """Of the follower that reads; below 0 a consumer does."""
+    budget_bytes: int
+    """What all partitions may give."""
+    topics: list[Any] = field(default_factory=list)
+    records: list[RecordsField] = field(default_factory=list)
+    partitions: list[TopicPartition] = field(default_factory=list)
     size_bytes: int = 0
     failed: bool = False
     """Something is to be known at once, also where there are no bytes."""
@@ -123,7 +127,9 @@ def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None
 def _respond(parts: BrokerParts, request: Request, result: _Result, effects: Effects) -> None:
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
-    answer = _Response(throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics)
+    answer = build(
+        _Response, throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics
+    )
     if result.leaders:
         answer.node_endpoints = endpoints_of(
             parts, request.listener, result.leaders, _Response.NodeEndpoint
@@ -149,13 +155,13 @@ def _send(
 
 def _read(parts: BrokerParts, request: Request) -> _Result:
     message = request.message
-    budget = min(message.max_bytes, parts.config.integer("fetch.max.bytes"))
-    result = _Result([], [], [])
+    budget_bytes = min(message.max_bytes, parts.config.integer("fetch.max.bytes"))
+    result = _Result(_replica(message)[0], budget_bytes)
     for topic in message.topics:
         partitions = []
-        known, _ = find_topic(parts, topic.topic, topic.topic_id)
+        known, unknown = find_topic(parts, topic.topic, topic.topic_id)
         name = topic.topic if known is None else known.name
-        from_follower = known is not None and _is_replica(message)
+        from_follower = known is not None and result.replica_id >= 0
         allowed = not name or (
             cluster_allowed(parts, request)
             if from_follower
@@ -163,18 +169,15 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
         )
         or_follower = not from_follower and request.api_version >= KNOWS_RACK_VERSION
         for entry in topic.partitions:
-            log, error = find_led(
-                parts,
-                topic.topic,
-                topic.topic_id,
-                entry.partition,
-                entry.current_leader_epoch,
-                or_follower=or_follower,
-            )
+            epoch = entry.current_leader_epoch
+            log: PartitionLog | None = None
+            error = unknown
             if not allowed:
-                log, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif known is not None:
+                log, error = led_log(parts, known, entry.partition, epoch, or_follower=or_follower)
             if log is not None and from_follower:
-                error = _check_follower(parts, log, message)
+                error = _check_follower(parts, log, result.replica_id)
             if log is None or error is not ErrorCode.NONE:
                 result.failed = True
                 answer = _error(entry.partition, error)
@@ -182,7 +185,7 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
                     _name_leader(parts, name, answer, result)
                 partitions.append(answer)
                 continue
-            result.partitions.append(TopicPartition(log.topic, log.partition))
+            result.partitions.append(log.name)
             preferred = None
             if or_follower:
                 preferred = preferred_read_replica(parts, request, log, entry.fetch_offset)
@@ -190,17 +193,17 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
                 result.failed = True
                 partitions.append(_elsewhere(log, preferred))
                 continue
-            partitions.append(_read_partition(log, entry, message, budget, result))
+            partitions.append(_read_partition(log, entry, message.isolation_level, result))
         result.topics.append(
-            _Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+            build(_Topic, topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
         )
     return result
 
 
-def _check_follower(parts: BrokerParts, log: PartitionLog, message: Any) -> ErrorCode:
+def _check_follower(parts: BrokerParts, log: PartitionLog, replica_id: int) -> ErrorCode:
     """Who has no replica of the partition may not say how far it has it."""
     leader = parts.replicas.partition(log).leader
-    is_follower = leader is not None and _replica(message)[0] in leader.followers
+    is_follower = leader is not None and replica_id in leader.followers
     return ErrorCode.NONE if is_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -213,10 +216,8 @@ def _name_leader(parts: BrokerParts, topic: str, answer: Any, result: _Result) -
         )
 
 
-def _read_partition(
-    log: PartitionLog, entry: Any, message: Any, budget: int, result: _Result
-) -> Any:
-    from_follower = not log.single_replica and _is_replica(message)
+def _read_partition(log: PartitionLog, entry: Any, isolation_level: int, result: _Result) -> Any:
+    from_follower = not log.single_replica and result.replica_id >= 0
     diverging = None if log.single_replica else _diverging(log, entry)
     if diverging is not None:
         result.failed = True
@@ -227,17 +228,16 @@ def _read_partition(
         return answer
     read = log.read(
         entry.fetch_offset,
-        max_bytes=max(0, min(entry.partition_max_bytes, budget - result.size_bytes)),
-        read_committed=message.isolation_level == READ_COMMITTED and not from_follower,
+        max_bytes=max(0, min(entry.partition_max_bytes, result.budget_bytes - result.size_bytes)),
+        read_committed=isolation_level == READ_COMMITTED and not from_follower,
         at_least_one_batch=result.size_bytes == 0,
         to_log_end=from_follower,
     )
     if read.error is not ErrorCode.NONE:
         result.failed = True
     elif from_follower:
-        name = TopicPartition(log.topic, log.partition)
         position = FetchPosition(entry.fetch_offset, entry.log_start_offset)
-        result.replicated.append((name, position))
+        result.replicated.append((log.name, position))
     if read.report:
         result.reports.append(read.report)
     answer = _answer(entry.partition, read)

@@ -80,7 +80,7 @@ class LocalLog:
     @property
     def end_offset(self) -> int:
         """The next offset to be assigned."""
-        return self.active.next_offset
+        return self.segments[-1].next_offset
 
     @property
     def size_bytes(self) -> int:

@@ -42,6 +42,7 @@ from txnlog_spark.wire.records import (
     encode_marker,
     parse_header,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 
 class PartitionLog:
@@ -50,6 +51,7 @@ class PartitionLog:
     def __init__(self, folder: loading.Folder, loaded: loading.LoadedLog, now_ms: int) -> None:
         self.topic = folder.topic
         self.partition = folder.partition
+        self.name = TopicPartition(folder.topic, folder.partition)
         self.topic_id = folder.topic_id
         self.directory = folder.directory
         self.single_replica = not folder.is_replicated
@@ -157,12 +159,12 @@ class PartitionLog:
         there. With `at_least_one_batch` the first batch is given though it is over `max_bytes`
         (KIP-74).
         """
-        wanted = None
+        wanted, stable = None, self.last_stable_offset
         if self.log_start_offset <= start_offset <= self.log_end_offset:
-            end_offset = self.last_stable_offset if read_committed else self.high_watermark
+            end_offset = stable if read_committed else self.high_watermark
             end_offset = self.log_end_offset if to_log_end else end_offset
             wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
-        offsets = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        offsets = (self.high_watermark, stable, self.log_start_offset)
         return self._reader.read(wanted, offsets, read_committed=read_committed)
 
     def offset_for_timestamp(

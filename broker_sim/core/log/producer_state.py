@@ -324,9 +324,11 @@ class ProducerStates:
 
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest transaction that is undecided or not replicated."""
+        if not self._ongoing and not self._unreplicated:
+            return None
         oldest = next(iter(self._ongoing), None)
         candidates = [*self._unreplicated] if oldest is None else [oldest, *self._unreplicated]
-        return min(candidates, default=None)
+        return min(candidates)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
         """An undecided transaction of this producer (in this epoch) has data here."""

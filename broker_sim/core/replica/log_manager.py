@@ -92,7 +92,7 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
 
 def name_of(log: PartitionLog) -> TopicPartition:
     """The partition that the log is of."""
-    return TopicPartition(log.topic, log.partition)
+    return log.name
 
 
 def _has_other_replicas(topic: Topic, partition: int) -> bool:
