@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from broker_sim.apis import (
@@ -23,10 +22,9 @@ from broker_sim.apis import (
 )
 from txnlog_spark.wire import framing
 from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.framing import MalformedFrame, RequestHeader
-from txnlog_spark.wire.kafka_python import decode_data
+from txnlog_spark.wire.framing import DecodeBody, MalformedFrame, RequestHeader, decode_body
 from txnlog_spark.wire.messages import ApiKey, Message, api_of
-from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, check_shape
+from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 
 _HEAD = struct.Struct(">hhih")
 _INT32 = struct.Struct(">i")
@@ -43,11 +41,13 @@ class OwnRequestHeader:
     client_id: str | None
 
 
-def decode_request(frame: bytes) -> tuple[RequestHeader | OwnRequestHeader, Message]:
+def decode_request(
+    frame: bytes, decode: DecodeBody = decode_body
+) -> tuple[RequestHeader | OwnRequestHeader, Message]:
     """A frame's header and message. Raises MalformedFrame, and UnsupportedVersion for Kafka's."""
     own = DEFINED_APIS.get(int.from_bytes(frame[:2]))
     if own is None:
-        return framing.decode_request(frame)
+        return framing.decode_request(frame, decode)
     if len(frame) < _HEAD.size:
         raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
     _, version, correlation_id, length = _HEAD.unpack_from(frame)
@@ -56,7 +56,8 @@ def decode_request(frame: bytes) -> tuple[RequestHeader | OwnRequestHeader, Mess
         raise MalformedFrame(f"{own.name} v{version} with a client id of {length} bytes")
     client_id = None if length < 0 else frame[_HEAD.size : end].decode("utf-8", "replace")
     end = _skip_tags(own, frame, end)
-    message = _decode(own.request, version, frame, end, REQUEST_ELEMENTS_MAX)
+    body = memoryview(frame)[end:]
+    message = _decode(own.request, version, body, REQUEST_ELEMENTS_MAX, decode)
     return OwnRequestHeader(own.key, version, correlation_id, client_id), message
 
 
@@ -68,7 +69,11 @@ def encode_request(message: Message, correlation_id: int, client_id: str) -> byt
 
 
 def encode_peer_request(
-    message: Message, api_version: int, correlation_id: int, client_id: str
+    message: Message,
+    api_version: int,
+    correlation_id: int,
+    client_id: str,
+    decode: DecodeBody = decode_body,
 ) -> tuple[bytes, Callable[[bytes], Message]]:
     """The framed request, of either kind, and what decodes the frame of its answer.
 
@@ -78,9 +83,10 @@ def encode_peer_request(
         own = own_api_of(message)
     except KeyError:
         frame = framing.encode_request(message, api_version, correlation_id, client_id)
-        return frame, partial(framing.decode_response, api_of(message), api_version)
+        api = api_of(message)
+        return frame, lambda answer: framing.decode_response(api, api_version, answer, decode)
     frame = encode_request(message, correlation_id, client_id)
-    return frame, lambda answer: decode_response(own, answer)[1]
+    return frame, lambda answer: decode_response(own, answer, decode)[1]
 
 
 def encode_response(
@@ -93,11 +99,14 @@ def encode_response(
     return _framed(head + encode_message(message, version))
 
 
-def decode_response(own: OwnApi, frame: bytes) -> tuple[int, Message]:
+def decode_response(
+    own: OwnApi, frame: bytes, decode: DecodeBody = decode_body
+) -> tuple[int, Message]:
     """The correlation id and the message of an answer. Raises MalformedFrame."""
     correlation_id = framing.response_correlation_id(frame)
     start = _skip_tags(own, frame, _INT32.size)
-    return correlation_id, _decode(own.response, own.version, frame, start, RESPONSE_ELEMENTS_MAX)
+    body = memoryview(frame)[start:]
+    return correlation_id, _decode(own.response, own.version, body, RESPONSE_ELEMENTS_MAX, decode)
 
 
 def _tags(own: OwnApi) -> bytes:
@@ -117,11 +126,9 @@ def _framed(frame: bytes) -> bytes:
 
 
 def _decode(
-    message_class: Any, version: int, frame: bytes, position: int, elements_max: int
+    message_class: Any, version: int, body: memoryview, elements_max: int, decode: DecodeBody
 ) -> Message:
-    body = memoryview(frame)[position:]
     try:
-        check_shape(message_class, version, body, elements_max=elements_max)
-        return decode_data(message_class, version, body)
+        return decode(message_class, version, body, elements_max)
     except Exception as error:
         raise MalformedFrame(f"{message_class.__name__} cannot be decoded: {error}") from error

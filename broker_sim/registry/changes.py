@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.kafka_python import data_class, decode_data
+from txnlog_spark.wire.kafka_python import data_class, decode_at
 from txnlog_spark.wire.shape import check_shape
 
 VERSION = 1
@@ -124,7 +124,7 @@ def decode_versioned(data_type: Any, data: bytes) -> Any:
         raise ValueError(f"version {version} of {data_type.__name__} is not supported")
     body = memoryview(data)[2:]
     check_shape(data_type, version, body, elements_max=ELEMENTS_MAX)
-    return decode_data(data_type, version, body)
+    return decode_at(data_type, version, body)
 
 
 def _changed(path: str, node: Node | None) -> Any:

@@ -358,13 +358,14 @@ class ClientProcess:
             return
         link = self._links[node]
         if link.versions is None:
-            answer = decode_response(APIS[ApiKey.API_VERSIONS], API_VERSIONS_VERSION, frame)
+            api = APIS[ApiKey.API_VERSIONS]
+            answer = decode_response(api, API_VERSIONS_VERSION, frame, connection.decode)
             link.versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
             self._flush(node, link)
             return
         flight = link.sent.pop(response_correlation_id(frame))
         api = api_of(flight.call.message)
-        answer = decode_response(api, flight.version, frame)
+        answer = decode_response(api, flight.version, frame, connection.decode)
         fields = {"version": flight.version, "error": _error_of(answer)}
         self._trace.line(self.name, f"answer-{api.key.name}", fields)
         self.on_reply(flight.call.message, answer, flight.version)

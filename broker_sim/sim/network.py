@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from broker_sim.sim.decoded import DecodedMessages
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.trace import Trace
 
@@ -79,6 +80,7 @@ class Connection:
         self, network: Network, connection_id: int, client: ClientEnd, broker: BrokerEnd
     ) -> None:
         self.connection_id = connection_id
+        self.decode = network.decode
         self.client_open = True
         self.broker_open = True
         self._network = network
@@ -184,6 +186,8 @@ class Network:
 
     def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
         self.weather = Weather()
+        self.decode = DecodedMessages()
+        """For both ends of all connections."""
         self.trace = trace
         self.rng = rng
         self._scheduler = scheduler

@@ -172,7 +172,11 @@ class PeerLinks:
         while link.unsent and link.connection is not None and not link.is_closed:
             request = link.unsent.popleft()
             frame, decode = encode_peer_request(
-                request.message, request.api_version, request.correlation_id, self.name
+                request.message,
+                request.api_version,
+                request.correlation_id,
+                self.name,
+                link.connection.decode,
             )
             deadline_us = self._scheduler.now_us + self._answer_us_max
             link.unanswered.append(_Asked(request.correlation_id, decode, deadline_us))

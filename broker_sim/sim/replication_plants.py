@@ -7,6 +7,7 @@ whose step it is that is being made.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -195,8 +196,10 @@ def _acts_after_its_session(world: Any) -> Iterator[None]:
 
     def lenient(registry: Registry, request: Any, effects: Any) -> Any:
         if request.client_id == name:
-            request.message.controller_epoch = registry._state.controller_epoch
-            request.message.expected_end_offset = registry._state.log.end_offset
+            message = copy.copy(request.message)
+            message.controller_epoch = registry._state.controller_epoch
+            message.expected_end_offset = registry._state.log.end_offset
+            request = replace(request, message=message)
         return append(registry, request, effects)
 
     with (

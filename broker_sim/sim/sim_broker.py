@@ -360,7 +360,7 @@ class SimulatedBroker:
             self._on_disconnected(client.connection)
 
     def _take_request(self, client: _Client, frame: bytes) -> None:
-        header, message = decode_request(frame)
+        header, message = decode_request(frame, client.connection.decode)
         client.correlation_id = header.correlation_id
         connection_id = client.connection.connection_id
         fields = {"connection": connection_id, "version": header.api_version}

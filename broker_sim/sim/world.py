@@ -271,6 +271,7 @@ class World:
         self.machines.start()
         self._audit()
         self._check_expectations()
+        self.network.decode.check()
 
     def _is_over(self, operators: list[Operator]) -> bool:
         return all(o.is_over for o in operators) and not self._neighbours.running

@@ -9,8 +9,9 @@ inverses. No socket here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from txnlog_spark.wire.encoder import encode_message
 from txnlog_spark.wire.errors import ErrorCode
@@ -51,6 +52,16 @@ class RequestHeader:
     api_version: int
     correlation_id: int
     client_id: str | None
+
+
+DecodeBody = Callable[[Any, int, memoryview, int], Message]
+"""From a message's class, version and bytes, and how many elements it may have."""
+
+
+def decode_body(message_class: Any, version: int, body: memoryview, elements_max: int) -> Message:
+    """The message of bytes that have been checked. Raises MalformedShape, UnicodeDecodeError."""
+    check_shape(message_class, version, body, elements_max=elements_max)
+    return decode_at(message_class, version, body)
 
 
 class FrameDecoder:
@@ -107,7 +118,7 @@ def _request_header_flexible(api: Api, version: int) -> bool:
     return bool(api.request.flexible_version_q(version))
 
 
-def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
+def decode_request(frame: bytes, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
     """A frame's header and message.
 
     Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
@@ -127,8 +138,7 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Message]:
         position = _skip_tagged_fields(frame, position)
     body = memoryview(frame)[position:]
     try:
-        check_shape(api.request, version, body, elements_max=REQUEST_ELEMENTS_MAX)
-        message = api.request.decode(body, version=version)
+        message = decode(api.request, version, body, REQUEST_ELEMENTS_MAX)
     except Exception as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from error
     return header, message
@@ -149,6 +159,8 @@ def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
 
 
 def _skip_tagged_fields(frame: bytes, position: int) -> int:
+    if frame[position : position + 1] == b"\x00":  # as in nearly every header
+        return position + 1
     try:
         count, position = decode_unsigned(frame, position)
         if count > REQUEST_ELEMENTS_MAX:
@@ -194,7 +206,9 @@ def response_correlation_id(frame: bytes) -> int:
     return int(_LENGTH.unpack_from(frame)[0])
 
 
-def decode_response(api: Api, version: int, frame: bytes) -> Message:
+def decode_response(
+    api: Api, version: int, frame: bytes, decode: DecodeBody = decode_body
+) -> Message:
     """The message of a response frame to a request of `api` at `version`."""
     response_correlation_id(frame)
     position = 4
@@ -206,9 +220,7 @@ def decode_response(api: Api, version: int, frame: bytes) -> Message:
             # To a version it does not know a broker answers in version 0 (KIP-511).
             is_old = bytes(body[:2]) == _INT16.pack(ErrorCode.UNSUPPORTED_VERSION)
             shape_version = 0 if is_old else version
-            check_shape(api.response, shape_version, body, elements_max=REQUEST_ELEMENTS_MAX)
-            return decode_at(api.response, shape_version, body)
-        check_shape(api.response, version, body, elements_max=RESPONSE_ELEMENTS_MAX)
-        return api.response.decode(body, version=version)
+            return decode(api.response, shape_version, body, REQUEST_ELEMENTS_MAX)
+        return decode(api.response, version, body, RESPONSE_ELEMENTS_MAX)
     except Exception as error:
         raise MalformedFrame(f"{api.name} v{version} answer cannot be decoded: {error}") from error

@@ -10,6 +10,7 @@ kafka-python may change any of it: setup.cfg keeps to 3.0, and a test names each
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,6 @@ from txnlog_spark.wire import kafka_packages as _before_kafka_python  # noqa: F4
 # isort: split
 
 from kafka.protocol.api_data import ApiData
-from kafka.protocol.api_message import ApiMessage
 
 
 def message_class(module: str, name: str) -> Any:
@@ -41,9 +41,22 @@ def build(struct_class: Any, **fields: Any) -> Any:
 
 
 def decode_at(message_class: Any, version: int, body: memoryview) -> Any:
-    """The message of these bytes, at just this version: kafka-python's own `decode` takes every
-    ApiVersions answer with an error for one of version 0."""
-    return ApiMessage.decode.__func__(message_class, body, version=version)
+    """The message or record of these bytes, whose shape has been checked, at just this version:
+    kafka-python's own `decode` takes every ApiVersions answer with an error for one of version 0.
+
+    Raises UnicodeDecodeError, and ValueError for a version that there is not.
+    """
+    return _decoder(message_class, version)(body, 0)[0]
+
+
+@functools.cache
+def _decoder(message_class: Any, version: int) -> Any:
+    if not 0 <= version <= message_class.max_version:
+        raise ValueError(f"{message_class.name} has no version {version}")
+    flexible = message_class.flexible_version_q(version)
+    return schema_of(message_class).compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=message_class
+    )
 
 
 def schema_of(message_class: Any) -> Any:
@@ -60,16 +73,6 @@ def tagged_fields_of(struct: Any, version: int) -> dict[int, Any]:
 def data_class(name: str, package: str | None = None) -> Any:
     """The class of the definition `name`.json, of type "data", in a package or kafka-python's."""
     return type(ApiData)(name, (ApiData,), {}, load_json=package)
-
-
-def decode_data(record_class: Any, version: int, body: memoryview) -> Any:
-    """An instance of a `data_class`, of bytes without a version in front whose shape has been
-    checked. Raises UnicodeDecodeError."""
-    flexible = record_class.flexible_version_q(version)
-    decode = schema_of(record_class).compiled_decode_from(
-        version, compact=flexible, tagged=flexible, data_class=record_class
-    )
-    return decode(body, 0)[0]
 
 
 def password_mechanism(name: str, user: str, password: str) -> Any:

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.kafka_python import decode_data
+from txnlog_spark.wire.kafka_python import decode_at
 from txnlog_spark.wire.shape import check_shape
 
 _VERSION = struct.Struct(">h")
@@ -55,6 +55,6 @@ def decode_fields(record_class: Any, data: bytes, *, version: int | None = None)
     try:
         # Each element is a byte at least.
         check_shape(record_class, version, body, elements_max=len(body))
-        return decode_data(record_class, version, body)
+        return decode_at(record_class, version, body)
     except ValueError as error:
         raise CorruptRecord(f"{record_class.name} version {version}: {error}") from error

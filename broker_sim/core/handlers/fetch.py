@@ -6,7 +6,8 @@ requests. A long poll keeps its request delayed and is read again when it comple
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
@@ -70,7 +71,11 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     if message.session_epoch > SESSION_EPOCH_INITIAL:
         _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
         return
-    message.topics = _each_once(message.topics)
+    topics = _each_once(message.topics)
+    if topics is not message.topics:
+        message = copy(message)
+        message.topics = topics
+        request = replace(request, message=message)
     result = _read(parts, request)
     replica = _replica(message)
     for name, position in result.replicated:
@@ -106,9 +111,10 @@ def _each_once(topics: list[Any]) -> list[Any]:
     for topic in topics:
         _, entries = merged.setdefault((topic.topic, topic.topic_id), (topic, {}))
         entries.update((entry.partition, entry) for entry in topic.partitions)
-    for topic, entries in merged.values():
-        topic.partitions = list(entries.values())
-    return [topic for topic, _ in merged.values()]
+    return [
+        build(type(topic), topic=topic.topic, topic_id=topic.topic_id, partitions=[*each.values()])
+        for topic, each in merged.values()
+    ]
 
 
 def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, due: bool) -> None:

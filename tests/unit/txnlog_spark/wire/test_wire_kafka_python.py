@@ -14,7 +14,6 @@ from txnlog_spark.wire.kafka_python import (
     build,
     data_class,
     decode_at,
-    decode_data,
     password_mechanism,
     schema_of,
     tagged_fields_of,
@@ -70,7 +69,7 @@ def test_a_definition_of_ours_makes_a_class_whose_versions_all_round_trip(path: 
         fields = {f.name: f.default for f in schema_of(made).untagged_fields(version)}
         fields |= {name: [] for name in fields if name in ("members", "transaction_partitions")}
         data = build(made, **fields)
-        decoded = decode_data(made, version, memoryview(encode_message(data, version)))
+        decoded = decode_at(made, version, memoryview(encode_message(data, version)))
         assert (decoded, type(decoded)) == (data, made)
 
 
