@@ -18,6 +18,7 @@ from broker_sim.apis.registry import NO_SESSION, Operation, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import Message
 
 REGISTRY_PEER = -1
@@ -228,7 +229,8 @@ class RegistryClient:
         def take(message: Message | None, effects: Effects) -> None:
             reply(None if message is None else read(message), effects)
 
-        message = OWN_APIS[key].request(session_id=self.session_id, **fields)
+        request = OWN_APIS[key].request
+        message = build(request, session_id=self.session_id, **fields)
         self._peers.send(peer, message, OWN_API_VERSION, take, effects)
 
 

@@ -51,6 +51,7 @@ from broker_sim.registry.sessions import SESSION_TIMER, SessionDeadlines
 from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _K = RegistryApiKey
@@ -207,7 +208,8 @@ class Registry:
             zxid=seen.nodes_zxid,
             log_end_offset=seen.log_end_offset,
             nodes=[
-                made(
+                build(
+                    made,
                     path=path,
                     data=nodes[path].data,
                     node_version=nodes[path].version,
@@ -327,7 +329,7 @@ def _operations(message: Message) -> list[Operation] | None:
 
 
 def _answer(request: Request, **fields: Any) -> Message:
-    return OWN_APIS[request.api_key].response(**({"error_code": 0} | fields))
+    return build(OWN_APIS[request.api_key].response, **({"error_code": 0} | fields))
 
 
 def _refusal(key: RegistryApiKey, error: RegistryError) -> Message:

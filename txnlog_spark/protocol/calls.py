@@ -34,6 +34,7 @@ from txnlog_spark.protocol.retry import (
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message, api_of
 
 GROUP = 0
@@ -133,7 +134,7 @@ def find_coordinator(
     what = "transactional id" if key_type == TRANSACTION else "group"
     doing = f"finding the coordinator of {what} {key!r}"
     request = APIS[ApiKey.FIND_COORDINATOR].request
-    message = request(key=key, key_type=key_type, coordinator_keys=[key])
+    message = build(request, key=key, key_type=key_type, coordinator_keys=[key])
     while True:
         reply = yield from call_any(message, doing=doing, deadline=deadline)
         answer = _found(reply, doing)

@@ -11,6 +11,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.membership import Alone
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.API_VERSIONS].response
@@ -62,12 +63,18 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     level = parts.config.integer("transaction.version")
     features = {}
     if level > 0:
-        finalized = _Response.FinalizedFeatureKey(
-            name="transaction.version", max_version_level=level, min_version_level=level
+        finalized = build(
+            _Response.FinalizedFeatureKey,
+            name="transaction.version",
+            max_version_level=level,
+            min_version_level=level,
         )
         features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
-    supported = _Response.SupportedFeatureKey(
-        name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION_MAX
+    supported = build(
+        _Response.SupportedFeatureKey,
+        name="transaction.version",
+        min_version=0,
+        max_version=TRANSACTION_VERSION_MAX,
     )
     return _Response(
         error_code=0,

@@ -25,6 +25,7 @@ from broker_sim.core.handlers._access import (
 from broker_sim.core.handlers._lookup import ZERO_ID, brokers_on
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.METADATA].response
@@ -70,11 +71,16 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                     parts, request, TOPIC, topic.name
                 )
     cluster_asked = message.include_cluster_authorized_operations
-    return _Response(
+    return build(
+        _Response,
         throttle_time_ms=0,
         brokers=[
-            _Response.MetadataResponseBroker(
-                node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
+            build(
+                _Response.MetadataResponseBroker,
+                node_id=broker.broker_id,
+                host=at.host,
+                port=at.port,
+                rack=broker.rack,
             )
             for broker, at in brokers_on(parts.image.brokers, request.listener)
         ],
@@ -152,13 +158,15 @@ def _topic(parts: BrokerParts, topic: Topic) -> Any:
     topic_class = _Response.MetadataResponseTopic
     image = parts.image
     registrations = [image.registration(topic, n) for n in range(topic.partition_count)]
-    return topic_class(
+    return build(
+        topic_class,
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
-            topic_class.MetadataResponsePartition(
+            build(
+                topic_class.MetadataResponsePartition,
                 error_code=int(
                     ErrorCode.LEADER_NOT_AVAILABLE
                     if partition.leader == NO_LEADER

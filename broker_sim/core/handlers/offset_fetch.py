@@ -12,6 +12,7 @@ from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._offsets import UNKNOWN_TOPIC, topic_names
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_FETCH].response
@@ -48,7 +49,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             topics = _all_topics(parts, request, result, by_id=by_id)
         else:
             result, topics = _named_topics(parts, request, group, require_stable)
-        groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
+        groups.append(
+            build(_Group, group_id=group.group_id, topics=topics, error_code=int(result.error))
+        )
     return _Response(throttle_time_ms=0, groups=groups)
 
 
@@ -170,10 +173,12 @@ def _topic(topic_class: Any, name: str, offsets: Sequence[FetchedOffset]) -> Any
     partition_class = getattr(topic_class, "OffsetFetchResponsePartitions", None)
     if partition_class is None:
         partition_class = topic_class.OffsetFetchResponsePartition
-    return topic_class(
+    return build(
+        topic_class,
         name=name,
         partitions=[
-            partition_class(
+            build(
+                partition_class,
                 partition_index=offset.partition,
                 committed_offset=offset.committed_offset,
                 committed_leader_epoch=offset.leader_epoch,

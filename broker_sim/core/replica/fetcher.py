@@ -168,8 +168,10 @@ class ReplicaFetchers:
             )
         image = self._image
         registered = image.brokers.get(image.node_id)
-        return _Fetch(
-            replica_state=_Fetch.ReplicaState(
+        return build(
+            _Fetch,
+            replica_state=build(
+                _Fetch.ReplicaState,
                 # Without an epoch, before it is registered, it may not join an ISR (KIP-903).
                 replica_id=image.node_id,
                 replica_epoch=UNKNOWN if registered is None else registered.epoch,
@@ -181,7 +183,7 @@ class ReplicaFetchers:
             session_id=0,
             session_epoch=NO_SESSION_EPOCH,
             topics=[
-                _Fetch.FetchTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
+                build(_Fetch.FetchTopic, topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
                 for topic_id, partitions in topics.items()
             ],
             forgotten_topics_data=[],
