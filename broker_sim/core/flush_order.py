@@ -32,6 +32,8 @@ class FlushOrder:
 
     def drain(self) -> tuple[Flush, ...]:
         """The flushes that waited, to be done now."""
+        if not self._paths:
+            return ()
         flushes = tuple(Flush((path,)) for path in sorted(self._paths))
         self._paths.clear()
         return flushes

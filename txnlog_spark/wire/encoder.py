@@ -24,8 +24,10 @@ from txnlog_spark.wire.varint import encode_unsigned
 
 _Parts = list[Any]
 """Whatever has bytes."""
+_Get = Callable[[Any], Any]
+"""A member of a struct, or an element itself."""
 _Write = Callable[[Any, _Parts], None]
-"""Appends a value, or a struct."""
+"""Appends a struct, or what it gets of one."""
 
 _FORMATS = {
     "bool": "?",
@@ -42,7 +44,8 @@ _INT32 = struct.Struct(">i")
 _NO_TAGS = "x"
 """As a format: one zero byte."""
 _NO_ID = bytes(16)
-_SHORT = tuple(bytes((length,)) for length in range(128))
+_SHORT = tuple(bytes((number,)) for number in range(128))
+"""The varints of one byte."""
 
 
 def encode_message(message: Any, version: int) -> bytes:
@@ -79,8 +82,8 @@ def _struct_writer(container: Any, version: int, flexible: bool, *, has_tags: bo
         if names:
             steps.append(_fixed_writer(names, formats))
             names, formats = [], ""
-        value_writer = _value_writer(field, version, flexible, has_tags=has_tags)
-        steps.append(_member_writer(field.name, value_writer))
+        get = attrgetter(field.name)
+        steps.append(_member_writer(get, field, version, flexible, has_tags=has_tags))
     known = tagged_fields_of(container, version) if has_tags else {}
     if flexible and not known:
         formats += _NO_TAGS
@@ -115,47 +118,54 @@ def _fixed_writer(names: list[str], formats: str) -> _Write:
     return lambda item, parts: parts.append(pack(*get(item)))
 
 
-def _member_writer(name: str, write_value: _Write) -> _Write:
-    get = attrgetter(name)
-    return lambda item, parts: write_value(get(item), parts)
-
-
-def _value_writer(field: Any, version: int, flexible: bool, *, has_tags: bool) -> _Write:
+def _member_writer(
+    get: _Get, field: Any, version: int, flexible: bool, *, has_tags: bool
+) -> _Write:
     """Of any type; in a tagged field no struct has tagged fields itself."""
     if field.is_struct_array():
         element = _struct_writer(field.array_of, version, flexible, has_tags=has_tags)
-        return _array_writer(element, flexible)
+        return _array_writer(get, element, flexible)
     if field.is_array():
         one = _format(field.array_of)
         if one is not None:
-            return _numbers_writer(one, flexible)
-        return _array_writer(_simple_writer(field.array_of, flexible), flexible)
+            return _numbers_writer(get, one, flexible)
+        return _array_writer(get, _simple_writer(_itself, field.array_of, flexible), flexible)
     if field.is_struct():
-        written = _struct_writer(field, version, flexible, has_tags=has_tags)
-        return _nullable_writer(written) if field.nullable_for_version_q(version) else written
-    return _simple_writer(field, flexible)
+        write_struct = _struct_writer(field, version, flexible, has_tags=has_tags)
+        if field.nullable_for_version_q(version):
+            return _nullable_writer(get, write_struct)
+        return lambda item, parts: write_struct(get(item), parts)
+    return _simple_writer(get, field, flexible)
 
 
-def _simple_writer(field: Any, flexible: bool) -> _Write:
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _simple_writer(get: _Get, field: Any, flexible: bool) -> _Write:
     if field.type_str == "uuid":
-        return _write_id
+        return _id_writer(get)
     if field.type_str == "string":
-        return _string_writer(_length_writer(flexible, _INT16))
+        return _string_writer(get, _length_writer(flexible, _INT16))
     if field.type_str in ("bytes", "records"):
-        return _bytes_writer(_length_writer(flexible, _INT32))
+        return _bytes_writer(get, _length_writer(flexible, _INT32))
     one = _FORMATS.get(field.type_str)
     if one is not None:
         pack = struct.Struct(f">{one}").pack
-        return lambda value, parts: parts.append(pack(value))
+        return lambda item, parts: parts.append(pack(get(item)))
     # What only kafka-python's corrections of the definitions have.
-    return lambda value, parts: parts.append(field.encode(value))
+    return lambda item, parts: parts.append(field.encode(get(item)))
+
+
+def _varint(number: int) -> bytes:
+    return _SHORT[number] if number < len(_SHORT) else encode_unsigned(number)
 
 
 def _length_writer(flexible: bool, plain: struct.Struct) -> Callable[[int, _Parts], None]:
     """Writes a length or count, -1 for null."""
 
     def compact(length: int, parts: _Parts) -> None:
-        parts.append(_SHORT[length + 1] if length < 127 else encode_unsigned(length + 1))
+        parts.append(_varint(length + 1))
 
     def fixed(length: int, parts: _Parts) -> None:
         parts.append(plain.pack(length))
@@ -163,8 +173,9 @@ def _length_writer(flexible: bool, plain: struct.Struct) -> Callable[[int, _Part
     return compact if flexible else fixed
 
 
-def _string_writer(write_length: Callable[[int, _Parts], None]) -> _Write:
-    def write(value: Any, parts: _Parts) -> None:
+def _string_writer(get: _Get, write_length: Callable[[int, _Parts], None]) -> _Write:
+    def write(item: Any, parts: _Parts) -> None:
+        value = get(item)
         if value is None:
             write_length(-1, parts)
             return
@@ -175,8 +186,9 @@ def _string_writer(write_length: Callable[[int, _Parts], None]) -> _Write:
     return write
 
 
-def _bytes_writer(write_length: Callable[[int, _Parts], None]) -> _Write:
-    def write(value: Any, parts: _Parts) -> None:
+def _bytes_writer(get: _Get, write_length: Callable[[int, _Parts], None]) -> _Write:
+    def write(item: Any, parts: _Parts) -> None:
+        value = get(item)
         if value is None:
             write_length(-1, parts)
             return
@@ -186,14 +198,19 @@ def _bytes_writer(write_length: Callable[[int, _Parts], None]) -> _Write:
     return write
 
 
-def _write_id(value: Any, parts: _Parts) -> None:
-    parts.append(_NO_ID if value is None else value.bytes)
+def _id_writer(get: _Get) -> _Write:
+    def write(item: Any, parts: _Parts) -> None:
+        value = get(item)
+        parts.append(_NO_ID if value is None else value.bytes)
+
+    return write
 
 
-def _array_writer(write_element: _Write, flexible: bool) -> _Write:
+def _array_writer(get: _Get, write_element: _Write, flexible: bool) -> _Write:
     write_count = _length_writer(flexible, _INT32)
 
-    def write(values: Any, parts: _Parts) -> None:
+    def write(item: Any, parts: _Parts) -> None:
+        values = get(item)
         if values is None:
             write_count(-1, parts)
             return
@@ -204,11 +221,12 @@ def _array_writer(write_element: _Write, flexible: bool) -> _Write:
     return write
 
 
-def _numbers_writer(one: str, flexible: bool) -> _Write:
+def _numbers_writer(get: _Get, one: str, flexible: bool) -> _Write:
     """An array of a type of fixed size."""
     write_count = _length_writer(flexible, _INT32)
 
-    def write(values: Any, parts: _Parts) -> None:
+    def write(item: Any, parts: _Parts) -> None:
+        values = get(item)
         if values is None:
             write_count(-1, parts)
             return
@@ -218,10 +236,11 @@ def _numbers_writer(one: str, flexible: bool) -> _Write:
     return write
 
 
-def _nullable_writer(write_struct: _Write) -> _Write:
+def _nullable_writer(get: _Get, write_struct: _Write) -> _Write:
     """KIP-893: a byte before the struct, negative for null."""
 
-    def write(value: Any, parts: _Parts) -> None:
+    def write(item: Any, parts: _Parts) -> None:
+        value = get(item)
         if value is None:
             parts.append(b"\xff")
             return
@@ -234,23 +253,27 @@ def _nullable_writer(write_struct: _Write) -> _Write:
 def _tags_writer(known: dict[int, Any], version: int) -> _Write:
     """Those that are not as the schema has them by default, each with its size before it."""
     fields = tuple(
-        (encode_unsigned(tag), field.name, field.default,
-         _value_writer(field, version, True, has_tags=False))
+        (_varint(tag), attrgetter(field.name), field.default,
+         _member_writer(attrgetter(field.name), field, version, True, has_tags=False))
         for tag, field in known.items()
     )  # fmt: skip
+    get_all = attrgetter(*(field.name for field in known.values()))
+    defaults = tuple(field.default for field in known.values())
+    none = defaults if len(defaults) > 1 else defaults[0]
 
     def write(item: Any, parts: _Parts) -> None:
-        found = 0
-        tagged: _Parts = []
-        for tag, name, default, write_value in fields:
-            value = getattr(item, name)
-            if value != default:
-                found += 1
+        if get_all(item) == none:  # as in nearly every struct
+            parts.append(_SHORT[0])
+            return
+        tagged: list[_Parts] = []
+        for tag, get, default, write_member in fields:
+            if get(item) != default:
                 written: _Parts = []
-                write_value(value, written)
+                write_member(item, written)
                 data = b"".join(written)
-                tagged += (tag, encode_unsigned(len(data)), data)
-        parts.append(encode_unsigned(found))
-        parts += tagged
+                tagged.append([tag, _varint(len(data)), data])
+        parts.append(_varint(len(tagged)))
+        for each in tagged:
+            parts += each
 
     return write

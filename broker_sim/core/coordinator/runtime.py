@@ -16,6 +16,7 @@ may be committed by the next leader, or lost.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,9 +59,9 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 def java_hash_code(text: str) -> int:
     """Java's `String.hashCode`: signed 32 bits over UTF-16 code units."""
     value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    data = text.encode("utf-16-be", "surrogatepass")
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value
 
 
