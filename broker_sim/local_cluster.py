@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import javaproperties
 
 from txnlog_spark.wire.invariants import present
 
@@ -184,6 +183,8 @@ class LocalCluster:
 
     def _write_config(self, broker_id: int) -> Path:
         """A file for this user alone: it may have passwords, which no command line may show."""
+        import javaproperties  # it loads HTTP and XML: not for each `import broker_sim`
+
         path = self.data_dir / f"broker-{broker_id}.properties"
         values = {"node.id": str(broker_id)}
         if REGISTRY in self._processes:

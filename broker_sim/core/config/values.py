@@ -12,7 +12,6 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
-import javaproperties
 
 from broker_sim.core.config.key import (
     ConfigError,
@@ -222,6 +221,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
     Raises ConfigError for a broken \\u escape.
     """
+    import javaproperties  # it loads HTTP and XML, for a format that nobody asks for here
+
     try:
         return {name: value.strip() for name, value in javaproperties.loads(text).items()}
     except javaproperties.InvalidUEscapeError as error:

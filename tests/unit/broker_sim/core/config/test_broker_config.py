@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from broker_sim.core.config import (
@@ -182,3 +185,11 @@ def test_the_sample_file_is_valid_and_holds_defaults():
     path = Path(__file__).parents[5] / "conf" / "broker.properties"
     config = BrokerConfig(parse_properties(path.read_text()))
     assert all(config.value(name) == BrokerConfig().value(name) for name in BROKER_CONFIG)
+
+
+def test_a_start_without_a_file_of_properties_loads_neither_http_nor_xml():
+    say = "import sys, broker_sim.sim.cli, broker_sim.core.broker; print(*sys.modules)"
+    asked = [sys.executable, "-c", say]
+    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    assert "broker_sim.core.broker" in loaded
+    assert not {"javaproperties", "http.client", "xml.sax"}.intersection(loaded)
