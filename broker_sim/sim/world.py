@@ -163,6 +163,10 @@ class World:
     def _operator(self, name: str, batches: int, options: CommitOptions) -> Operator:
         prefix = name.removesuffix("job")
         scenario = self.scenario
+        if prefix:
+            # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
+            # condition), as in `draw_random` who changes the id does.
+            scenario = replace(scenario, checkpoint_lost=0.0, tail_lost=0.0, old_checkpoint=0.0)
         source = spark.Source(
             topic=prefix + INPUT_TOPIC,
             partitions=scenario.source_partitions,
