@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-
 from txnlog_spark.wire.invariants import present
 
 REGISTRY = -1

@@ -12,7 +12,6 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
-
 from broker_sim.core.config.key import (
     ConfigError,
     ConfigKey,
