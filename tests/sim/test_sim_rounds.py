@@ -34,6 +34,7 @@ from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from broker_sim.sim import sim_broker
+from broker_sim.sim.decoded import DecodedMessages
 from broker_sim.sim.network import Connection
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
@@ -254,6 +255,7 @@ class SimConnection:
 
     def __init__(self, connection_id: int, story: list[str]) -> None:
         self.connection_id, self._story = connection_id, story
+        self.decode = DecodedMessages()
 
     def respond(self, frame: bytes) -> None:
         self._story.append(f"answer {self.connection_id}")
