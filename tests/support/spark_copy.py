@@ -22,6 +22,7 @@ from support.class_archive import AT_ITS_PLACE, archive_in
 from support.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.probe import wait_until
 from support.spark_home import INSTALLED, SPARK_HOME
+from support.warm_python import warm_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
@@ -100,6 +101,7 @@ class CopyQuery:
         self.program = "copy_job.py"
         self.job_arguments: list[str] = []
         self.environment: dict[str, str] = {}
+        self.has_warm_python = False
         self._run_count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -219,14 +221,17 @@ class RunningJob:
         self._log = query.folder / f"run-{number}.log"
         self._new_classes = None if CLASSES.exists() or failpoints else query.folder / "classes"
         settings = SPARK_CONFIG | query.spark_config | self._java_options()
+        python = sys.executable
+        if query.has_warm_python:
+            python = warm_python(query.folder / f"warm-{number}")
         command = [str(SPARK_SUBMIT), "--master", query.master]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         command += [str(Path(__file__).with_name(query.program)), *query.arguments()]
         environment = {
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
             "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parents[1]}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,

@@ -1,13 +1,14 @@
 """A Python that has already imported what Spark's Python processes import.
 
 Spark starts a Python process for each source of each query, and two for each kind of planner: a
-fifth of the processor time of such tests went into their imports. `WarmPython` imports once, and
-then forks. `WarmPython.command` takes the place of `python` in PYSPARK_PYTHON: it hands over its
-arguments, environment and standard streams, and lives as long as the process that has them.
+fifth of the processor time of such tests went into their imports. The command `warm_python` takes
+the place of `python` in PYSPARK_PYTHON. The first one starts a process that imports once, and all
+have it fork one that gets their arguments, environment and standard streams; they live as long as
+that. So everything is below Spark's JVM, as ever. What is forked has no garbage to collect after
+each task but its own (gc.freeze).
 
-What is forked has nothing of Spark's garbage to collect after each task but its own (gc.freeze).
-The jobs that run under spark-submit have Spark's own way: they are the drivers of the crash tests,
-the demo, the README's first steps.
+The demo, the README's first steps, Spark Connect, executors of their own and most of
+`make chaos` have Spark's own way.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import os
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import traceback
+import uuid
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+from support.apache_kafka import die_with_parent
+
 CLIENT = Path(__file__).with_name("warm_client.py")
 IMPORTED = (
     "pyspark.daemon",
@@ -54,48 +56,34 @@ IMPORTED = (
 REQUEST_BYTES_MAX = 1 << 20
 
 
-class WarmPython:
-    """The process that forks, and the command that asks it to."""
-
-    def __init__(self, folder: Path) -> None:
-        from support.apache_kafka import die_with_parent
-        from support.probe import wait_until
-
-        self._socket = folder / "warm"
-        self.command = folder / "python"
-        self.command.write_text(
-            "#!/bin/sh\n"
-            f'[ "$1" = -m ] && exec {sys.executable} -I -S {CLIENT} {self._socket} "$@"\n'
-            f'exec {sys.executable} "$@"\n'
-        )
-        self.command.chmod(0o755)
-        path = os.pathsep.join((str(TESTS), str(TESTS.parent)))
-        self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "support.warm_python", str(self._socket)],
-            stdin=subprocess.DEVNULL,
-            # As Spark sets it for its workers.
-            env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )
-        wait_until(self._socket.exists, "a Python that has imported", timeout_s=120)
-
-    def stop(self) -> None:
-        """End it; what it forked ends with those who asked for it."""
-        self._process.kill()
-        self._process.wait()
+def warm_python(folder: Path) -> str:
+    """A command that takes the place of `python` for one Spark application, in a new folder."""
+    if sys.platform != "linux":
+        return sys.executable
+    folder.mkdir(parents=True)
+    command, arguments = folder / "python", f"{uuid.uuid4()} {folder / 'lock'}"
+    command.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = -m ] && exec {sys.executable} -I -S {CLIENT} {arguments} "$@"\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    command.chmod(0o755)
+    return str(command)
 
 
-def serve(path: str) -> None:
-    """Import, and fork for whoever asks, until killed."""
+def serve(address: str) -> None:
+    """Import, and fork for whoever asks; end with the process that started this one."""
+    die_with_parent()
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"{path}.new")
+    listener.bind(f"\0{address}")
     listener.listen(64)
-    os.rename(f"{path}.new", path)
+    os.write(1, b"!")
+    os.dup2(0, 1)
     while True:
         connection, _ = listener.accept()
         if os.fork() == 0:
@@ -123,7 +111,6 @@ def _become(connection: socket.socket) -> None:
         os.chdir(wanted["folder"])
         given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         sys.path[:0] = [each for each in given if each and each not in sys.path]
-        _stand_for(wanted["process"])
         _, module, *arguments = wanted["arguments"]
         sys.argv = [module, *arguments]
         sys.modules.pop(module, None)  # as main it runs anew
@@ -137,16 +124,6 @@ def _become(connection: socket.socket) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _stand_for(client: int) -> None:
-    """For the connector, which looks for Spark's JVM, this process is the client's child."""
-    from txnlog_spark import processes
-
-    this, by_the_system = os.getpid(), processes._name_and_parent
-    processes._name_and_parent = lambda pid: (
-        ("python", client) if pid == this else by_the_system(pid)
-    )
 
 
 def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
