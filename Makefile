@@ -13,11 +13,15 @@ TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
 # The long ones early, and beside what computes most of the time what mostly waits.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
+# All that share a Spark session with the first run where it does.
+TESTS_SESSION := tests/integration/test_many_queries.py
+TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
 	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
-	connect_remote_session.py avro_registry.py many_queries.py sink_migration.py)
-TESTS_OTHER := $(filter-out $(TESTS_KILLS) $(TESTS_LONG),$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_WORLD := $(TESTS_KILLS) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
+	connect_remote_session.py sink_migration.py planted_secrets.py readme_first_steps.py)
+TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
+	$(sort $(wildcard tests/integration/test_*.py)))
+TESTS_WORLD := $(TESTS_FIRST) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE

@@ -15,6 +15,7 @@ from support.availability import check_available
 from support.recordings import Selection
 from support.sim_broker import SimBroker
 from support.spark_home import use_spark_home
+from support.warm_python import warm_python
 
 # Spark's workers run the Python that runs the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -69,10 +70,11 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
 
 
 @pytest.fixture(scope="session")
-def spark_sessions() -> Iterator[Callable]:
+def spark_sessions(tmp_path_factory) -> Iterator[Callable]:
     """`spark_sessions(master, **config)` is a session, the running one when it is the same: another
-    one takes seconds to start, and as many until it has read a first Python source."""
+    one takes seconds to start."""
     running: list[tuple[Any, Any]] = []
+    python = warm_python(tmp_path_factory.mktemp("spark") / "warm")
 
     def session_of(master: str, **config: str) -> Any:
         from support.connector import start_session
@@ -81,7 +83,9 @@ def spark_sessions() -> Iterator[Callable]:
         if not running or running[0][0] != wanted:
             while running:
                 running.pop()[1].stop()
-            running.append((wanted, start_session(master, **config)))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PYSPARK_PYTHON", python)
+                running.append((wanted, start_session(master, **config)))
         return running[0][1]
 
     yield session_of

@@ -21,6 +21,7 @@ from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
+    ANOTHER_NODE,
     ANY_NODE,
     Ask,
     Call,
@@ -110,6 +111,7 @@ class ClientProcess:
         self._trace = trace
         self._links: dict[int, _NodeLink] = {}
         self._bootstrap = 0
+        self._turn = 0
         """How many bootstrap servers have refused: another one is next."""
         self._operation: Operation[Any] | None = None
         self._done: Callable[[Any, TxnLogError | None], None] = _ignore
@@ -263,7 +265,10 @@ class ClientProcess:
 
     def _start(self, flight: _InFlight) -> None:
         node = flight.call.node
-        if node == ANY_NODE:
+        if node == ANOTHER_NODE:
+            self._turn += 1
+            node = sorted(self._brokers)[self._turn % len(self._brokers)]
+        elif node == ANY_NODE:
             nodes = sorted(self._brokers)
             node = next(iter(self._links), nodes[self._bootstrap % len(nodes)])
         link = self._links.get(node) or self._connect(node)

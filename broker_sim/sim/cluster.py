@@ -32,7 +32,7 @@ from broker_sim.sim.coverage import STATES
 from broker_sim.sim.flapping import Flapping
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
-from broker_sim.sim.one_broker import BROKER_OPTIONS, broker_options
+from broker_sim.sim.one_broker import broker_options
 from broker_sim.sim.passing_topic import TRIMMED
 from broker_sim.sim.peer_links import PeerLinks
 from broker_sim.sim.places import Places
@@ -131,6 +131,7 @@ class Cluster:
         }
         self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
         self._planned = planned
+        self._group_partitions = scenario.group_partitions
         self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
         self._trace = trace
         self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
@@ -237,6 +238,10 @@ class Cluster:
     def kill(self, fault: Fault) -> None:
         """A planned fault."""
         self.hosts[0].kill(self.faults.planned_reason(fault))
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A planned fault: a group's coordinator does not hear the others, and clients reach it."""
+        self.faults.isolate(group_id, for_ms)
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """As each partition's leader has them."""
@@ -399,8 +404,7 @@ class Cluster:
 
     def coordinates(self, node: int, group_id: str) -> bool:
         """Whether a broker is a group's coordinator, by the newest metadata."""
-        count = BROKER_OPTIONS["offsets.topic.num.partitions"]
-        number = partition_for(group_id, int(count))
+        number = partition_for(group_id, self._group_partitions)
         held = self.metadata.partitions.get(f"{GROUP_METADATA_TOPIC}-{number}")
         return held is not None and held.leader == node
 

@@ -81,6 +81,14 @@ class PlainClients:
             )
             process(f"{topic}-end-observer").run(watcher, _on_end)
 
+    def ends(self) -> dict[int, int]:
+        """The high watermark of each partition of the numbers, as far as it was seen."""
+        return {
+            number: seen.bounds.high_watermark
+            for (topic, number), seen in self._seen.items()
+            if topic == TOPIC and seen.bounds is not None
+        }
+
     # ------------------------------------------------------------------ the writer
 
     def _write(self, places: Places) -> Operation[None]:

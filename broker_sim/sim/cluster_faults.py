@@ -48,6 +48,8 @@ MOMENT_BIAS = 5
 MOMENT_US = (0, 4_000)
 DAMAGE_SHARE = 0.1
 """Of the chance of a bit flip at a death, that of a death for it at a tick."""
+ISOLATION_MS = (4_000, 12_000)
+"""Longer than a session: others are elected."""
 PAUSE_US = (10_000, 8_000_000)
 DRIFT_PER_MILLION_MAX = 50_000
 """5 % fast or slow; a clock that does so for a minute is three seconds off."""
@@ -72,6 +74,9 @@ class Victims(Protocol):
     @property
     def brokers(self) -> Sequence[ClusterBroker]:
         """All brokers."""
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a broker is a group's coordinator, by the newest metadata."""
 
 
 class ClusterFaults:
@@ -99,11 +104,14 @@ class ClusterFaults:
         self._more = rng("more-ticks")
         self._moments = rng("moments")
         self._flips = rng("flips")
+        self._isolations = rng("isolations")
         self._damaged: SimulatedBroker | None = None
         """What is killed so that a bit of its disk flips."""
         self._is_blackout = False
         self.on_moment: Callable[[], None] = lambda: None
         """Called while a transaction has just come to another state: drivers have faults, too."""
+        self.progress_group: Callable[[], str] = lambda: ""
+        """The group that holds the query's progress."""
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._fragile: tuple[SimulatedBroker, int] | None = None
@@ -265,12 +273,22 @@ class ClusterFaults:
             return
         self._scheduler.after(TICK_US, self._tick)
         self._happen()
+        if self._isolations.random() < self._scenario.isolation and self._may_disturb_all():
+            self.isolate(self.progress_group(), self._isolations.randint(*ISOLATION_MS))
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A group's coordinator cannot learn that it is not that any more."""
+        for broker in self._cluster.brokers:
+            if self._cluster.coordinates(_number(broker), group_id):
+                self._network.isolate(broker.name, for_ms * 1000)
 
     def at_moment(self, coordinator: SimulatedBroker) -> None:
         """A transaction is in another state, perhaps not for long: something may happen in it."""
         if not self.are_on:
             return
         self._disk_faults.at_moment(coordinator)
+        if self._scenario.isolation > 0.0:
+            self._scheduler.after(self._isolations.randint(*MOMENT_US), self.on_moment)
         if self._moments.random() < MOMENT_SHARE:
             self._scheduler.after(self._moments.randint(*MOMENT_US), self._at_moment)
 

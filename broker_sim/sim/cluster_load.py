@@ -12,12 +12,14 @@ from broker_sim.sim.group_members import GROUP_ID
 from broker_sim.sim.neighbour import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
 from broker_sim.sim.passing_topic import KEPT_TOPIC, PassingTopic
 from broker_sim.sim.places import Places
+from broker_sim.sim.range_reader import read_ranges
 from broker_sim.sim.reader import read_partition
 from broker_sim.sim.scenario import Scenario
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.session import Session
 from txnlog_spark.wire.records import Record
 
 GROWN_PARTITIONS = NEIGHBOURS_PARTITIONS + 2
@@ -37,9 +39,13 @@ class ClusterLoad:
         *,
         faults_are_on: Callable[[], bool],
         coordinates: Callable[[int, str], bool],
+        new_session: Callable[[], Session],
     ) -> None:
         """`output` is the topic of the query, and its partitions; `coordinates` says whether a
-        broker is the coordinator of a group."""
+        broker is the coordinator of a group; `new_session` is of the product's code."""
+        self._reads = scenario.isolation > 0.0
+        self._faults_are_on = faults_are_on
+        self._new_session = new_session
         self._plain = PlainClients(output, new_places, faults_are_on)
         self._group = GroupLoad(
             scenario,
@@ -80,6 +86,9 @@ class ClusterLoad:
         """Start each in a process of its own."""
         self._plain.start(process)
         self._group.start(process)
+        if self._reads:
+            ends, session, goes_on = self._plain.ends, self._new_session, self._faults_are_on
+            process("task").run(read_ranges(TOPIC, ends, session, goes_on), _on_end)
         if self._administrator is not None:
             process("administrator").run(self._administrator.work(), _on_end)
         if self._passing is not None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from txnlog_spark.commit import micro_batch, query, takeover
+from txnlog_spark.commit import confirmation, micro_batch, query, takeover
 from txnlog_spark.commit.attempt import CommitAttempt
 from txnlog_spark.commit.facts import facts_about, visible_progress
 from txnlog_spark.commit.journal import RecordedIdentity
@@ -20,11 +20,12 @@ from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
 from txnlog_spark.commit.transactional_ids import record_ids
+from txnlog_spark.protocol import fetch
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.protocol.values import Bytes, ProducerIdentity, StagedPiece
+from txnlog_spark.protocol.values import Bytes, Partition, ProducerIdentity, StagedPiece
 
 Plant = Callable[[Any], contextlib.AbstractContextManager[None]]
 """Breaks one run's world (a `World`) or, for its length, one function of the product."""
@@ -94,7 +95,7 @@ def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
         name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
         return (yield from init_producer_id(session, name, timeout_ms))
 
-    unread = replaced(micro_batch, "_confirm", _nothing_asked)
+    unread = replaced(micro_batch, "confirm", _nothing_asked)
     with replaced(micro_batch, "initialise", fence_first), unread:
         yield
 
@@ -145,13 +146,18 @@ def _group_not_compared(_: Any) -> Iterator[None]:
     def careless(plan: CommitPlan, facts: Facts) -> Any:
         return original(dataclasses.replace(plan, previous_offsets={}), facts)
 
-    with _without_questions(previous_offsets={}), replaced(micro_batch, "judge", careless):
+    with (
+        _without_questions(previous_offsets={}),
+        replaced(micro_batch, "judge", careless),
+        replaced(confirmation, "judge", careless),
+    ):
         yield
 
 
 @contextlib.contextmanager
 def _start_compared_before_fencing(_: Any) -> Iterator[None]:
-    """What the query starts from is compared while an old driver can still move it."""
+    """What the query starts from is compared while an old driver can still move it; and nobody
+    reads it again."""
     early: dict[int, list[Any]] = {}
     """By session: several drivers are at work."""
     facts_of = facts_about
@@ -174,6 +180,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "initialise", compare_first),
         replaced(micro_batch, "facts_about", facts),
+        replaced(micro_batch, "confirm", _nothing_asked),
     ):
         yield
 
@@ -235,6 +242,11 @@ def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None
     return replaced(StagedPiece, "check", size_only)
 
 
+def _former_coordinator_believed(_: Any) -> contextlib.AbstractContextManager[None]:
+    """What was read of a coordinator that may be a former one is not read again before EndTxn."""
+    return replaced(micro_batch, "confirm", _nothing_asked)
+
+
 COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
     "resumed-although-fenced": _resumed_although_fenced,
@@ -250,3 +262,23 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "staged-bytes-not-compared": _staged_bytes_not_compared,
 }
 """By name; the canary test runs each until it is caught."""
+
+
+def _former_leader_believed(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Where a log ends is what one broker says of it."""
+
+    def believed(
+        session: Session, positions: Mapping[Partition, int], said: Mapping[Partition, int]
+    ) -> Operation[dict[Partition, int]]:
+        del session, positions
+        yield from ()
+        return dict(said)
+
+    return replaced(fetch, "confirm_log_ends", believed)
+
+
+CONNECTOR_PLANTS_OF_CLUSTERS: dict[str, Plant] = {
+    "former-coordinator-believed": _former_coordinator_believed,
+    "former-leader-believed": _former_leader_believed,
+}
+"""They need a scenario with several brokers."""

@@ -57,7 +57,11 @@ class NetworkFaults:
         others = [name for name in self._names if name != one]
         if rng.random() < 0.5:
             others = [rng.choice(others)]
-        self._part(rng, "partition", one, others)
+        self._part_by_chance(rng, "partition", one, others)
+
+    def isolate(self, one: str, for_us: int) -> None:
+        """One process from all others, both ways; clients still reach it."""
+        self._part("partition", one, [name for name in self._names if name != one], "both", for_us)
 
     def part_client(self, rng: random.Random) -> None:
         """A client from one broker, or from all of them."""
@@ -67,10 +71,16 @@ class NetworkFaults:
         brokers = [name for name in self._names if name.startswith("broker-")]
         if rng.random() < 0.6:
             brokers = [rng.choice(brokers)]
-        self._part(rng, "client partition", rng.choice(clients), brokers)
+        self._part_by_chance(rng, "client partition", rng.choice(clients), brokers)
 
-    def _part(self, rng: random.Random, what: str, one: str, others: Sequence[str]) -> None:
+    def _part_by_chance(
+        self, rng: random.Random, what: str, one: str, others: Sequence[str]
+    ) -> None:
         kind = rng.choice(("both", "both", "from", "to"))
+        self._part(what, one, others, kind, rng.randint(*PARTITION_US))
+
+    def _part(self, what: str, one: str, others: Sequence[str], kind: str, for_us: int) -> None:
+        """`kind` is both, from or to."""
         out = [(one, other) for other in others] if kind != "to" else []
         back = [(other, one) for other in others] if kind != "from" else []
         directions = (*out, *back)
@@ -80,7 +90,7 @@ class NetworkFaults:
         self._trace.line("network", "parted", {"directions": directions})
         self._network.cut_off(*directions)
         self._cut_off.append(directions)
-        self._scheduler.after(rng.randint(*PARTITION_US), partial(self._join, directions))
+        self._scheduler.after(for_us, partial(self._join, directions))
 
     def _join(self, directions: tuple[Direction, ...]) -> None:
         if directions in self._cut_off:

@@ -13,7 +13,7 @@ from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.process_files import FAILED_FLUSH
-from broker_sim.sim.scenario import Fault, Scenario
+from broker_sim.sim.scenario import Fault, Scenario, ScenarioError
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
@@ -23,7 +23,6 @@ POWER_LOSS = "power loss"
 
 BROKER_OPTIONS: dict[str, int | str | bool] = {
     "transaction.state.log.num.partitions": 2,
-    "offsets.topic.num.partitions": 2,
     "auto.create.topics.enable": False,
     "log.retention.ms": -1,
     "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -45,6 +44,7 @@ COMPACTION_OPTIONS: dict[str, int | str | bool] = {
 def broker_options(scenario: Scenario) -> dict[str, int | str | bool]:
     """What a scenario sets of every broker."""
     options = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
+    options["offsets.topic.num.partitions"] = scenario.group_partitions
     return options | COMPACTION_OPTIONS if scenario.compaction else options
 
 
@@ -110,6 +110,10 @@ class OneBroker:
     def kill(self, fault: Fault) -> None:
         """A planned fault."""
         self.host.kill(POWER_LOSS if fault.power_loss else "kill")
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A planned fault that needs other brokers. Raises ScenarioError."""
+        raise ScenarioError(f"isolate: {group_id} has no other coordinator for {for_ms} ms")
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """As `LogOracle.open_transactions`."""

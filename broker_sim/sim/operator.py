@@ -29,7 +29,7 @@ from txnlog_spark.errors import (
     TxnLogError,
 )
 from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, Reached, ReadStaged
-from txnlog_spark.protocol.session import Session, SessionConfig
+from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPiece
 
 RESTART_MS = 300
@@ -67,7 +67,10 @@ class Operator:
     faults: random.Random
     workload: random.Random
     new_process: Callable[[str], ClientProcess]
+    new_session: Callable[[], Session]
     kill_broker: Callable[[Fault], None]
+    isolate: Callable[[str, int], None]
+    """Cut the coordinator of a group from all other brokers, for so many milliseconds."""
     history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     chaos: bool = True
@@ -87,6 +90,10 @@ class Operator:
     def progress_groups(self) -> dict[str, str]:
         """The group that holds progress, by query id."""
         return {c.query_id: self.options.progress_group_of(c.query_id) for c in self.checkpoints}
+
+    def progress_group(self) -> str:
+        """The group that holds the newest checkpoint's progress."""
+        return self.options.progress_group_of(self.checkpoints[-1].query_id)
 
     def groups(self) -> tuple[str, ...]:
         """The source's group and those that hold progress."""
@@ -130,7 +137,7 @@ class Operator:
             options=options,
             history=self.history,
             rng=self.workload,
-            new_session=self._session,
+            new_session=self.new_session,
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
         )
@@ -142,12 +149,6 @@ class Operator:
         )
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
-
-    def _session(self) -> Session:
-        return Session(
-            monotonic_ms=lambda: self.scheduler.monotonic_ms,
-            config=SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000),
-        )
 
     def _restart(self, checkpoint: Checkpoint | None = None) -> None:
         """Start again in a moment, as the checkpoint then is."""
@@ -312,6 +313,8 @@ class Operator:
             self._kill(running)
         elif fault.action == "pause":
             self._pause(running, fault.pause_ms)
+        elif fault.action == "isolate":
+            self.isolate(self.progress_group(), fault.pause_ms)
         else:
             self.kill_broker(fault)
 

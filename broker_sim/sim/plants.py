@@ -17,7 +17,12 @@ from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import spark_driver
 from broker_sim.sim.checkpoint import Checkpoint
-from broker_sim.sim.commit_plants import COMMIT_PLANTS, Plant, replaced
+from broker_sim.sim.commit_plants import (
+    COMMIT_PLANTS,
+    CONNECTOR_PLANTS_OF_CLUSTERS,
+    Plant,
+    replaced,
+)
 from broker_sim.sim.replication_plants import REPLICATION_PLANTS
 from broker_sim.sim.spark_driver import Driver
 from txnlog_spark.commit import micro_batch
@@ -160,4 +165,4 @@ PLANTS: dict[str, Plant] = {
 }
 """By name; the canary test runs each until it is caught."""
 
-ALL_PLANTS = PLANTS | REPLICATION_PLANTS
+ALL_PLANTS = PLANTS | REPLICATION_PLANTS | CONNECTOR_PLANTS_OF_CLUSTERS

@@ -33,7 +33,8 @@ class Fault:
     `on` names a storage operation by what it appends: `data`, `offsets`, `marker`, or a state of
     the transaction log such as `prepare-commit`; the broker dies right after it, or after the next
     flush when `flushed`. `on = "step"` names a step of the commit protocol reached by a driver,
-    `when` before or after it; `action` then is `kill`, `pause` or `kill-broker`.
+    `when` before or after it; `action` then is `kill`, `pause`, `kill-broker` or `isolate`: the
+    coordinator of the query's progress hears no other broker for `pause_ms`, and clients reach it.
     """
 
     on: str
@@ -108,6 +109,8 @@ class Scenario:
     spike: float = 0.0
     """Per message: a delay of up to `spike_ms`."""
     spike_ms: int = 8_000
+    group_partitions: int = 2
+    """Of __consumer_offsets: with 1, one broker coordinates all groups."""
     compaction: bool = False
     """The logs of the coordinators have tiny segments, and the log cleaner works all the time."""
     clock_jump: float = 0.0
@@ -122,6 +125,8 @@ class Scenario:
     """Per tick of `cluster_faults`: a broker or the registry stands still."""
     partition: float = 0.0
     """Per tick: some cannot hear each other."""
+    isolation: float = 0.0
+    """Per tick: the coordinator of the query's progress cannot hear the cluster, only clients."""
     clean_stop: float = 0.0
     """Per tick: a broker hands over what it leads, and stops."""
     blackout: float = 0.0
@@ -262,6 +267,7 @@ _QUIET: Mapping[str, Any] = {
     "broker_crash": 0.0,
     "broker_pause": 0.0,
     "partition": 0.0,
+    "isolation": 0.0,
     "clean_stop": 0.0,
     "registry_crash": 0.0,
     "disk_full": 0.0,
@@ -287,6 +293,7 @@ def _draw_load(seed: int) -> dict[str, Any]:
         "administrator": rng.random() < 0.4,
         "passing_topic": rng.random() < 0.3,
         "flapping": rng.random() < 0.15,
+        "isolation": rng.uniform(0.02, 0.1) if rng.random() < 0.3 else 0.0,
     }
 
 

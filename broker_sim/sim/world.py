@@ -44,6 +44,7 @@ from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation, Sleep
+from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import Record
@@ -123,6 +124,7 @@ class World:
             self.trace,
             faults_are_on=lambda: self._chaos,
             coordinates=self.machines.coordinates,
+            new_session=self._new_session,
         )
         options = CommitOptions(
             group_id=GROUP_ID,
@@ -143,6 +145,7 @@ class World:
             )
             self.trace.columns_of = state.columns_of
             self.machines.faults.on_moment = first.at_moment
+            self.machines.faults.progress_group = first.progress_group
 
     def _machines(self) -> OneBroker | Cluster:
         made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
@@ -188,8 +191,14 @@ class World:
             faults=self._rng(f"{prefix}driver-faults"),
             workload=self._rng(f"{prefix}workload"),
             new_process=self._driver_process,
+            new_session=self._new_session,
             kill_broker=self.machines.kill,
+            isolate=self.machines.isolate,
         )
+
+    def _new_session(self) -> Session:
+        config = SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000)
+        return Session(monotonic_ms=lambda: self.scheduler.monotonic_ms, config=config)
 
     def _driver_process(self, name: str) -> ClientProcess:
         process = self._process(name)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
+TESTS = Path(__file__).resolve().parents[1]
 ANSWER_TIMEOUT_S = 120
 RUNS = (("a", True, 5), ("b", False, 5), ("c", True, 3), ("d", False, 2), ("e", False, 1))
 """Transactions: name, whether it commits, how many records. Each leaves a marker."""
@@ -48,6 +50,7 @@ class Reader:
     def __init__(self, jars: list[str]) -> None:
         environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS))),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }

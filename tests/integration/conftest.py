@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.spark_copy import JAVA_OPTIONS
+from support.spark_copy import CLASSES, QUICK
 
 
 @pytest.fixture
@@ -27,5 +27,6 @@ def both_pipe(connector_spark, broker, tmp_path: Path, unique: Callable[[str], s
 
 @pytest.fixture
 def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each JVM that the test starts compiles little: it lives for some seconds."""
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(JAVA_OPTIONS[:2]))
+    """Each JVM that the test starts compiles and loads little: it lives for some seconds."""
+    options = (*QUICK, f"-XX:SharedArchiveFile={CLASSES}")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(options))

@@ -33,7 +33,9 @@ def stories(shared_brokers, tmp_path_factory, unique_names):
         if name not in told:
             broker = shared_brokers(name)
             folder = tmp_path_factory.mktemp(f"driver-rows-{name}")
-            story = Story(CopyQuery(folder, broker.bootstrap_servers, unique_names("rows")))
+            query = CopyQuery(folder, broker.bootstrap_servers, unique_names("rows"))
+            query.has_warm_python = True
+            story = Story(query)
             story.play(ROWS_OF[name])
             told[name] = story
         return told[name]

@@ -28,6 +28,7 @@ def in_chaos(value: str):
 def query(broker, tmp_path, unique) -> CopyQuery:
     """A query with two batches to do."""
     made = CopyQuery(tmp_path, broker.bootstrap_servers, unique("query"))
+    made.has_warm_python = True
     made.feed(60)
     return made
 

@@ -36,7 +36,7 @@ def told(verdict):
     return f"{verdict.failure}\n" + "\n".join(verdict.last_lines[-60:])
 
 
-@pytest.mark.invariant(3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74)
+@pytest.mark.invariant(3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74, 75)
 @pytest.mark.parametrize(
     "seed", [*range(12), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(12, 300))]
 )
@@ -87,6 +87,22 @@ def test_a_bug_planted_in_one_of_three_brokers_is_caught(plant):
     failures = (run_seed(seed, SCENARIO, plant).failure for seed in seeds)
     caught = (failure for failure in failures if failure and not failure.startswith("crash:"))
     assert next(caught, None) is not None, f"no seed of {CANARY_SEEDS} caught {plant}"
+
+
+@pytest.mark.invariant(38, 49)
+@pytest.mark.parametrize("story", ["former_coordinator", "former_start"])
+def test_a_driver_that_believes_a_former_coordinator_is_caught(story):
+    seeds = [1, *CANARY_SEEDS]  # 1 did when this was written
+    plant = "former-coordinator-believed"
+    failures = (run_seed(seed, f"three_brokers_{story}", plant).failure or "" for seed in seeds)
+    assert any("invariant 35" in failure for failure in failures)
+
+
+@pytest.mark.invariant(49, 75)
+def test_a_task_that_believes_a_former_leader_is_caught():
+    seeds = [54, *CANARY_SEEDS]  # 54 did when this was written
+    failures = (run_seed(seed, SCENARIO, "former-leader-believed").failure or "" for seed in seeds)
+    assert any("invariant 75" in failure for failure in failures)
 
 
 @pytest.mark.invariant(48)

@@ -21,6 +21,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.class_archive import AT_ITS_PLACE, archive_in
 from support.coordinators_ready import coordinators_ready
 from support.prepared import nothing_prepared
 from support.probe import free_ports, live_brokers, wait_until
@@ -72,6 +73,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN")
+JVM_OPTIONS += AT_ITS_PLACE
 
 SMALL_BROKER = {
     "offsets.topic.replication.factor": "1",
@@ -122,7 +124,7 @@ def shared_classes(version: str = VERSION) -> str:
     """The option of a JVM that has Kafka's jars first on its class path: it starts in half the time
     with the classes that another one had in memory (class data sharing)."""
     folder = jars(version)
-    archive = folder / "classes.jsa"
+    archive = archive_in(folder, folder / "complete")
     with (folder / "classes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():

@@ -71,6 +71,15 @@ def is_committed(cluster: ScriptedCluster, plan: CommitPlan) -> bool:
     return committed
 
 
+def nothing_is_written(cluster: ScriptedCluster, since: int = 0) -> bool:
+    """Whether no record was sent and no transaction committed, after so many requests."""
+    return not any(
+        each.api_key == ApiKey.PRODUCE
+        or (each.api_key == ApiKey.END_TXN and each.message.committed)
+        for each in cluster.asked[since:]
+    )
+
+
 def check_wire_discipline(cluster: ScriptedCluster) -> None:
     """No abort after EndTxn(commit); one payload per (partition, producer, epoch, sequence)."""
     sent = set()

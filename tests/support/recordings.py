@@ -19,6 +19,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,9 @@ TESTS = REPOSITORY / "tests"
 RECORDED = TESTS / "recorded" / VERSION
 PASSED = RECORDED / "passed.json"
 KAFKA = "apache_kafka"
+SESSION = "the shared Spark session"
+SESSION_FIXTURES = re.compile(r"\b(connector_spark|pipe|both_pipe)\b")
+OWN_SESSION = re.compile(r"\bspark_sessions\b")
 CHAOS_TIMEOUT_S = 7200
 """The longest long run, the driver killed at every step on a busy machine, takes a third of it."""
 CLIENTS = {
@@ -127,13 +131,26 @@ def runs_on_kafka(item: pytest.Item) -> bool:
     return KAFKA in params.values() or item.get_closest_marker("only_kafka") is not None
 
 
-class TogetherOnKafka(LoadFileScheduling):
-    """A file stays in one worker; and of the connector's tests all that need an Apache Kafka do,
-    so that there is one."""
+class Together(LoadFileScheduling):
+    """A file stays in one worker. So do all of the connector's tests that need an Apache Kafka, so
+    that there is one; and all others that share a Spark session: to start one and to run a first
+    query takes five seconds of a processor."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = nodeid.startswith("tests/integration/") and KAFKA in nodeid
-        return KAFKA if together else str(super()._split_scope(nodeid))
+        file = str(super()._split_scope(nodeid))
+        if file.startswith("tests/integration/"):
+            if KAFKA in nodeid:
+                return KAFKA
+            if _shares_session(REPOSITORY / file):
+                return SESSION
+        return file
+
+
+@functools.cache
+def _shares_session(path: Path) -> bool:
+    """Whether a file names a fixture of `conftest.py` that has the session, and makes no other."""
+    text = path.read_text(encoding="utf-8")
+    return bool(SESSION_FIXTURES.search(text)) and not OWN_SESSION.search(text)
 
 
 class Selection:
@@ -142,6 +159,7 @@ class Selection:
     def __init__(self, config: pytest.Config) -> None:
         self._writes = bool(config.getoption("--record"))
         self._is_worker = hasattr(config, "workerinput")
+        self._workerinput: dict[str, Any] = getattr(config, "workerinput", {})
         self._known = json.loads(PASSED.read_text()) if PASSED.exists() else {}
         # Now, as the files are that are about to run.
         files = TESTS.glob("conformance/test_*.py") if self._writes else ()
@@ -149,21 +167,33 @@ class Selection:
         self._passed: dict[str, set[str]] = {}
         self._failed: set[tuple[str, str]] = set()
 
+    @functools.cached_property
+    def _valid(self) -> frozenset[str]:
+        """The files whose recordings count; a worker is told, it takes seconds to find out."""
+        told = self._workerinput.get("recorded_files")
+        if told is not None:
+            return frozenset(told)
+        return frozenset(filter(self._is_valid, self._known))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Before a worker starts."""
+        node.workerinput["recorded_files"] = sorted(self._valid)
+
     def pytest_report_header(self) -> list[str]:
         """How many runs are left out, and of which files Apache Kafka is asked again."""
         if self._writes:
             return [f"recording what passes on Apache Kafka {VERSION}"]
-        valid = [name for name in self._known if self._is_valid(name)]
-        count = sum(len(self._known[name]["passed"]) for name in valid)
+        count = sum(len(self._known[name]["passed"]) for name in self._valid)
         lines = [f"{count} runs on Apache Kafka {VERSION} are recorded and left to make chaos"]
-        if stale := sorted({*self._known} - {*valid}):
+        if stale := sorted({*self._known} - self._valid):
             lines.append(f"changed since they were recorded (`make record`): {', '.join(stale)}")
         return lines
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Scheduling | None:
         """Instead of `--dist loadfile`."""
-        return TogetherOnKafka(config, log) if config.getvalue("dist") == "loadfile" else None
+        return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -186,7 +216,7 @@ class Selection:
         if place == "conformance" and self._writes:
             item.add_marker("recordable")
             item.user_properties.append(("recordable", name))
-        elif place == "conformance" and self._is_valid(name):
+        elif place == "conformance" and name in self._valid:
             if item.location[2] in self._known[name]["passed"]:
                 item.add_marker("chaos")
         elif place == "integration" and not wants_live():
@@ -194,12 +224,7 @@ class Selection:
 
     def _is_valid(self, name: str) -> bool:
         path = REPOSITORY / name
-        return (
-            name in self._known
-            and not wants_live()
-            and path.exists()
-            and self._known[name]["digest"] == digest_of(path)
-        )
+        return not wants_live() and path.exists() and self._known[name]["digest"] == digest_of(path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of each phase of each test; in the process that starts the workers, of all workers."""

@@ -24,6 +24,8 @@ class Cluster:
         self.earliest = {P0: 0, P1: 0}
         self.end = {P0: 100, P1: 50}
         self.high: dict[TopicPartition, int] = {}
+        self.confirmed: dict[TopicPartition, int] = {}
+        """High watermarks of the leaders that most brokers say, where another one has answered."""
         self.committed: dict[TopicPartition, int] = {}
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
@@ -47,6 +49,9 @@ class Cluster:
         ends = self.end if read_committed else self.end | self.high
         return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
 
+    def confirm_log_ends(self, _settings, positions, said):
+        return {p: self.confirmed.get(p, said[p]) for p in positions}
+
     def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
         return dict(self.committed)
 
@@ -60,6 +65,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     for module in (stream, brokers):
         monkeypatch.setattr(module, "discover", made.discover)
         monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
+        monkeypatch.setattr(module, "confirm_log_ends", made.confirm_log_ends)
         monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
     monkeypatch.setattr(stream, "connected_cluster", made.connected_cluster)
     monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)

@@ -18,22 +18,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.apache_kafka import die_with_parent
+from support.class_archive import AT_ITS_PLACE, archive_in
 from support.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.probe import wait_until
-from support.spark_home import SPARK_HOME
+from support.spark_home import INSTALLED, SPARK_HOME
+from support.warm_python import warm_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
 RUN_SECONDS_MAX = 300
-JAVA_OPTIONS = (
+QUICK = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
+    "-XX:MetaspaceSize=256m",  # or the heap is searched whenever so many classes are loaded
+    *AT_ITS_PLACE,
     "-Xshare:auto",
     "-Xlog:disable",
+)
+JAVA_OPTIONS = (
+    *QUICK,
     f"-Dlog4j2.configurationFile={REPOSITORY / 'conf' / 'log4j2.properties'}",
 )
-CLASSES = SPARK_HOME / "classes.jsa"
-"""Spark's classes as the JVM had them in memory (class data sharing): a third off each start."""
+
+CLASSES = archive_in(SPARK_HOME, INSTALLED / "jars")
+"""Spark's; a third off each start."""
 SMALL = {
     # What a batch commits is no matter of generated code, and to compile it takes a second a query.
     "spark.sql.codegen.wholeStage": "false",
@@ -93,6 +101,7 @@ class CopyQuery:
         self.program = "copy_job.py"
         self.job_arguments: list[str] = []
         self.environment: dict[str, str] = {}
+        self.has_warm_python = False
         self._run_count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -212,14 +221,17 @@ class RunningJob:
         self._log = query.folder / f"run-{number}.log"
         self._new_classes = None if CLASSES.exists() or failpoints else query.folder / "classes"
         settings = SPARK_CONFIG | query.spark_config | self._java_options()
+        python = sys.executable
+        if query.has_warm_python:
+            python = warm_python(query.folder / f"warm-{number}")
         command = [str(SPARK_SUBMIT), "--master", query.master]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         command += [str(Path(__file__).with_name(query.program)), *query.arguments()]
         environment = {
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
             "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parents[1]}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,

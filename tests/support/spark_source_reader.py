@@ -15,6 +15,8 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from support.spark_copy import SMALL, java_options
+
 ANSWER = "answer "
 COLUMNS = ("partition", "offset", "CAST(value AS STRING)")
 
@@ -23,9 +25,9 @@ def start(jars: list[str]) -> SparkSession:
     """A small session that has the source."""
     settings = {
         "spark.jars": ",".join(jars),
-        "spark.ui.enabled": "false",
+        **SMALL,
+        **java_options(),
         "spark.driver.memory": "700m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         # A bad range must show as an error and not be tried again.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from txnlog_spark.client.client import Client
 from txnlog_spark.protocol import admin as operations
-from txnlog_spark.protocol import metadata, offsets
+from txnlog_spark.protocol import log_ends, metadata, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
 from txnlog_spark.protocol.values import Partition
@@ -57,6 +57,14 @@ def list_offsets(
     For a timestamp `offset` is -1 when no record is that new. Raises UnknownTopic.
     """
     return client.run(offsets.list_offsets(client.session, specs, read_committed=read_committed))
+
+
+def confirm_log_ends(
+    client: Client, positions: Mapping[Partition, int], said: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    """The high watermarks of logs that are `said` to end before these positions, of the leaders
+    that most brokers say."""
+    return client.run(log_ends.confirm_log_ends(client.session, positions, said))
 
 
 def committed_offsets(

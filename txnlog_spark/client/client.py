@@ -30,6 +30,7 @@ from txnlog_spark.client.pending import Pending
 from txnlog_spark.client.security import PLAINTEXT, Security
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
+    ANOTHER_NODE,
     ANY_NODE,
     Ask,
     Call,
@@ -123,6 +124,8 @@ class Client:
         """Of brokers to which there is no connection at the moment."""
         self._connections: dict[tuple[str, int], Connection] = {}
         self._last_answered: tuple[str, int] | None = None
+        self._turn = 0
+        """Of the brokers, when another one is asked."""
         self._pid = os.getpid()
         self._ticket_numbers = itertools.count(1)
 
@@ -317,9 +320,15 @@ class Client:
 
     def _addresses(self, node: int) -> list[tuple[str, int]]:
         nodes = self.session.cluster.nodes
-        if node != ANY_NODE:
+        if node not in (ANY_NODE, ANOTHER_NODE):
             return [nodes[node]] if node in nodes else []
         last = [] if self._last_answered is None else [self._last_answered]
+        if node == ANOTHER_NODE and nodes:
+            self._turn += 1
+            in_turn = deque(sorted(nodes.values()))
+            in_turn.rotate(-self._turn)
+            others = [address for address in in_turn if address not in last]
+            return list(dict.fromkeys((*others, *last, *self.bootstrap)))
         known = sorted(a for a in nodes.values() if a in self._connections)
         return list(dict.fromkeys((*last, *known, *self.bootstrap, *sorted(nodes.values()))))
 

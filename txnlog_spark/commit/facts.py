@@ -46,26 +46,33 @@ def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> O
         gone = bool((yield from confirm_missing(session, [plan.progress_partition])))
     expected = []
     for each in asked.expected:
-        expected.append((yield from _committed(session, each.group_id, each.committed)))
+        expected.append((yield from committed_offsets(session, each.group_id, each.committed)))
     foreign = []
     for offsets in asked.foreign:
         foreign.append((yield from _log_ends(session, offsets)))
     group: dict[Partition, int] = {}
     if asked.group:
-        group = yield from _committed(session, plan.group_id, asked.group)
+        group = yield from committed_offsets(session, plan.group_id, asked.group)
     starts: dict[Partition, int] = {}
     if asks_log_starts(plan, found):
         specs = dict.fromkeys(unexpected_positions(plan, group), EARLIEST_TIMESTAMP)
         listed = yield from list_offsets(session, specs, read_committed=False)
         starts = {p: each.offset for p, each in listed.items()}
-    return Facts(found, group, tuple(expected), tuple(foreign), starts, gone)
+    return Facts(found, asked, group, tuple(expected), tuple(foreign), starts, gone)
 
 
-def _committed(
-    session: Session, group_id: str | None, partitions: Iterable[Partition]
+def committed_offsets(
+    session: Session,
+    group_id: str | None,
+    partitions: Iterable[Partition],
+    *,
+    require_stable: bool = True,
 ) -> Operation[dict[Partition, int]]:
+    """A group's committed offsets, those of `partitions` among them."""
     check(group_id is not None, "offsets are asked of a group")
-    committed = yield from fetch_committed(session, str(group_id), partitions=partitions)
+    committed = yield from fetch_committed(
+        session, str(group_id), partitions=partitions, require_stable=require_stable
+    )
     return {p: c.committed_offset for p, c in committed.items()}
 
 

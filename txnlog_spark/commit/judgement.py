@@ -56,6 +56,7 @@ class Facts:
     """What the brokers answered to `Questions`; a partition without an offset is left out."""
 
     progress: Progress | None
+    asked: Questions = Questions()
     group: Mapping[Partition, int] = field(default_factory=dict)
     expected: Sequence[Mapping[Partition, int]] = ()
     foreign: Sequence[Mapping[Partition, int]] = ()

@@ -15,8 +15,8 @@ Theory of operation, with the steps' names of the failpoints:
     S5  Produce the staged batches, pipelined; S5.first, S5.middle, S5.last are inside it
     S7  AddOffsetsToTxn (version 1; implicit on version 2)
     S8  TxnOffsetCommit: the source group's offsets and the progress, both at once. Whoever did not
-        commit the batch before now reads the progress again, from the broker that has answered:
-        S3 may have been answered by a former coordinator
+        commit the batch before now reads again what S3 judged by (`confirmation`): a former
+        coordinator may have answered
     S9  EndTxn(commit) is sent
     S11 its answer has arrived ("before" it is acted on, "after" the outcome is returned)
 
@@ -33,13 +33,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
+from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import facts_about, stable_progress, visible_progress
 from txnlog_spark.commit.judgement import Facts, Verdict, is_committed, judge
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise, require_progress_topic
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
-from txnlog_spark.errors import AbortableError, ProducerFenced, ProgressError, TxnLogError
+from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
@@ -50,10 +51,8 @@ from txnlog_spark.protocol.transaction import (
     abort_transaction,
     add_partitions,
     commit_transaction,
-    init_producer_id,
 )
 from txnlog_spark.protocol.values import ProducerIdentity
-from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import check, present
 
 STEPS = ("S1", "S2", "S3", "S4", "S5", "S5.first", "S5.middle", "S5.last", "S7", "S8", "S9", "S11")
@@ -129,63 +128,25 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
         return (yield from _skip(session, attempt, visible))
     identity = yield from initialise(session, plan, identity)
     yield Reached("S3", "before", plan.batch_id)
-    judged: Progress | None = None
+    judged: Facts | None = None
     if not follows:
         found = yield from stable_progress(session, plan)
-        facts = yield from facts_about(session, plan, found)
-        verdict = yield from _judge(session, plan, facts, identity)
+        judged = yield from facts_about(session, plan, found)
+        verdict = yield from judge_for_certain(session, attempt, judged, identity)
         if verdict is Verdict.SKIP:
             yield Reached("S3", "after", plan.batch_id)
-            return _skipped(attempt, facts, identity)
+            return _skipped(attempt, judged, identity)
         if found is None and plan.journal is not None:
             identity = yield from commit_baseline(session, attempt, identity)
-            found = baseline_of(plan)
-        judged = found
+            judged = replace(judged, progress=baseline_of(plan))
     if plan.journal is not None:
         yield from plan.journal.begin(plan)
     yield Reached("S3", "after", plan.batch_id)
     transaction = yield from begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction)
-    if not follows:
-        yield from _confirm(session, plan, judged)
+    if judged is not None:
+        yield from confirm(session, plan, judged)
     return (yield from _commit(session, attempt, transaction))
-
-
-def _judge(
-    session: Session, plan: CommitPlan, facts: Facts, identity: ProducerIdentity
-) -> Operation[Verdict]:
-    """What was asked one after the other may contradict itself when another driver took over.
-
-    Then the truth is ProducerFenced, and not that a person has to look.
-    """
-    try:
-        return judge(plan, facts)
-    except ProgressError:
-        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-        yield from init_producer_id(session, name, timeout_ms, current=identity)
-        raise
-
-
-def _confirm(session: Session, plan: CommitPlan, judged: Progress | None) -> Operation[None]:
-    """Between S8 and S9: the progress is what the batch was judged by.
-
-    A group coordinator that was paused, or that other brokers cannot reach, answers a read from
-    its memory until it learns that there is another one. TxnOffsetCommit is answered when it is
-    replicated: who answers it is the coordinator, and has all that was committed before. Raises
-    AbortableError, and the batch is judged again.
-    """
-    found = yield from visible_progress(session, plan)
-    if found != judged:
-        raise AbortableError(
-            ErrorCode.NOT_COORDINATOR,
-            f"the progress of query {plan.query_id} in group {plan.progress_group_id} is "
-            f"{_shown(found)}, and was {_shown(judged)} when batch {plan.batch_id} was begun: a "
-            "former coordinator of the group has answered",
-        )
-
-
-def _shown(progress: Progress | None) -> str:
-    return "nothing" if progress is None else f"batch {progress.next_batch_id - 1}"
 
 
 def goes_on(identity: ProducerIdentity | None, batch_id: int) -> bool:

@@ -11,7 +11,7 @@ to be in the output would be written again.
 from __future__ import annotations
 
 from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
-from txnlog_spark.commit.facts import stable_progress
+from txnlog_spark.commit.facts import stable_progress, visible_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
@@ -36,6 +36,8 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Part
     transaction = yield from begin_transaction(session, attempt, identity)
     try:
         yield from add_batch_offsets(session, attempt, transaction)
+        # Of the broker that has answered: who was asked before may be a former coordinator.
+        check_forward(plan, (yield from visible_progress(session, plan)))
     except TxnLogError:
         yield from abort_transaction(session, transaction)
         raise

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from txnlog_spark.errors import BrokerError, RemoteProtocolError, SecurityRefused
 from txnlog_spark.protocol.broker_config import fetch_broker_config
 from txnlog_spark.protocol.effects import (
+    ANOTHER_NODE,
     ANY_NODE,
     Call,
     Calls,
@@ -86,11 +87,17 @@ def refuse_if_final(outcome: Unanswered, doing: str) -> None:
 
 
 def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[Reply]:
-    """Ask any live broker until one answers. Raises DeadlineExceeded, RemoteProtocolError."""
+    """Ask any live broker until one answers; another than the last after something has failed.
+
+    Raises DeadlineExceeded, RemoteProtocolError.
+    """
+    session = deadline.session
     while True:
         timeout_ms = min(deadline.call_ms, LOOKUP_TIMEOUT_MS)
-        (outcome,) = yield from call_all((Call(ANY_NODE, message, timeout_ms),))
+        node = ANOTHER_NODE if session.asks_another else ANY_NODE
+        (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
         if isinstance(outcome, Reply):
+            session.asks_another = False
             return outcome
         refuse_if_final(outcome, doing)
         yield from deadline.backoff(doing, outcome.reason)

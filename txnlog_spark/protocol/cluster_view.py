@@ -53,10 +53,14 @@ class ClusterView:
 
     def forget_leader(self, partition: Partition) -> ClusterView:
         """The same view without this partition's leader, so that it is asked for again."""
+        return self.with_leader(partition, NO_LEADER)
+
+    def with_leader(self, partition: Partition, node: int) -> ClusterView:
+        """The same view with this leader of a partition that it knows."""
         view = self.topics.get(partition[0])
         if view is None or partition[1] not in view.leaders:
             return self
-        leaders = {**view.leaders, partition[1]: NO_LEADER}
+        leaders = {**view.leaders, partition[1]: node}
         return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
 
     def with_topics(self, topics: Iterable[str]) -> ClusterView:
@@ -91,10 +95,11 @@ def _topic_view(topic: Message) -> TopicView:
     for partition in topic.partitions or ():
         usable = partition.error_code in (0, ErrorCode.REPLICA_NOT_AVAILABLE)
         leaders[partition.partition_index] = partition.leader_id if usable else NO_LEADER
-    return TopicView(_topic_id_bytes(topic), leaders, topic.error_code)
+    return TopicView(topic_id_of(topic), leaders, topic.error_code)
 
 
-def _topic_id_bytes(topic: Message) -> bytes:
+def topic_id_of(topic: Message) -> bytes:
+    """The id of a topic in a Metadata answer; 16 zero bytes where it has none."""
     topic_id = getattr(topic, "topic_id", None)
     if topic_id is None:
         return NO_TOPIC_ID

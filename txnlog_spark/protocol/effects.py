@@ -19,6 +19,8 @@ from txnlog_spark.wire.messages import Message
 
 ANY_NODE = -1
 """Any live broker: the last one that answered, else a bootstrap server."""
+ANOTHER_NODE = -2
+"""Any live broker, each in its turn: what the last one answered did not help."""
 
 
 @dataclass(frozen=True, slots=True)

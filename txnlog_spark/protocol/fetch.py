@@ -18,6 +18,7 @@ from txnlog_spark.errors import CorruptData, DeadlineExceeded, OffsetOutOfRange,
 from txnlog_spark.protocol.calls import call_all, receive, refuse_if_final, send
 from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.effects import Call, Give, Operation, Reply, Stream, Unanswered
+from txnlog_spark.protocol.log_ends import confirm_log_ends
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_spark.protocol.read_replicas import NO_REPLICA
@@ -300,13 +301,23 @@ def _answers_by_partition(
     }
 
 
-def explain_out_of_range(session: Session, cursor: FetchCursor) -> Operation[OffsetOutOfRange]:
-    """The error with the range that the partition holds now."""
+def explain_out_of_range(
+    session: Session, cursor: FetchCursor, position: int
+) -> Operation[OffsetOutOfRange]:
+    """The error with the range that the partition holds now.
+
+    An end before `position` is believed of the leader that most brokers say.
+    """
+    partition = cursor.partition
     ends = []
     for spec in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
-        found = yield from list_offsets(session, {cursor.partition: spec}, read_committed=False)
-        ends.append(found[cursor.partition].offset)
-    topic, number = cursor.partition
+        found = yield from list_offsets(session, {partition: spec}, read_committed=False)
+        ends.append(found[partition].offset)
+    if ends[1] < position:
+        said = {partition: ends[1]}
+        confirmed = yield from confirm_log_ends(session, {partition: position}, said)
+        ends[1] = confirmed[partition]
+    topic, number = partition
     return OffsetOutOfRange(
         topic=topic,
         partition=number,
@@ -325,6 +336,7 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     recreated or truncated after the range was planned.
     """
     deadline = session.deadline()
+    is_confirmed = False
     while True:
         yield from require_leaders(session, [cursor.partition], deadline=deadline)
         (outcome,) = yield from call_all((cursor.call(session, deadline),))
@@ -336,11 +348,12 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
         try:
             yield from deadline.backoff(_reading(cursor), cursor.last_error)
         except DeadlineExceeded as error:
-            if cursor.at_log_end:
-                explained = yield from explain_out_of_range(session, cursor)
-                if explained.log_end_offset <= cursor.next_offset:
-                    raise explained from error
-            raise
+            if not cursor.at_log_end or is_confirmed:
+                raise
+            explained = yield from explain_out_of_range(session, cursor, cursor.next_offset + 1)
+            if explained.log_end_offset <= cursor.next_offset:
+                raise explained from error
+            deadline, is_confirmed = session.deadline(), True  # a former leader has answered
 
 
 def fetch_ahead(
@@ -370,7 +383,7 @@ def _settle(
     try:
         return cursor.take(session, outcome)
     except OffsetRefused as refused:
-        explained = yield from explain_out_of_range(session, cursor)
+        explained = yield from explain_out_of_range(session, cursor, cursor.next_offset)
         if explained.log_start_offset <= cursor.next_offset <= explained.log_end_offset:
             cursor.last_error = str(refused)
             return None

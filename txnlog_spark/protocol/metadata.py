@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.protocol.calls import call, call_any, refuse_if_final
 from txnlog_spark.protocol.cluster_view import NO_LEADER
 from txnlog_spark.protocol.effects import Operation, Unanswered
+from txnlog_spark.protocol.most_brokers import find_missing
 from txnlog_spark.protocol.retry import Subject, decide, error_of
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Partition
@@ -65,8 +66,9 @@ def require_topics(
 ) -> Operation[None]:
     """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
 
-    "Unknown" is believed only when it is said again and again for a while: a restarting broker
-    may not know its topics at once (librdkafka 1.9), and creating one takes time.
+    "Unknown" is believed only when it is said again and again for a while, and at last by most
+    brokers: a restarting one may not know its topics at once (librdkafka 1.9), and creating one
+    takes time.
     """
     wanted = sorted(set(topics))
     deadline = deadline or session.deadline()
@@ -87,18 +89,27 @@ def require_topics(
         elif unknown_since_ms is None:
             unknown_since_ms = now_ms
         elif now_ms - unknown_since_ms >= patience_ms:
-            raise UnknownTopic(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"the topics {', '.join(missing)} do not exist: create them, or correct the names",
-                topics=missing,
-            )
+            gone = yield from find_missing(session, [(t, 0) for t in missing], deadline=deadline)
+            if gone:
+                raise _no_topics(sorted({topic for topic, _ in gone}))
+            if all(session.cluster.partitions(t) for t in wanted):
+                return
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
+
+
+def _no_topics(names: Sequence[str]) -> UnknownTopic:
+    return UnknownTopic(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"the topics {', '.join(names)} do not exist: create them, or correct the names",
+        topics=tuple(names),
+    )
 
 
 def confirm_missing(
     session: Session, partitions: Iterable[Partition], *, deadline: Deadline | None = None
 ) -> Operation[frozenset[Partition]]:
-    """Those of `partitions` that the metadata does not have, again and again for a while.
+    """Those of `partitions` that the metadata of most brokers does not have, again and again for a
+    while.
 
     One answer that has a partition, or that says anything but UNKNOWN_TOPIC_OR_PARTITION of its
     topic, is enough to take it for existing. Creates nothing. Raises DeadlineExceeded.
@@ -107,21 +118,14 @@ def confirm_missing(
     missing = frozenset(partitions)
     since_ms = session.monotonic_ms()
     while missing:
-        errors = yield from refresh_metadata(session, {t for t, _ in missing}, deadline=deadline)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        missing = frozenset(
-            (topic, number)
-            for topic, number in missing
-            if errors.get(topic, unknown) == unknown
-            and number not in session.cluster.partitions(topic)
-        )
+        missing = yield from find_missing(session, missing, deadline=deadline)
         if session.monotonic_ms() - since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
             break
         if missing:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
             yield from deadline.backoff(
                 f"making sure that {len(missing)} partitions ({names}) are gone",
-                error_name(unknown),
+                error_name(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             )
     return missing
 
@@ -169,7 +173,9 @@ def require_leaders(
         elif absent_since_ms is None:
             absent_since_ms = now_ms
         elif now_ms - absent_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
-            raise _no_partition(session, *absent[0])
+            gone = yield from find_missing(session, absent, deadline=deadline)
+            if gone:
+                raise _no_partition(session, *min(gone))
         lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
         if lost:
             names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])

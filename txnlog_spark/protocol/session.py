@@ -53,6 +53,8 @@ class Session:
     coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
     read_replicas: ReadReplicas = field(default_factory=ReadReplicas)
+    asks_another: bool = False
+    """Something failed since any broker was asked: who answered may know less than others do."""
     notice: Callable[[str], None] = _ignore
     """Where an operation says what a person should know now; the host writes it to its log."""
 
@@ -99,3 +101,4 @@ class Deadline:
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         yield Sleep(wait_ms)
+        self.session.asks_another = True

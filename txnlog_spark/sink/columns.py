@@ -14,9 +14,7 @@ Any other column is left out, as Spark does; the option `timestampColumn` names 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from txnlog_spark.errors import OptionError
@@ -68,13 +66,6 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         headers="headers" in types,
         timestamp=timestamp,
     )
-
-
-def as_binary(column: Any) -> Any:
-    """A string or binary column as one binary array."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _named(types: dict[str, str]) -> str:

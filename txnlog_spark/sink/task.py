@@ -22,7 +22,7 @@ import pyarrow as pa
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
-from txnlog_spark.sink.columns import SinkColumns, as_binary
+from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.wire.errors import ErrorCode
@@ -112,13 +112,13 @@ class TaskEncoder:
             return
         rows = {name: _joined([piece.column(name) for piece in gathered]) for name in self._names}
         gathered.clear()
-        keys = as_binary(rows["key"]) if self._columns.key else None
+        keys = _as_binary(rows["key"]) if self._columns.key else None
         topics = self._targets(rows)
         partitions = self._partitions(topics, rows, keys)
         try:
             encoded = encode_partitioned(
                 keys,
-                as_binary(rows["value"]),
+                _as_binary(rows["value"]),
                 self._timestamps(rows),
                 rows.get("headers"),
                 partitions + topics.first[topics.codes],
@@ -229,6 +229,11 @@ def _column_names(columns: SinkColumns) -> list[str]:
     if columns.timestamp is not None and columns.timestamp not in names:
         names.append(columns.timestamp)
     return names
+
+
+def _as_binary(column: Any) -> Any:
+    """A string or binary column as one binary array."""
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _joined(arrays: list[Any]) -> Any:

@@ -33,7 +33,6 @@ from txnlog_spark.sink.committer import (
     staged_reader,
 )
 from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.spark_errors import readable_errors
 from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
 from txnlog_spark.staging.frames import Attempt
@@ -124,6 +123,9 @@ class _StagingSink:
             self._server = _StagingServer(settings.staging)
 
     def _stage(self, batches: Iterator[Any], names: _Names, task: TaskContext) -> Any:
+        # Of the processes that have a writer only a task's needs numpy and pyarrow.
+        from txnlog_spark.sink.task import TaskEncoder, lookup_counts
+
         settings = self._settings
         servers, counts = self._snapshot.get()
         # A task attempt's number is unique in an application, and a run is of one application.

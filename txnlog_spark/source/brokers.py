@@ -13,7 +13,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
-from txnlog_spark.offsets import by_plain_names
+from txnlog_spark.offsets import SourceOffset, by_plain_names
 from txnlog_spark.source.positions import (
     NO_OFFSET,
     Bounds,
@@ -127,6 +127,22 @@ def fetch_offsets(
     """The "earliest" or "latest" offset of each partition; latest is the end for this reader."""
     specs = dict.fromkeys(partitions, _SPECS[which])
     return _list_offsets(settings, specs, read_committed=read_committed)
+
+
+def confirm_log_ends(
+    settings: SourceSettings,
+    positions: Mapping[TopicPartition, int],
+    said: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """The high watermarks of logs that one broker says end before these positions."""
+
+    def ask() -> dict[TopicPartition, int]:
+        client = client_for(settings.connection)
+        known = {p: said[p] for p in positions}
+        ends = admin.confirm_log_ends(client, by_plain_names(positions), by_plain_names(known))
+        return {TopicPartition(*name): end for name, end in ends.items()}
+
+    return _attempted(settings, ask) if positions else {}
 
 
 def first_as_late(
@@ -247,6 +263,7 @@ def fetch_positions(
     )
     positions = resolve_positions(request, partitions, bounds)
     if named:
+        bounds = _confirmed(settings, positions, bounds)
         positions = check_in_log(
             positions,
             bounds,
@@ -254,6 +271,22 @@ def fetch_positions(
             option=request.option,
         )
     return Positions(positions, committed)
+
+
+def _confirmed(settings: SourceSettings, positions: SourceOffset, bounds: Bounds) -> Bounds:
+    """The bounds, in which no log ends before a position because a former leader says so."""
+    high = bounds.high_watermark
+    beyond = {
+        p: at for p, at in positions.items() if at > max(bounds.latest[p], high.get(p, NO_OFFSET))
+    }
+    if not beyond:
+        return bounds
+    confirmed = confirm_log_ends(settings, beyond, {**bounds.latest, **high})
+    return replace(
+        bounds,
+        latest={**bounds.latest, **fetch_offsets(settings, beyond, "latest")},
+        high_watermark={**high, **{p: end for p, end in confirmed.items() if p in high}},
+    )
 
 
 def _list_offsets(

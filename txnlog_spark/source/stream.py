@@ -53,6 +53,7 @@ from txnlog_spark.offsets import (
     with_source_note,
 )
 from txnlog_spark.source.brokers import (
+    confirm_log_ends,
     connected_cluster,
     discover,
     fetch_committed,
@@ -324,6 +325,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         names = [loss.topic_partition for loss in suspects]
         latest = fetch_offsets(self._settings, names, "latest", read_committed=False)
+        short = {p: begin[p] for p in names if latest[p] < begin[p]}
+        latest |= confirm_log_ends(self._settings, short, latest)
         self._report(find_rewound(begin, latest))
         return ends | {p: begin[p] if latest[p] >= begin[p] else ends[p] for p in names}
 

@@ -27,6 +27,22 @@ def test_a_lookup_and_a_schema_load_neither_arrow_nor_the_client():
     assert not heavy.intersection(loaded)
 
 
+SAY_WHAT_A_WRITER_LOADS = """
+import sys
+
+import txnlog_spark.sink.columns
+import txnlog_spark.sink.writers
+print(*sys.modules)
+"""
+
+
+def test_a_writer_on_the_driver_which_commits_and_encodes_nothing_loads_no_arrow():
+    asked = [sys.executable, "-c", SAY_WHAT_A_WRITER_LOADS]
+    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    assert "txnlog_spark.sink.committer" in loaded
+    assert not {"pyarrow", "numpy", "txnlog_spark.codec"}.intersection(loaded)
+
+
 def run_with(version: str, code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a Python whose PySpark says that it is of this version."""
     code = f"import pyspark; pyspark.__version__ = {version!r}; {code}"

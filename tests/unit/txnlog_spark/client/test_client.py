@@ -21,6 +21,7 @@ from txnlog_spark.client.client import Client
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RemoteProtocolError
 from txnlog_spark.protocol.cluster_view import ClusterView
 from txnlog_spark.protocol.effects import (
+    ANOTHER_NODE,
     ANY_NODE,
     Call,
     Calls,
@@ -117,6 +118,27 @@ def test_an_unreachable_bootstrap_is_an_error_in_bounded_time():
     client = Client(f"127.0.0.1:{port}", config=config)
     with client, pytest.raises(DeadlineExceeded, match=str(port)):
         client.run(refresh_metadata(client.session, []))
+
+
+def test_another_node_is_each_in_its_turn_and_last_the_one_that_answered(broker):
+    with Client(broker.bootstrap_servers) as client:
+        client.run(ask(metadata_call()))
+        answered = client.bootstrap[0]
+        others = [("b2", 1), ("b3", 1)]
+        nodes = {1: answered, 2: others[0], 3: others[1]}
+        client.session.cluster = ClusterView(nodes=nodes)
+        asked = [client._addresses(ANOTHER_NODE) for _ in range(6)]
+    assert {addresses[0] for addresses in asked} == set(others)
+    assert all(set(addresses) == {*others, answered} for addresses in asked)
+    assert all(addresses[-1] == answered for addresses in asked)
+
+
+def test_another_node_is_the_only_one_where_no_other_is_known(broker):
+    with Client(broker.bootstrap_servers) as client:
+        for _ in range(2):
+            (reply,) = client.run(ask(metadata_call(node=ANOTHER_NODE)))
+            assert isinstance(reply, Reply)
+            client.session.cluster = client.session.cluster.merged(reply.message, all_topics=False)
 
 
 def test_any_node_goes_on_to_the_next_bootstrap_address(broker):

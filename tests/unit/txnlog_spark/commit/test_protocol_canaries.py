@@ -10,7 +10,7 @@ from support.batch_layout import BASE_TIMESTAMP_AT
 from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
-from txnlog_spark.commit import attempt, micro_batch
+from txnlog_spark.commit import attempt, confirmation, micro_batch
 from txnlog_spark.commit.judgement import Verdict
 from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
@@ -51,7 +51,7 @@ def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
     monkeypatch.setattr(micro_batch, "visible_progress", forgetful)
     monkeypatch.setattr(micro_batch, "stable_progress", forgetful)
     monkeypatch.setattr(micro_batch, "facts_about", forgetful)
-    monkeypatch.setattr(micro_batch, "judge", lambda *_known: Verdict.DO)
+    monkeypatch.setattr(confirmation, "judge", lambda *_known: Verdict.DO)
     with pytest.raises(AssertionError, match="doubled"):
         check_run(2)
 

@@ -12,6 +12,7 @@ from support.commit_plans import (
     build_plan,
     check_wire_discipline,
     is_committed,
+    nothing_is_written,
     record_batch,
     spent,
     staged,
@@ -210,7 +211,7 @@ def test_missing_progress_where_it_must_exist_stops_before_any_write():
     cluster = ScriptedCluster(2)
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
         commit(cluster, build_plan(7))
-    assert not writes(cluster)
+    assert nothing_is_written(cluster)
 
 
 def test_progress_of_another_query_is_none_of_ours():
@@ -224,7 +225,7 @@ def test_progress_behind_the_checkpoint_stops_before_any_write():
     cluster = with_progress(5)
     with pytest.raises(ProgressBehind, match="batches below 5"):
         commit(cluster, build_plan(7))
-    assert not writes(cluster)
+    assert nothing_is_written(cluster)
 
 
 def test_a_committed_batch_with_other_source_offsets_is_refused():

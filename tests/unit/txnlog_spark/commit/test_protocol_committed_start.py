@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import build_plan
+from support.commit_plans import build_plan, nothing_is_written
 from support.scripted_broker import ScriptedCluster
 
 from txnlog_spark.commit.micro_batch import commit_micro_batch
@@ -46,7 +46,7 @@ def test_offsets_that_moved_stop_the_query_before_any_write(committed, told: str
     with pytest.raises(CommittedOffsetsMoved, match=told) as caught:
         commit_from(cluster, {A: 5, B: None})
     assert "new, empty checkpoint" in str(caught.value)
-    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN} & set(cluster.apis())
+    assert nothing_is_written(cluster)
 
 
 def test_the_group_is_asked_by_name_after_older_drivers_are_fenced() -> None:

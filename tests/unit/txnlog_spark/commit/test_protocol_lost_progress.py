@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
+from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan, nothing_is_written
 from support.scripted_broker import ScriptedCluster, refused
 
 from txnlog_spark.commit.judgement import Facts, judge
@@ -41,7 +41,7 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
         source_digest="the file source reaches further than in the committed batch 3",
     )
     with pytest.raises(BatchReplanned):
-        judge(plan, Facts(Progress("q", 5, "digest of batch 4"), {("in", 0): 5}))
+        judge(plan, Facts(Progress("q", 5, "digest of batch 4"), group={("in", 0): 5}))
 
 
 @pytest.mark.invariant(41)
@@ -49,7 +49,7 @@ def test_progress_that_is_less_than_what_was_recorded_is_missing_and_not_a_batch
     cluster = with_progress(7)
     with pytest.raises(ProgressMissing, match=r"8 by the checkpoint.* is 7 only"):
         commit(cluster, build_plan(7, next_batch_id_min=8))
-    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis())
+    assert nothing_is_written(cluster)
 
 
 def test_progress_beyond_what_was_recorded_is_skipped():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan
+from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan, nothing_is_written
 from support.scripted_broker import ScriptedCluster, refused
 
 from txnlog_spark.commit.micro_batch import commit_micro_batch
@@ -95,46 +95,6 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
 
     cluster._call = answer  # type: ignore[method-assign]
     assert commit(cluster, build_plan(0)).skipped
-
-
-@pytest.mark.invariant(38)
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("done", [0, 1])
-def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twice(
-    version: int, done: int
-) -> None:
-    """It answers from its memory until the new one answers TxnOffsetCommit."""
-    cluster = ScriptedCluster(version)
-    offsets = cluster.state.offsets
-    identity = None
-    for batch_id in range(done + 1):
-        remembered = {group: dict(committed) for group, committed in offsets.items()}
-        identity = commit(cluster, build_plan(batch_id), identity).identity
-    perform, is_former = cluster._call, [True]
-
-    def answer(call: Any) -> Any:
-        api = call.message.name
-        if api == "TxnOffsetCommitRequest":
-            is_former[0] = False
-        if api != "OffsetFetchRequest" or not is_former[0]:
-            return perform(call)
-        known = {group: dict(committed) for group, committed in offsets.items()}
-        for group in known:
-            offsets[group].clear()
-            offsets[group].update(remembered.get(group, {}))
-        try:
-            return perform(call)
-        finally:
-            for group, committed in known.items():
-                offsets[group].clear()
-                offsets[group].update(committed)
-
-    cluster._call = answer  # type: ignore[method-assign]
-    outcome = commit(cluster, build_plan(done))
-    assert not is_former[0]
-    assert outcome.skipped
-    for partition, values in EXPECTED.items():
-        assert cluster.state.committed_values(partition) == values * (done + 1)
 
 
 @pytest.mark.invariant(41)
@@ -288,7 +248,7 @@ def test_a_batch_that_may_have_been_begun_is_not(attempted: int | None) -> None:
     with pytest.raises(ProgressMissing, match="--next-batch-id N") as caught:
         commit(cluster, plan)
     assert "N = 8 if they are in the output, N = 7 if they are not" in str(caught.value)
-    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis())
+    assert nothing_is_written(cluster)
 
 
 def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_it() -> None:
@@ -312,7 +272,7 @@ def test_a_first_batch_that_was_begun_before_a_newer_checkpoint_went_on_is_refus
     plan = build_plan(0, must_exist=True, attempted_batch_id=0, journal=Record())
     with pytest.raises(GroupHasOffsets, match="in-0 at 9"):
         commit(cluster, plan)
-    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis())
+    assert nothing_is_written(cluster)
 
 
 @pytest.mark.parametrize("is_overtaken", [True, False])

@@ -307,6 +307,15 @@ def test_a_log_that_ends_before_the_position_is_loss(cluster: Cluster, available
     assert lenient.partitions(at(101, 50), at(100, 50)) == []
 
 
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_a_log_that_ends_before_the_position_at_a_former_leader_is_no_loss(
+    cluster: Cluster, lenient: str
+) -> None:
+    cluster.confirmed = {P0: 130}
+    source = reader(failOnDataLoss=lenient)
+    assert source.latestOffset(at(120, 50), ALL) == at(120, 50)
+
+
 def test_a_position_between_the_stable_offset_and_the_high_watermark_waits(
     cluster: Cluster,
 ) -> None:

@@ -1,0 +1,145 @@
+"""A group coordinator that is none any more answers from its memory: nothing rests on that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.commit_plans import EXPECTED, build_plan, nothing_is_written
+from support.scripted_broker import ScriptedCluster
+
+from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets
+from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.commit.set_progress import set_progress
+from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
+from txnlog_spark.protocol.transaction import init_producer_id
+from txnlog_spark.wire.messages import ApiKey as K
+
+PART = ("in", 0)
+
+
+def commit(cluster: ScriptedCluster, plan: CommitPlan, identity: Any = None) -> Any:
+    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+
+
+class FormerCoordinator:
+    """It answers OffsetFetch with what it remembers, until another one answers TxnOffsetCommit.
+
+    With `groups` it coordinated these only.
+    """
+
+    def __init__(self, cluster: ScriptedCluster, *groups: str) -> None:
+        self.is_asked = True
+        self._cluster, self._groups = cluster, groups
+        self._offsets = cluster.state.offsets
+        self.remembered = self._copy()
+        self._perform = cluster._call
+        cluster._call = self._answer  # type: ignore[method-assign]
+
+    def _copy(self) -> dict[str, dict[Any, Any]]:
+        return {group: dict(committed) for group, committed in self._offsets.items()}
+
+    def _answer(self, call: Any) -> Any:
+        api = call.message.API_KEY
+        if api == K.TXN_OFFSET_COMMIT:
+            self.is_asked = False
+        if api != K.OFFSET_FETCH or not self.is_asked:
+            return self._perform(call)
+        known = self._copy()
+        for group in self._groups or known:
+            self._offsets[group] = dict(self.remembered.get(group, {}))  # type: ignore[assignment]
+        try:
+            return self._perform(call)
+        finally:
+            self._offsets.update(known)  # type: ignore[arg-type]
+
+
+@pytest.mark.invariant(38)
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("done", [0, 1])
+def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twice(
+    version: int, done: int
+) -> None:
+    cluster = ScriptedCluster(version)
+    identity = None
+    for batch_id in range(done):
+        identity = commit(cluster, build_plan(batch_id), identity).identity
+    session = cluster.session()
+    former = FormerCoordinator(cluster)
+    former.is_asked = False
+    cluster.run(commit_micro_batch(session, identity, build_plan(done)))
+    former.is_asked = True
+    outcome = commit(cluster, build_plan(done))
+    assert not former.is_asked
+    assert outcome.skipped
+    for partition, values in EXPECTED.items():
+        assert cluster.state.committed_values(partition) == values * (done + 1)
+
+
+@pytest.mark.invariant(38)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(version: int) -> None:
+    """A driver of the lost checkpoint committed for the group, and only the new one knows it."""
+    cluster = ScriptedCluster(version)
+    cluster.state.offsets["g"][PART] = (4, "")
+    former = FormerCoordinator(cluster)
+    cluster.state.offsets["g"][PART] = (9, "")
+    plan = build_plan(0, must_exist=False, expected=(ExpectedOffsets("g", {PART: 4}),))
+    with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
+        commit(cluster, plan)
+    assert not former.is_asked
+    assert cluster.state.offsets["g"][PART] == (9, "")
+    assert not any(cluster.state.committed_values(partition) for partition in EXPECTED)
+
+
+def next_plan() -> CommitPlan:
+    """Of batch 1, after batch 0 has brought the group to 5."""
+    return build_plan(
+        1,
+        attempted_batch_id=0,
+        attempted_group_digest=group_digest("g"),
+        previous_offsets={PART: 5},
+    )
+
+
+@pytest.mark.invariant(41)
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_person_has_to_look_for_what_a_former_coordinator_says(version: int) -> None:
+    """Progress is read of its coordinator, and the offsets of the group of a former one."""
+    cluster = ScriptedCluster(version)
+    commit(cluster, build_plan(0, must_exist=False))
+    former = FormerCoordinator(cluster, "g")
+    former.remembered["g"] = {PART: (2, "")}
+    assert not commit(cluster, next_plan()).skipped
+    assert not former.is_asked
+
+
+@pytest.mark.invariant(41)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted(
+    version: int,
+) -> None:
+    cluster = ScriptedCluster(version)
+    commit(cluster, build_plan(0, must_exist=False))
+    cluster.state.offsets["g"][PART] = (9, "")
+    before, asked = dict(cluster.state.offsets["g"]), len(cluster.asked)
+    with pytest.raises(CommittedOffsetsMoved, match="in-0 from 5 to 9"):
+        commit(cluster, next_plan())
+    assert nothing_is_written(cluster, asked)
+    assert not cluster.requests(K.END_TXN)[-1].committed
+    assert cluster.state.offsets["g"] == before
+    cluster.run(init_producer_id(cluster.session(), "other", 60_000))
+
+
+def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
+    cluster = ScriptedCluster(2)
+    identity = commit(cluster, build_plan(0, must_exist=False)).identity
+    former = FormerCoordinator(cluster)
+    former.is_asked = False
+    commit(cluster, build_plan(1), identity)
+    former.is_asked = True
+    before = {group: dict(committed) for group, committed in cluster.state.offsets.items()}
+    with pytest.raises(ProgressError, match=r"the next batch of query .* is 2"):
+        cluster.run(set_progress(cluster.session(), build_plan(0)))
+    assert {g: dict(c) for g, c in cluster.state.offsets.items() if c} == before

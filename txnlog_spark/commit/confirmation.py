@@ -1,0 +1,88 @@
+"""Whether the offsets that a batch is judged by are those that are committed.
+
+Theory of operation. A group coordinator that was paused, or that other brokers cannot reach,
+answers OffsetFetch from its memory until it learns that there is another one: a read needs no
+quorum. What it says may be behind. TxnOffsetCommit is answered when it is replicated: who answers
+it is the coordinator, and has all that was committed before. So what a judgement rests on is read
+again after TxnOffsetCommit, not stable, which leaves out the transaction's own offsets; when it is
+not the same, the transaction is aborted and the batch is judged again, by what the coordinator
+says.
+
+A batch that is to be done has its TxnOffsetCommit at S8, and is confirmed before S9. A batch that
+is refused has none: a person would be asked to look for what never happened. So its transaction is
+begun and aborted, without records.
+
+Where a batch is skipped nothing is confirmed: progress that is visible is committed.
+"""
+
+from __future__ import annotations
+
+from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
+from txnlog_spark.commit.facts import committed_offsets, visible_progress
+from txnlog_spark.commit.judgement import Facts, Verdict, judge
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.errors import AbortableError, ProgressError
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.metadata import confirm_missing
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.transaction import init_producer_id
+from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.wire.errors import ErrorCode
+
+
+def confirm(session: Session, plan: CommitPlan, judged: Facts) -> Operation[None]:
+    """After TxnOffsetCommit: progress and offsets are what the batch was judged by.
+
+    Raises AbortableError: the batch has to be judged again.
+    """
+    found = yield from visible_progress(session, plan)
+    if found != judged.progress:
+        raise _of_a_former_coordinator(
+            f"the progress of query {plan.query_id} in group {plan.progress_group_id} is "
+            f"{_shown(found)}, and was {_shown(judged.progress)} when batch {plan.batch_id} was "
+            "begun"
+        )
+    asked = judged.asked
+    kinds = [(plan.group_id, asked.group, judged.group)] if asked.group else []
+    for expected, committed in zip(asked.expected, judged.expected, strict=True):
+        kinds.append((expected.group_id, frozenset(expected.committed), committed))
+    for group_id, partitions, before in kinds:
+        now = yield from committed_offsets(session, group_id, partitions, require_stable=False)
+        if any(now.get(p) != before.get(p) for p in partitions):
+            raise _of_a_former_coordinator(
+                f"the offsets of group {group_id} are not those that batch {plan.batch_id} of "
+                f"query {plan.query_id} was judged by"
+            )
+
+
+def _of_a_former_coordinator(text: str) -> AbortableError:
+    return AbortableError(
+        ErrorCode.NOT_COORDINATOR, f"{text}: a former coordinator of the group has answered"
+    )
+
+
+def _shown(progress: Progress | None) -> str:
+    return "nothing" if progress is None else f"batch {progress.next_batch_id - 1}"
+
+
+def judge_for_certain(
+    session: Session, attempt: CommitAttempt, facts: Facts, identity: ProducerIdentity
+) -> Operation[Verdict]:
+    """What was asked one after the other may contradict itself when another driver took over, or a
+    former coordinator has answered.
+
+    Then the truth is ProducerFenced, or AbortableError, and not that a person has to look
+    (ProgressError).
+    """
+    plan = attempt.plan
+    try:
+        return judge(plan, facts)
+    except ProgressError:
+        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+        current = yield from init_producer_id(session, name, timeout_ms, current=identity)
+        if (yield from confirm_missing(session, [plan.progress_partition])):
+            raise  # nothing can be committed for it
+        transaction = yield from begin_transaction(session, attempt, current)
+        yield from add_batch_offsets(session, attempt, transaction)
+        yield from confirm(session, plan, facts)
+        raise
