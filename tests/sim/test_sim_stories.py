@@ -16,7 +16,7 @@ from broker_sim.sim.scenario import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY_SEEDS = range(200)
-SEEDS = 240
+SEEDS = 1_000
 SEEDS_A_TEST = 20
 KNOWN = {
     "group-not-compared": 2,
