@@ -48,6 +48,16 @@ def _nothing_asked(*_: object) -> Operation[None]:
     yield from ()
 
 
+@contextlib.contextmanager
+def _unread() -> Iterator[None]:
+    """What a batch was judged by is not read again: that would show the bug, or heal it."""
+    with (
+        replaced(micro_batch, "confirm", _nothing_asked),
+        replaced(confirmation, "confirm", _nothing_asked),
+    ):
+        yield
+
+
 def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[None]:
     """The baseline is a plain OffsetCommit, which a driver that was overtaken can do as well."""
 
@@ -95,13 +105,14 @@ def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
         name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
         return (yield from init_producer_id(session, name, timeout_ms))
 
-    unread = replaced(micro_batch, "confirm", _nothing_asked)
-    with replaced(micro_batch, "initialise", fence_first), unread:
+    with replaced(micro_batch, "initialise", fence_first), _unread():
         yield
 
 
-def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
-    """Drivers record their ids when they have looked for others: two may miss each other."""
+@contextlib.contextmanager
+def _id_recorded_too_late(_: Any) -> Iterator[None]:
+    """Drivers record their ids when they have looked for others: two may miss each other; and
+    nobody reads again what the other one may have committed."""
 
     def record_last(
         session: Session, plan: CommitPlan, current: ProducerIdentity | None
@@ -114,7 +125,8 @@ def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
         yield from record_ids(plan.journal.folder, plan)
         return identity
 
-    return replaced(micro_batch, "initialise", record_last)
+    with replaced(micro_batch, "initialise", record_last), _unread():
+        yield
 
 
 def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -180,7 +192,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "initialise", compare_first),
         replaced(micro_batch, "facts_about", facts),
-        replaced(micro_batch, "confirm", _nothing_asked),
+        _unread(),
     ):
         yield
 
@@ -199,7 +211,8 @@ def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager
 
 @contextlib.contextmanager
 def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
-    """The progress that was visible before the fence decides; what was undecided then is missed."""
+    """The progress that was visible before the fence decides; what was undecided then is missed,
+    and nobody reads it again."""
     visible = visible_progress
     last: dict[int, Progress | None] = {}
 
@@ -215,6 +228,7 @@ def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "visible_progress", remember),
         replaced(micro_batch, "stable_progress", remembered),
+        _unread(),
     ):
         yield
 
@@ -244,7 +258,7 @@ def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None
 
 def _former_coordinator_believed(_: Any) -> contextlib.AbstractContextManager[None]:
     """What was read of a coordinator that may be a former one is not read again before EndTxn."""
-    return replaced(micro_batch, "confirm", _nothing_asked)
+    return _unread()
 
 
 COMMIT_PLANTS: dict[str, Plant] = {

@@ -25,7 +25,7 @@ from broker_sim.sim.commit_plants import (
 )
 from broker_sim.sim.replication_plants import REPLICATION_PLANTS
 from broker_sim.sim.spark_driver import Driver
-from txnlog_spark.commit import micro_batch
+from txnlog_spark.commit import confirmation, micro_batch
 from txnlog_spark.commit.judgement import Verdict
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.commit.query import commit_query_batch
@@ -56,7 +56,7 @@ def _progress_outside(world: Any) -> Iterator[None]:
     del world
     with (
         replaced(micro_batch, "is_committed", lambda *_: False),
-        replaced(micro_batch, "judge", lambda *_: Verdict.DO),
+        replaced(confirmation, "judge", lambda *_: Verdict.DO),
     ):
         yield
 

@@ -27,6 +27,7 @@ WORKLOAD = frozenset(
         "spike_ms",
         "store_ms",
         "flushes_all",
+        "group_partitions",
         "static_members",
         "copiers",
         "faults",

@@ -22,7 +22,7 @@ KNOWN = {
     "isr-change-not-fenced": 65,
     "producers-forgotten": 11,
     "marker-to-an-old-leader": 6,
-    "loaded-to-high-watermark": 5,
+    "loaded-to-high-watermark": 8,
     "unclean-election": 1,
     "controller-after-its-session": 3,
     "acknowledged-under-min-isr": 1,
