@@ -256,6 +256,7 @@ class ClusterFaults:
             self._fragile is None
             and self._network.is_whole
             and all(each.incarnation >= 0 and not each.paused for each in others)
+            and all(_serves(broker) for broker in self._cluster.brokers if broker is not process)
             and all(set(held.isr) == set(held.replicas) for held in self._held)
         )
 
@@ -351,6 +352,12 @@ class ClusterFaults:
     def _jump(self, process: SimulatedBroker, rng: random.Random) -> None:
         self._trace.fault("clock jump", process.name)
         process.clock.wall_skew_ms = rng.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+
+
+def _serves(broker: ClusterBroker) -> bool:
+    """Whether it is registered in its present session: a registration of the session before, with
+    its place in ISRs, ends with that."""
+    return broker.is_up and broker.parts.membership.is_serving
 
 
 def _drifts(rng: random.Random) -> int:
