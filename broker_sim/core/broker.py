@@ -83,7 +83,7 @@ def _expire_producers(parts: BrokerParts, effects: Effects) -> None:
         log.expire_producers(effects)
 
 
-_PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
+PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
     RETENTION_TIMER: ("log.retention.check.interval.ms", _apply_retention),
     CHECKPOINT_TIMER: (
         "log.flush.offset.checkpoint.interval.ms",
@@ -218,7 +218,7 @@ class Broker:
         """From here on requests are answered, in a cluster once the broker is registered."""
         self._parts = parts
         parts.cleaner.start(effects)
-        for key in _PERIODIC:
+        for key in PERIODIC:
             self._schedule(key, effects)
 
     def _stop(self, effects: Effects) -> None:
@@ -298,8 +298,8 @@ class Broker:
                 reconsider(parts, delayed, effects, due=True)
         elif key[0] == LOGIN_TIMER:
             parts.logins.on_timer(key, effects)
-        elif key in _PERIODIC:
-            _PERIODIC[key][1](parts, effects)
+        elif key in PERIODIC:
+            PERIODIC[key][1](parts, effects)
             self._schedule(key, effects)
         elif key == CLEANER_TIMER:
             parts.cleaner.on_timer(effects)
@@ -315,7 +315,7 @@ class Broker:
 
     def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""
-        after_ms = self._config.integer(_PERIODIC[key][0])
+        after_ms = self._config.integer(PERIODIC[key][0])
         if after_ms < INT64_MAX:
             effects.set_timer(*key, after_ms=after_ms)
 

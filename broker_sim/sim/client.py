@@ -101,6 +101,7 @@ class ClientProcess:
         self.sent_counts: dict[str, int] = {}
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
+        self.on_sent: Callable[[Message], None] = _ignore
         self.on_reached: Callable[[Reached], None] = _ignore
         self.serve_file: Callable[[FileAsk], FileOutcome] = _ignore
         """Performs what is asked of the checkpoint's disk; the process may die in it."""
@@ -317,6 +318,7 @@ class ClientProcess:
             link.next_correlation_id += 1
             frame = encode_request(flight.call.message, flight.version, correlation_id, self.name)
             flight.sent = True
+            self.on_sent(flight.call.message)
             link.sent[correlation_id] = flight
             self.sent_counts[api.name] = self.sent_counts.get(api.name, 0) + 1
             link.connection.request(frame[4:])

@@ -29,6 +29,7 @@ from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.sim.cluster_faults import ClusterFaults
 from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
 from broker_sim.sim.coverage import STATES
+from broker_sim.sim.fetch_oracle import FetchOracle
 from broker_sim.sim.flapping import Flapping
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
@@ -37,10 +38,11 @@ from broker_sim.sim.passing_topic import TRIMMED
 from broker_sim.sim.peer_links import PeerLinks
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.process_clients import Core
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import Core, SimulatedBroker
+from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.sync_oracle import MIN_INSYNC, SyncOracle
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
@@ -166,6 +168,7 @@ class Cluster:
             host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
         host.files.watch = partial(self._on_storage, host, oracle)
+        host.watch_done = FetchOracle(host.disk, oracle).on_step
         host.watch_answer = partial(self.faults.chance_of_death, host)
         host.write_failed = oracle.rebuild
         host.watch_step = partial(self._on_step, host)
@@ -242,6 +245,11 @@ class Cluster:
     def isolate(self, group_id: str, for_ms: int) -> None:
         """A planned fault: a group's coordinator does not hear the others, and clients reach it."""
         self.faults.isolate(group_id, for_ms)
+
+    def know_producers(self, initialised: Mapping[int, int]) -> None:
+        """The highest epoch of each producer id that an InitProducerId was answered with."""
+        for oracle in self.logs.oracles.values():
+            oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """As each partition's leader has them."""

@@ -11,7 +11,8 @@ from broker_sim.core.effects import ControlledShutdown
 from broker_sim.core.parts import BrokerParts
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
-from broker_sim.sim.sim_broker import Core, SimulatedBroker
+from broker_sim.sim.process_clients import Core
+from broker_sim.sim.sim_broker import SimulatedBroker
 from txnlog_spark.wire.invariants import InvariantViolation
 
 HAND_OVER_POLL_US = 100_000

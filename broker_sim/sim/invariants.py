@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from broker_sim.sim.operator import Operator
 from broker_sim.sim.spark_driver import DriverHistory, Source
 from broker_sim.sim.violation import violated
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey, Message, api_of
 from txnlog_spark.wire.records import Record
 
 INVARIANTS = {
@@ -35,12 +33,16 @@ INVARIANTS = {
     15: "after a newer epoch nothing of an older one is appended",
     16: "no (producer id, epoch) is handed to two processes",
     17: "coordinator epochs of a producer's markers never go back",
+    18: "a client sends one batch with a producer id, epoch and sequence",
     19: "every marker carries the one decision in the transaction log",
     20: "of a transaction all is committed, or nothing",
     21: "read_committed never returns what is not committed",
     22: "what was answered as committed is committed, once; what nobody committed, never",
     23: "no batch joins a transaction it does not belong to",
+    24: "a partition has data of a transaction only after the coordinator has recorded it",
     25: "COMPLETE only after the last marker",
+    26: "the last stable offset is the first of the oldest transaction without a marker",
+    27: "a read_committed fetch names the aborted transactions that overlap it, and no others",
     28: "the transaction log follows Kafka's state machine",
     29: "of two transactions of a producer, the first one's records come first",
     31: "stable committed offsets never go back",
@@ -51,12 +53,15 @@ INVARIANTS = {
     36: "source offsets and progress are committed in the transaction of the output",
     37: "progress and the source group's offsets say what the output holds",
     38: "a committed batch that comes again sends no Produce",
+    39: "once another has initialised a producer, nothing of the older one becomes visible",
+    40: "what a driver reports as done is in the stable progress",
     41: "the query never stops for a contradiction that nothing explains",
     42: "every request is answered; no handler raises, whatever the state",
     43: "once faults end, every transaction is decided and the LSO is the end",
     44: "once faults end: one controller, every partition led, every ISR full, replicas equal",
     45: "once faults end, every group is stable, then empty, and nothing of it is pending",
     46: "once faults end, the query processes all input",
+    47: "no connection, request or timer is left over",
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
     74: "in a generation of a group each partition has one member",
 }
@@ -79,8 +84,12 @@ class Observations:
                 violated(1, "an offset changed its value", place=place, value=value,
                          before=self.committed[place])  # fmt: skip
 
-    def on_group(self, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
-        """Stable offsets of a group (31)."""
+    def on_group(
+        self, group_id: str, offsets: dict[tuple[str, int], int], done_when_asked: int
+    ) -> None:
+        """Stable offsets of a group, and the batch after the last one that was reported as done
+        before they were asked for; 0 of a group without progress (31, 40)."""
+        check_done(group_id, offsets, done_when_asked)
         for partition, before in self.groups.get(group_id, {}).items():
             now = offsets.get(partition, -1)
             if now < before:
@@ -89,27 +98,11 @@ class Observations:
         self.groups[group_id] = offsets
 
 
-def note_owner(
-    owners: dict[tuple[int, int], str],
-    process: str,
-    request: Message,
-    answer: Message,
-    version: int,
-) -> None:
-    """An answered call of a driver: who was given which (producer id, epoch) (16).
-
-    All offsets that a driver commits are committed in a transaction (36).
-    """
-    key = api_of(request).key
-    if key == ApiKey.OFFSET_COMMIT:
-        violated(36, "offsets were committed outside of a transaction", process=process)
-    given = key == ApiKey.INIT_PRODUCER_ID or (key == ApiKey.END_TXN and version >= 5)
-    if not given or answer.error_code != ErrorCode.NONE:
-        return
-    identity = (answer.producer_id, answer.producer_epoch)
-    if owners.setdefault(identity, process) != process:
-        violated(16, "an epoch was given to two processes", identity=identity, second=process,
-                 first=owners[identity])  # fmt: skip
+def check_done(group_id: str, progress: Mapping[tuple[str, int], int], done: int) -> None:
+    """What was reported as done is in the stable progress (40)."""
+    if max(progress.values(), default=0) < done:
+        violated(40, "a batch was reported as done that is not in the progress", group_id=group_id,
+                 progress=progress, done=done)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +179,8 @@ def check_groups(operator: Operator, final: FinalState) -> None:
     for partition, rows in operator.source.ends.items():
         if (found := offsets.get(partition)) != rows:
             violated(37, "the group is not at the input's end", partition=partition, found=found)
+    for group_id, done in operator.done_batches().items():
+        check_done(group_id, final.groups[group_id], done)
     groups = operator.progress_groups()
     for query_id, group_id in groups.items():
         if len(places := final.groups[group_id]) > 1:

@@ -11,9 +11,11 @@ from the disk, and of all after a loss of power.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from broker_sim.core.coordinator.codec import decode_fields
 from broker_sim.core.effects import (
     Append,
     Delete,
@@ -23,6 +25,7 @@ from broker_sim.core.effects import (
     Truncate,
     WriteFile,
 )
+from broker_sim.schemas import TransactionLogValue
 from broker_sim.sim.batches import Batch, decode_batches
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
@@ -62,8 +65,19 @@ _STATE_VALUE = struct.Struct(">hqhib")
 """Version, producer id, epoch, timeout, state: the head of a TransactionLogValue, v0 and v1."""
 
 
+class EndedTransaction(NamedTuple):
+    """A transaction with data in a partition, and its marker."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    is_committed: bool
+
+
 @dataclass(slots=True)
-class _Producer:
+class Producer:
+    """What a partition's log says of one producer."""
+
     epoch: int
     last_sequence: int
     open_since: int | None = None
@@ -72,11 +86,15 @@ class _Producer:
 
 
 @dataclass(slots=True)
-class _Partition:
+class PartitionHistory:
     """What one partition's log holds, as far as the rules need it."""
 
     next_offset: int | None = None
-    producers: dict[int, _Producer] = field(default_factory=dict)
+    start_offset: int = 0
+    """Of the first batch that was seen."""
+    producers: dict[int, Producer] = field(default_factory=dict)
+    ended: list[EndedTransaction] = field(default_factory=list)
+    """By the offset of the marker."""
 
 
 @dataclass(slots=True)
@@ -86,6 +104,8 @@ class _Transaction:
     state: str
     producer_id: int
     directory: str
+    partitions: frozenset[str]
+    """The folders of the partitions that it has."""
 
 
 class LogOracle:
@@ -94,8 +114,10 @@ class LogOracle:
     def __init__(self, disk: SimDisk) -> None:
         self.markers = {MarkerType.COMMIT: 0, MarkerType.ABORT: 0}
         """Markers that ended a transaction with data, as appended so far."""
+        self.initialised: Mapping[int, int] = {}
+        """The highest epoch of a producer id that an InitProducerId was answered with."""
         self._disk = disk
-        self._partitions: dict[str, _Partition] = {}
+        self._partitions: dict[str, PartitionHistory] = {}
         self._transactions: dict[str, _Transaction] = {}
         self._live = True
 
@@ -155,6 +177,15 @@ class LogOracle:
         self.markers = markers
         self._live = True
 
+    def history(self, directory: str) -> PartitionHistory | None:
+        """Of one partition, None when nothing of it was followed."""
+        return self._partitions.get(directory)
+
+    def log_ends(self) -> dict[str, int]:
+        """Of all partitions that have a batch."""
+        found = ((name, each.next_offset) for name, each in self._partitions.items())
+        return {name: end for name, end in found if end is not None}
+
     @property
     def aborted_count(self) -> int:
         """ABORT markers that ended a transaction with data."""
@@ -193,7 +224,10 @@ class LogOracle:
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
         header = batch.header
-        partition = self._partitions.setdefault(directory, _Partition())
+        partition = self._partitions.get(directory)
+        if partition is None:
+            partition = PartitionHistory(start_offset=header.base_offset)
+            self._partitions[directory] = partition
         expected = partition.next_offset
         is_dense = not self._may_have_gaps(directory)
         if expected is not None and is_dense and header.base_offset != expected:
@@ -208,7 +242,9 @@ class LogOracle:
             self._follow_producer(directory, partition, header)
         return ["offsets" if directory.startswith(OFFSETS_DIRECTORY) else "data"]
 
-    def _follow_producer(self, directory: str, partition: _Partition, header: BatchHeader) -> None:
+    def _follow_producer(
+        self, directory: str, partition: PartitionHistory, header: BatchHeader
+    ) -> None:
         known = partition.producers.get(header.producer_id)
         where = {"directory": directory, "header": header}
         if known is not None and header.producer_epoch < known.epoch:
@@ -225,12 +261,15 @@ class LogOracle:
         since = known.open_since if known is not None else None
         if header.is_transactional and since is None:
             since = header.base_offset
+            self._check_recorded(directory, header)
         epoch = known.coordinator_epoch if known is not None else -1
-        partition.producers[header.producer_id] = _Producer(
+        partition.producers[header.producer_id] = Producer(
             header.producer_epoch, header.last_sequence, since, epoch
         )
 
-    def _follow_marker(self, directory: str, partition: _Partition, batch: Batch) -> list[str]:
+    def _follow_marker(
+        self, directory: str, partition: PartitionHistory, batch: Batch
+    ) -> list[str]:
         header, marker = batch.header, batch.marker
         if marker is None:
             return []
@@ -243,10 +282,18 @@ class LogOracle:
         self._check_decided(directory, header.producer_id, marker.marker_type)
         if known is not None and known.open_since is not None:
             self.markers[marker.marker_type] += 1
+            is_committed = marker.marker_type is MarkerType.COMMIT
+            if is_committed:
+                self._check_effective(directory, header.producer_id, known.epoch)
+            partition.ended.append(
+                EndedTransaction(
+                    header.producer_id, known.open_since, header.base_offset, is_committed
+                )
+            )
         last = -1
         if known is not None and known.epoch == header.producer_epoch:
             last = known.last_sequence
-        partition.producers[header.producer_id] = _Producer(
+        partition.producers[header.producer_id] = Producer(
             header.producer_epoch, last, coordinator_epoch=marker.coordinator_epoch
         )
         return ["marker", f"marker-{marker.marker_type.name.lower()}"]
@@ -259,6 +306,34 @@ class LogOracle:
         if f"prepare-{kind.name.lower()}" not in states:
             violated(19, "a marker without its decision", directory=directory,
                      producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
+
+    def _check_recorded(self, directory: str, header: BatchHeader) -> None:
+        """The first data of a transaction in a partition: the coordinator has recorded it (24)."""
+        if self._is_judged and directory not in self._recorded(header.producer_id):
+            violated(24, "a partition has data that the transaction does not have",
+                     directory=directory, header=header)  # fmt: skip
+
+    def _check_effective(self, directory: str, producer_id: int, epoch: int) -> None:
+        """Data of an epoch become visible: nobody was given a newer one before (39)."""
+        newest = self.initialised.get(producer_id, -1)
+        if self._is_judged and epoch < newest:
+            violated(39, "what an older producer sent was committed after the newer one began",
+                     directory=directory, producer_id=producer_id, epoch=epoch,
+                     newest=newest)  # fmt: skip
+
+    @property
+    def _is_judged(self) -> bool:
+        """Whether the batch that is followed is one that was just made, and not a copy."""
+        return self._live
+
+    def _recorded(self, producer_id: int) -> set[str]:
+        """What any transaction log says that a producer's transaction has."""
+        return self.partitions_of(producer_id)
+
+    def partitions_of(self, producer_id: int) -> set[str]:
+        """The folders that this disk's transaction log says a producer's transaction has."""
+        held = (t for t in self._transactions.values() if t.producer_id == producer_id)
+        return {partition for transaction in held for partition in transaction.partitions}
 
     def state_of(self, transactional_id: str) -> str | None:
         """What this disk's transaction log says last of a transactional id, None for nothing."""
@@ -281,7 +356,9 @@ class LogOracle:
             _, producer_id, _, _, number = _STATE_VALUE.unpack_from(record.value)
             state = TRANSACTION_STATES[number]
             self._check_transition(transactional_id, state, producer_id)
-            self._transactions[transactional_id] = _Transaction(state, producer_id, directory)
+            self._transactions[transactional_id] = _Transaction(
+                state, producer_id, directory, _partitions_in(record.value)
+            )
             labels.append(state)
         return labels
 
@@ -300,3 +377,13 @@ class LogOracle:
     def _undecided(self, producer_id: int) -> list[str]:
         """Where a transaction of the producer is open."""
         return [where for where, found, _ in self.open_transactions() if found == producer_id]
+
+
+def _partitions_in(value: bytes) -> frozenset[str]:
+    """The folders of the partitions that a TransactionLogValue names."""
+    fields = decode_fields(TransactionLogValue, value)
+    return frozenset(
+        f"{each.topic}-{partition}"
+        for each in fields.transaction_partitions or ()
+        for partition in each.partition_ids
+    )

@@ -93,6 +93,12 @@ class Connection:
         self._to_client_us = 0
 
     @property
+    def is_left(self) -> bool:
+        """Whether the client has closed its end, and the broker has heard it and kept its own."""
+        was_heard = self._to_broker_us < self._network.now_us
+        return self.broker_open and not self.client_open and was_heard
+
+    @property
     def _broker_there(self) -> bool:
         return self.broker_open and self._broker.incarnation == self._incarnation
 
@@ -199,6 +205,11 @@ class Network:
         """How often, of those that are."""
         self._held: list[tuple[Direction | None, Callable[[], None]]] = []
         """What could not arrive, in its order."""
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self._scheduler.now_us
 
     def reaches(self, one: str, other: str) -> bool:
         """Whether two processes hear each other, as it takes to connect."""

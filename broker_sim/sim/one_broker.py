@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import StorageOperation
 from broker_sim.sim.disk_faults import DiskFaults
+from broker_sim.sim.fetch_oracle import FetchOracle
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
@@ -70,6 +71,7 @@ class OneBroker:
         self.hosts = {0: self.host}
         self.oracle = LogOracle(self.host.disk)
         self.host.files.watch = self._on_storage
+        self.host.watch_done = FetchOracle(self.host.disk, self.oracle).on_step
         self.host.watch_answer = self._chance_of_death
         self.host.died = self._on_died
         self.host.write_failed = self.oracle.rebuild
@@ -114,6 +116,10 @@ class OneBroker:
     def isolate(self, group_id: str, for_ms: int) -> None:
         """A planned fault that needs other brokers. Raises ScenarioError."""
         raise ScenarioError(f"isolate: {group_id} has no other coordinator for {for_ms} ms")
+
+    def know_producers(self, initialised: Mapping[int, int]) -> None:
+        """The highest epoch of each producer id that an InitProducerId was answered with."""
+        self.oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """As `LogOracle.open_transactions`."""

@@ -91,6 +91,11 @@ class Operator:
         """The group that holds progress, by query id."""
         return {c.query_id: self.options.progress_group_of(c.query_id) for c in self.checkpoints}
 
+    def done_batches(self) -> dict[str, int]:
+        """By group that holds progress: the batch after the last one that is reported as done."""
+        done = self.history.done
+        return {group: done.get(query, 0) for query, group in self.progress_groups().items()}
+
     def progress_group(self) -> str:
         """The group that holds the newest checkpoint's progress."""
         return self.options.progress_group_of(self.checkpoints[-1].query_id)

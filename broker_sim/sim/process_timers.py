@@ -30,6 +30,11 @@ class ProcessTimers:
         self._fired: set[TimerKey] = set()
         """Timers whose input waits for its round; setting or cancelling one takes it back."""
 
+    @property
+    def keys(self) -> tuple[TimerKey, ...]:
+        """Of those that are set."""
+        return tuple(self._events)
+
     def change(self, changes: Iterable[SetTimer | CancelTimer]) -> None:
         """Set and cancel."""
         for change in changes:

@@ -250,11 +250,14 @@ def watch_output(
     groups: Callable[[], tuple[str, ...]],
     *,
     on_records: Callable[[int, list[Record]], None],
-    on_group: Callable[[str, dict[tuple[str, int], int]], None],
+    on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
+    done_batches: Callable[[], dict[str, int]],
     interval_ms: int,
 ) -> Operation[None]:
     """For ever: read what is newly committed, and the groups' stable offsets.
 
+    `on_group` gets the node that was asked, the group, its offsets and what `done_batches` said of
+    the group before.
     It looks less often while there is nothing new: `interval_ms` doubles, up to eight times.
     """
     positions = dict.fromkeys(range(partitions), 0)
@@ -272,6 +275,7 @@ def watch_output(
             Call(node, _offsets_request(names), READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX)
             for node, names in coordinators.items()
         ]
+        done = done_batches()
         outcome = (yield Calls((*fetches, *reads))) or ()
         changed, found_count = False, 0
         for fetched in outcome[: len(fetches)]:
@@ -282,11 +286,11 @@ def watch_output(
                 changed |= after > positions[number]
                 positions[number] = after
                 found_count += 1
-        for grouped in outcome[len(fetches) :]:
+        for node, grouped in zip(coordinators, outcome[len(fetches) :], strict=False):
             for group in grouped.message.groups if isinstance(grouped, Reply) else ():
                 found = _stable_offsets(group)
                 if found is not None:
-                    on_group(group.group_id, found)
+                    on_group(node, group.group_id, found, done.get(group.group_id, 0))
                     changed |= found != offsets.get(group.group_id)
                     offsets[group.group_id] = found
                     found_count += 1

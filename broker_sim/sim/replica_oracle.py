@@ -138,6 +138,10 @@ class ReplicaLogs:
         """What any transaction log says of a producer."""
         return [state for each in self.oracles.values() for state in each.states_of(producer_id)]
 
+    def partitions_of(self, producer_id: int) -> set[str]:
+        """What any transaction log says that a producer's transaction has."""
+        return {name for each in self.oracles.values() for name in each.partitions_of(producer_id)}
+
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """As each partition's leader has them."""
         return [
@@ -224,6 +228,13 @@ class ReplicaOracle(LogOracle):
 
     def _may_have_gaps(self, directory: str) -> bool:
         return super()._may_have_gaps(directory) or self._logs.may_differ(directory)
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.leads_last
+
+    def _recorded(self, producer_id: int) -> set[str]:
+        return self._logs.partitions_of(producer_id)
 
     def _check_transition(self, transactional_id: str, state: str, producer_id: int) -> None:
         # A replica of a compacted log does not see what came in between.

@@ -17,9 +17,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
@@ -40,6 +38,7 @@ from broker_sim.core.effects import (
     Stop,
     StorageSpace,
     TimerFired,
+    TimerKey,
     Truncate,
 )
 from broker_sim.core.startup import MACHINE_BOOT_FILE
@@ -47,6 +46,7 @@ from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.disk import FlushFailed, NoSpace, SimDisk
 from broker_sim.sim.network import Connection
 from broker_sim.sim.peer_links import PeerLinks
+from broker_sim.sim.process_clients import Client, Core
 from broker_sim.sim.process_files import (
     FAILED_FLUSH,
     NO_SPACE,
@@ -69,26 +69,6 @@ REQUEST_FAILED = "request-failed"
 """The trace of a handler that raised: a production broker closes the connection, here it fails."""
 
 _Answer = Respond | NoResponse | Close | Send
-
-
-class Core(Protocol):
-    """What is driven: a `Broker`, or the registry."""
-
-    def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
-        """Everything `item` causes, as in `Broker.step`."""
-
-
-@dataclass(slots=True)
-class _Client:
-    """What the broker's end of a connection holds."""
-
-    connection: Connection
-    waiting: deque[bytes] = field(default_factory=deque)
-    """Requests behind the one that the broker has."""
-    correlation_id: int | None = None
-    """Of the request that the broker has."""
-    ended: bool = False
-    """The client sends no more."""
 
 
 class SimulatedBroker:
@@ -124,6 +104,8 @@ class SimulatedBroker:
         """The way to its peers; a broker that is alone has none."""
         self.watch_step: Callable[[Core, Step], None] = lambda _core, _step: None
         """Called with each step, before its effects are carried out."""
+        self.watch_done: Callable[[Core, Step], None] = lambda _core, _step: None
+        """Called with each step, when what it writes is in the files."""
         self.watch_respond: Callable[[Respond], None] = lambda _response: None
         """Called with each answer that leaves."""
         self.paused = False
@@ -146,13 +128,24 @@ class SimulatedBroker:
         self._answers: list[_Answer] = []
         """Of the round whose flushes are going on."""
         self._timers = ProcessTimers(self, self.clock)
-        self._clients: dict[int, _Client] = {}
+        self.clients: dict[int, Client] = {}
+        """By connection."""
         self._mortal = Mortal(self._die_of)
 
     @property
     def incarnation(self) -> int:
         """Rises with every start; -1 while the process is down, or lets nobody in yet."""
         return self._starts if self._is_serving else DOWN
+
+    @property
+    def core(self) -> Core | None:
+        """What is driven, None while there is none; for witnesses to look at."""
+        return self._core
+
+    @property
+    def timer_keys(self) -> tuple[TimerKey, ...]:
+        """Of the timers that are set."""
+        return self._timers.keys
 
     @property
     def is_up(self) -> bool:
@@ -249,9 +242,9 @@ class SimulatedBroker:
         self.is_running = self._is_serving = self.paused = False
         self._deferred.clear()
         self._forget_core()
-        for client in self._clients.values():
+        for client in self.clients.values():
             client.connection.cut()
-        self._clients.clear()
+        self.clients.clear()
 
     def _forget_core(self) -> None:
         """And all that it has begun."""
@@ -292,7 +285,7 @@ class SimulatedBroker:
     def _start_anew(self) -> None:
         """A write found no space: nothing of this round was answered, and memory is ahead."""
         self._find_no_space()
-        for client in list(self._clients.values()):
+        for client in list(self.clients.values()):
             if client.correlation_id is not None:
                 self._refuse(client)
         self._try_again()
@@ -306,8 +299,8 @@ class SimulatedBroker:
                 self._forget_core()
                 self.later(RETRY_US, self._try_again)
 
-    def _refuse(self, client: _Client) -> None:
-        self._clients.pop(client.connection.connection_id, None)
+    def _refuse(self, client: Client) -> None:
+        self.clients.pop(client.connection.connection_id, None)
         client.connection.close_by_broker()
 
     def _look_at_space(self, core: Core) -> None:
@@ -324,7 +317,7 @@ class SimulatedBroker:
         self.guarded(partial(self._on_frame, connection, frame))
 
     def _on_frame(self, connection: Connection, frame: bytes) -> None:
-        client = self._clients.setdefault(connection.connection_id, _Client(connection))
+        client = self.clients.setdefault(connection.connection_id, Client(connection))
         client.waiting.append(frame)
         self._go_on(client)
 
@@ -333,7 +326,7 @@ class SimulatedBroker:
         self.guarded(partial(self._on_ended, connection))
 
     def _on_ended(self, connection: Connection) -> None:
-        client = self._clients.get(connection.connection_id)
+        client = self.clients.get(connection.connection_id)
         if client is not None:
             client.ended = True
             self._go_on(client)
@@ -344,14 +337,14 @@ class SimulatedBroker:
         self.guarded(partial(self._on_disconnected, connection))
 
     def _on_disconnected(self, connection: Connection) -> None:
-        if self._clients.pop(connection.connection_id, None) is not None:
+        if self.clients.pop(connection.connection_id, None) is not None:
             self.submit(Disconnected(connection.connection_id))
 
     def knows(self, peer: int) -> bool:
         """Whether the core knows where a peer listens."""
         return isinstance(self._core, Broker) and self._core.peer_endpoint(peer) is not None
 
-    def _go_on(self, client: _Client) -> None:
+    def _go_on(self, client: Client) -> None:
         """Take the next request when the one before it is answered."""
         if client.correlation_id is None and client.waiting:
             self._take_request(client, client.waiting.popleft())
@@ -359,7 +352,7 @@ class SimulatedBroker:
             client.connection.broker_open = False
             self._on_disconnected(client.connection)
 
-    def _take_request(self, client: _Client, frame: bytes) -> None:
+    def _take_request(self, client: Client, frame: bytes) -> None:
         header, message = decode_request(frame, client.connection.decode)
         client.correlation_id = header.correlation_id
         connection_id = client.connection.connection_id
@@ -413,8 +406,8 @@ class SimulatedBroker:
     def _refuse_all(self, inputs: Iterable[Input]) -> None:
         """There is no space for a core."""
         for item in inputs:
-            if isinstance(item, Request) and item.connection_id in self._clients:
-                self._refuse(self._clients[item.connection_id])
+            if isinstance(item, Request) and item.connection_id in self.clients:
+                self._refuse(self.clients[item.connection_id])
 
     def _perform_round(self, core: Core, inputs: Iterable[Input]) -> None:
         flushing = 0
@@ -433,6 +426,7 @@ class SimulatedBroker:
             else:
                 self._answers += (*step.sends, *step.responses)
             self.files.perform(step.storage)
+            self.watch_done(core, step)
             self._timers.change(step.timers)
             flushing += any(isinstance(op, Flush) for op in step.storage)
         if flushing > 1:
@@ -473,7 +467,7 @@ class SimulatedBroker:
                 if self.links is not None:
                     self.links.send(answer)
                 continue
-            client = self._clients.get(answer.connection_id)
+            client = self.clients.get(answer.connection_id)
             if client is None:
                 continue
             if isinstance(answer, Close):
@@ -483,7 +477,7 @@ class SimulatedBroker:
             else:
                 self._answer(client, answer)
 
-    def _answer(self, client: _Client, answer: Respond | NoResponse) -> None:
+    def _answer(self, client: Client, answer: Respond | NoResponse) -> None:
         check(client.correlation_id == answer.correlation_id, "no request waits for this answer",
               waits=client.correlation_id, answered=answer.correlation_id)  # fmt: skip
         client.correlation_id = None

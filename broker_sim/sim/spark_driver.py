@@ -93,6 +93,8 @@ class DriverHistory:
     """(query id, run id, batch id) whose commit returned."""
     skipped: list[tuple[str, int]] = field(default_factory=list)
     """(run id, batch id) that was found committed at the first try: nothing may be produced."""
+    done: dict[str, int] = field(default_factory=dict)
+    """By query id, the batch after the last one that a commit or a skip was reported of."""
 
 
 @dataclass(slots=True)
@@ -246,7 +248,9 @@ class Driver:
         return StagedPartition(topic, partition, pieces)
 
     def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
+        query_id, done = self.checkpoint.query_id, self.history.done
+        done[query_id] = max(batch_id + 1, done.get(query_id, 0))
         if not outcome.skipped:
-            self.history.committed.append((self.checkpoint.query_id, self.run_id, batch_id))
+            self.history.committed.append((query_id, self.run_id, batch_id))
         elif outcome.attempts == 1:
             self.history.skipped.append((self.run_id, batch_id))

@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -20,7 +21,8 @@ from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_load import ClusterLoad
 from broker_sim.sim.coverage import Cell, StateOfQuery
-from broker_sim.sim.invariants import FinalState, Observations, check_final, note_owner
+from broker_sim.sim.invariants import FinalState, Observations, check_final
+from broker_sim.sim.leftovers import check_leftovers
 from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import BrokerEnd, Network, Weather
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, OneBroker
@@ -28,6 +30,7 @@ from broker_sim.sim.operator import Operator
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.plants import ALL_PLANTS
+from broker_sim.sim.producer_history import ProducerHistory
 from broker_sim.sim.reader import (
     create_topics,
     read_bounds,
@@ -103,8 +106,9 @@ class World:
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
         self.planned = PlannedFaults(scenario.faults)
         self.machines = self._machines()
-        self.owners: dict[tuple[int, int], str] = {}
-        """Process by the (producer id, epoch) that it was given, of all queries."""
+        self._producers = ProducerHistory()
+        """Of all queries."""
+        self.machines.know_producers(self._producers.initialised)
         self._chaos = False
         self._processes: list[ClientProcess] = []
         self._neighbours = Neighbourhood(
@@ -204,7 +208,7 @@ class World:
         process = self._process(name)
 
         def watch(request: Message, answer: Message, version: int) -> None:
-            note_owner(self.owners, name, request, answer, version)
+            self._producers.on_answer(name, request, answer, version)
 
         process.on_reply = watch
         return process
@@ -280,6 +284,8 @@ class World:
             self._finish("settling", self._settle(), SETTLE_MS, number=44)
             self.machines.check_healed()
             self._load.check_replicas(self.machines.replicas_of)
+        for host in self.machines.hosts.values():
+            check_leftovers(host)
         self.machines.stop()
         self.machines.start()
         self._audit()
@@ -314,6 +320,7 @@ class World:
     def _process(self, name: str) -> ClientProcess:
         brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
         process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
+        process.on_sent = self._producers.on_sent
         self._processes.append(process)
         return process
 
@@ -334,7 +341,8 @@ class World:
                 operator.source.output_partitions,
                 operator.groups,
                 on_records=seen.on_records,
-                on_group=seen.on_group,
+                on_group=partial(self._on_group, seen),
+                done_batches=operator.done_batches,
                 interval_ms=OBSERVE_MS,
             )
             self._process(f"{operator.name}-observer").run(watcher, self._on_observer_end)
@@ -350,6 +358,18 @@ class World:
             query.operator.calm_down()
         self.network.weather = Weather()
         self.machines.end_chaos()
+
+    def _on_group(
+        self,
+        seen: Observations,
+        node: int,
+        group_id: str,
+        offsets: dict[tuple[str, int], int],
+        done_when_asked: int,
+    ) -> None:
+        # Who has not heard yet that it coordinates the group no more answers by what it knows.
+        is_coordinator = self.machines.coordinates(node, group_id)
+        seen.on_group(group_id, offsets, done_when_asked if is_coordinator else 0)
 
     def _on_observer_end(self, _: None, error: TxnLogError | None) -> None:
         if error is not None:

@@ -1,16 +1,22 @@
 """Each check of the simulator fails for what breaks its invariant: by the numbers it prints."""
 
-import struct
+from random import Random
 from types import SimpleNamespace
 
 import pytest
+from support.transaction_records import state_record
 
-from broker_sim.core.effects import Append
+from broker_sim.core.broker import CHECKPOINT_TIMER, Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.effects import Append, Effects
 from broker_sim.core.handlers import HANDLERS
+from broker_sim.core.replica.delayed_fetch import FETCH_TIMER, DelayedFetches
+from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER
+from broker_sim.sim import leftovers, world
 from broker_sim.sim import operator as operator_
-from broker_sim.sim import world
 from broker_sim.sim.cli import run_seed
 from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.fetch_oracle import check_aborted, check_last_stable_offset
 from broker_sim.sim.invariants import (
     FinalState,
     Observations,
@@ -19,12 +25,20 @@ from broker_sim.sim.invariants import (
     check_groups,
     check_observed,
     check_order,
-    note_owner,
 )
-from broker_sim.sim.log_oracle import TRANSACTION_STATES, LogOracle
+from broker_sim.sim.log_oracle import LogOracle
+from broker_sim.sim.producer_history import ProducerHistory
 from broker_sim.sim.violation import Violation
+from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
+from txnlog_spark.wire.records import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    encode_batch,
+    encode_marker,
+    stamp_offsets,
+)
 
 SOURCE = SimpleNamespace(partitions=1, rows=2, output_partition=lambda key: 0)
 
@@ -38,12 +52,13 @@ def final(*records: Record, group: int = 2, progress: int = 1) -> FinalState:
     return FinalState({0: list(records)}, {}, groups)
 
 
-def operator(*commits: int) -> SimpleNamespace:
+def operator(*commits: int, done: int = 0) -> SimpleNamespace:
     noted = {"offsets": [0], "commits": list(commits)}
     return SimpleNamespace(
         options=SimpleNamespace(group_id="g"),
         source=SimpleNamespace(ends={("in", 0): 2}),
         progress_groups=lambda: {"q": "g.progress"},
+        done_batches=lambda: {"g.progress": done},
         finished=SimpleNamespace(tail_losses=0, query_id="q", batches=noted.get),
     )
 
@@ -55,9 +70,9 @@ def observed(value: bytes) -> Observations:
 def given(*processes: str) -> None:
     request = APIS[ApiKey.INIT_PRODUCER_ID].request(transactional_id="t")
     answer = SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
-    owners: dict[tuple[int, int], str] = {}
+    history = ProducerHistory()
     for process in processes:
-        note_owner(owners, process, request, answer, 5)
+        history.on_answer(process, request, answer, 5)
 
 
 def test_a_clean_history_breaks_nothing() -> None:
@@ -69,15 +84,15 @@ def test_a_clean_history_breaks_nothing() -> None:
     check_groups(operator(0), good)
 
 
-@pytest.mark.invariant(1, 16, 21, 31, 35, 37)
+@pytest.mark.invariant(1, 16, 21, 31, 35, 37, 40)
 @pytest.mark.parametrize(
     ("number", "check"),
     [
         (1, lambda: observed(b"0:1:run").on_records(0, [row(0, 0)])),
         (16, lambda: given("a", "b")),
         (21, lambda: check_observed(observed(b"0:0:run"), final())),
-        (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {("t", 0): 4})),
-        (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {})),
+        (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {("t", 0): 4}, 0)),
+        (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {}, 0)),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0)))),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(1, 2)))),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(2, 2)))),
@@ -91,18 +106,14 @@ def test_a_clean_history_breaks_nothing() -> None:
         (37, lambda: check_groups(operator(0), final(group=1))),
         (37, lambda: check_groups(operator(0), final(progress=0))),
         (37, lambda: check_groups(operator(), final())),
+        (40, lambda: check_groups(operator(0, done=2), final())),
+        (40, lambda: Observations().on_group("g", {("t", 0): 4}, 5)),
+        (40, lambda: Observations().on_group("g", {}, 1)),
     ],
 )
 def test_what_clients_saw(number: int, check) -> None:
     with pytest.raises(Violation, match=f"^invariant {number}:"):
         check()
-
-
-def state_record(state: str, base_offset: int, producer_id: int = 7) -> bytes:
-    value = struct.pack(">hqhib", 0, producer_id, 1, 1000, TRANSACTION_STATES.index(state))
-    data = bytearray(encode_batch([Record(struct.pack(">hh", 0, 1) + b"t", value)]))
-    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
-    return bytes(data)
 
 
 def open_batch() -> bytes:
@@ -119,9 +130,10 @@ def open_batch() -> bytes:
         (12, [("t-0", open_batch()[:-1])]),
         (28, [("__transaction_state-0", state_record("prepare-commit", 0)),
               ("__transaction_state-0", state_record("ongoing", 1))]),
-        (25, [("t-0", open_batch()),
-              ("__transaction_state-0", state_record("prepare-commit", 0)),
-              ("__transaction_state-0", state_record("complete-commit", 1))]),
+        (25, [("__transaction_state-0", state_record("ongoing", 0, "t")),
+              ("t-0", open_batch()),
+              ("__transaction_state-0", state_record("prepare-commit", 1)),
+              ("__transaction_state-0", state_record("complete-commit", 2))]),
     ],
 )  # fmt: skip
 def test_what_lies_in_the_logs(number: int, appends: list[tuple[str, bytes]]) -> None:
@@ -168,3 +180,140 @@ def test_an_expected_outcome_that_does_not_happen(tmp_path) -> None:
     path = tmp_path / "vain.toml"
     path.write_text("[expect]\nskipped = 1\n", encoding="utf-8")
     run_of(str(path), 51)
+
+
+def sent(value: bytes, sequence: int = 0) -> object:
+    records = encode_batch([Record(b"k", value)], producer_id=7, producer_epoch=1,
+                           base_sequence=sequence)  # fmt: skip
+    request = APIS[ApiKey.PRODUCE].request
+    part = build(request.TopicProduceData.PartitionProduceData, index=0, records=records)
+    topic = build(request.TopicProduceData, name="t", partition_data=[part])
+    return build(request, topic_data=[topic])
+
+
+@pytest.mark.invariant(18)
+def test_another_batch_with_a_sequence_that_was_sent() -> None:
+    history = ProducerHistory()
+    for request in (sent(b"a"), sent(b"a"), sent(b"b", 1)):
+        history.on_sent(request)
+    with pytest.raises(Violation, match=r"^invariant 18:"):
+        history.on_sent(sent(b"b"))
+
+
+def marker(kind: MarkerType, base_offset: int, epoch: int = 1) -> bytes:
+    data = bytearray(encode_marker(TransactionMarker(7, epoch, kind, 0), timestamp=0))
+    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
+    return bytes(data)
+
+
+ABORT, COMMIT = MarkerType
+
+
+def logged(*appends: bytes, states: tuple[str, ...] = ("ongoing",), newest: int = -1) -> LogOracle:
+    """What a producer with id 7 and epoch 1 has done in t-0, after its transaction log."""
+    oracle, size = LogOracle(SimDisk()), 0
+    oracle.initialised = {7: newest}
+    for number, state in enumerate(states):
+        data = state_record(state, number, "t")
+        oracle.watch(Append("__transaction_state-0/0.log", number * len(data), data))
+    for data in appends:
+        oracle.watch(Append("t-0/0.log", size, data))
+        size += len(data)
+    return oracle
+
+
+@pytest.mark.invariant(24)
+def test_data_of_a_partition_that_was_not_recorded() -> None:
+    logged(open_batch())
+    with pytest.raises(Violation, match=r"^invariant 24:"):
+        logged(open_batch(), states=())
+
+
+@pytest.mark.invariant(39)
+def test_data_that_are_committed_after_a_newer_epoch_was_given() -> None:
+    states = "ongoing", "prepare-commit"
+    logged(open_batch(), marker(COMMIT, 1), states=states, newest=1)
+    logged(open_batch(), marker(ABORT, 1), states=("ongoing", "prepare-abort"), newest=2)
+    with pytest.raises(Violation, match=r"^invariant 39:"):
+        logged(open_batch(), marker(COMMIT, 1), states=states, newest=2)
+
+
+def fetched(high_watermark: int, last_stable: int, *aborted: tuple[int, int]) -> SimpleNamespace:
+    named = [SimpleNamespace(producer_id=p, first_offset=o) for p, o in aborted]
+    return SimpleNamespace(
+        high_watermark=high_watermark, last_stable_offset=last_stable, aborted_transactions=named
+    )
+
+
+@pytest.mark.invariant(26)
+@pytest.mark.parametrize(
+    ("appends", "right", "wrong"),
+    [
+        ((), (1, 0), (1, 1)),
+        ((marker(COMMIT, 1),), (2, 2), (2, 0)),
+        # The marker is not below the high watermark yet.
+        ((marker(COMMIT, 1),), (1, 0), (1, 1)),
+    ],
+)
+def test_a_last_stable_offset_that_is_another_one(
+    appends: tuple[bytes, ...], right: tuple[int, int], wrong: tuple[int, int]
+) -> None:
+    oracle = logged(open_batch(), *appends, states=("ongoing", "prepare-commit"))
+    history = oracle.history("t-0")
+    check_last_stable_offset("t-0", history, fetched(*right))
+    with pytest.raises(Violation, match=r"^invariant 26:"):
+        check_last_stable_offset("t-0", history, fetched(*wrong))
+
+
+@pytest.mark.invariant(27)
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (ABORT, [(7, 0)], []),
+        (ABORT, [(7, 0)], [(7, 0), (8, 0)]),
+        (ABORT, [(7, 0)], [(7, 1)]),
+        (COMMIT, [], [(7, 0)]),
+    ],
+)
+def test_a_fetch_that_names_other_aborted_transactions(
+    kind: MarkerType, right: list[tuple[int, int]], wrong: list[tuple[int, int]]
+) -> None:
+    state = f"prepare-{kind.name.lower()}"
+    oracle = logged(open_batch(), marker(kind, 1), states=("ongoing", state))
+    history = oracle.history("t-0")
+    check_aborted("t-0", history, fetched(2, 2, *right), open_batch())
+    with pytest.raises(Violation, match=r"^invariant 27:"):
+        check_aborted("t-0", history, fetched(2, 2, *wrong), open_batch())
+
+
+@pytest.mark.invariant(47)
+def test_a_timer_that_nobody_takes_back(monkeypatch) -> None:
+    monkeypatch.setattr(leftovers, "_STANDING", leftovers._STANDING - {"log-retention"})
+    run_of("calm", 47)
+
+
+def waiting(**changed: object) -> SimpleNamespace:
+    """A broker with a delayed fetch of connection 5."""
+    fetches, core = DelayedFetches(), Broker(BrokerConfig({}), SimDisk(), Random(0))
+    fetches.add(SimpleNamespace(connection_id=5), [], 100, Effects(0, 0))
+    core._parts = SimpleNamespace(fetches=fetches)
+    client = SimpleNamespace(connection=SimpleNamespace(is_left=False))
+    found = {"clients": {5: client}, "timer_keys": ((FETCH_TIMER, "0"), CHECKPOINT_TIMER)}
+    return SimpleNamespace(name="broker-0", core=core, **(found | changed))
+
+
+@pytest.mark.invariant(47)
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"clients": {}},
+        {"clients": {5: SimpleNamespace(connection=SimpleNamespace(is_left=True))}},
+        {"timer_keys": ()},
+        {"timer_keys": ((FETCH_TIMER, "0"), (FETCH_TIMER, "1"))},
+        {"timer_keys": ((FETCH_TIMER, "0"), (PRODUCE_TIMER, "0"))},
+    ],
+)
+def test_what_a_broker_keeps_of_others(left: dict[str, object]) -> None:
+    leftovers.check_leftovers(waiting())
+    with pytest.raises(Violation, match=r"^invariant 47:"):
+        leftovers.check_leftovers(waiting(**left))

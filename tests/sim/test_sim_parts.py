@@ -4,6 +4,7 @@ import contextlib
 import random
 
 import pytest
+from support.transaction_records import state_record
 
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from broker_sim.sim.disk import SimDisk
@@ -170,6 +171,12 @@ def ids(epoch, sequence, producer_id=7):
     return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
 
 
+def recorded(oracle, *topics):
+    """The coordinator has recorded partitions of these topics for producer 7."""
+    data = state_record("ongoing", 0, *topics)
+    oracle.watch(Append("__transaction_state-0/0.log", 0, data))
+
+
 @pytest.mark.invariant(2, 13, 15, 19, 23)
 def test_the_oracle_names_each_broken_rule_of_a_log():
     good = batch(0, **ids(1, 0))
@@ -186,6 +193,7 @@ def test_the_oracle_names_each_broken_rule_of_a_log():
     }
     for expected, bad in cases.items():
         oracle = LogOracle(SimDisk())
+        recorded(oracle, "t")
         assert oracle.watch(Append("t-0/0.log", 0, good)) == ["data"]
         with pytest.raises(Violation, match=expected):
             oracle.watch(Append("t-0/0.log", len(good), bad))
@@ -194,6 +202,7 @@ def test_the_oracle_names_each_broken_rule_of_a_log():
 def test_the_oracle_forgets_a_partition_whose_files_are_cut_or_removed_and_no_other():
     disk = SimDisk()
     oracle = LogOracle(disk)
+    recorded(oracle, "t", "t.x")
     first, second = batch(0, **ids(1, 0)), batch(1, **ids(1, 1))
     for directory in ("t-0", "t-1", "t.x-2"):
         for position, data in ((0, first), (len(first), second)):

@@ -37,9 +37,9 @@ def read_identity(folder: Path) -> RecordedIdentity | None:
     return Disk().run(journal.read_identity(str(folder)))
 
 
-def write_identity(folder: Path, identity: RecordedIdentity) -> bool:
+def write_identity(folder: Path, identity: RecordedIdentity, *, was_skipped: bool = False) -> bool:
     """Replace `identity.json` unless it is ahead."""
-    return Disk().run(journal.write_identity(str(folder), identity))
+    return Disk().run(journal.write_identity(str(folder), identity, was_skipped=was_skipped))
 
 
 def progress_of(client, progress_group_id: str, query_id: str) -> Progress | None:

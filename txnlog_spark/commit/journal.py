@@ -141,14 +141,20 @@ def _identity_of(data: bytes) -> RecordedIdentity | None:
         return None
 
 
-def write_identity(folder: str, identity: RecordedIdentity) -> Operation[bool]:
+def write_identity(
+    folder: str, identity: RecordedIdentity, *, was_skipped: bool = False
+) -> Operation[bool]:
     """Replace the recorded identity; False when what is recorded is ahead of it.
 
-    A worker that was stopped after its commit, while another went on, must not set it back.
+    A worker that was stopped after its commit, while another went on, must not set it back. Nor
+    does who found the batch committed, by another run whose record it is: that one may live.
     """
     recorded = yield from read_identity(folder)
     if recorded is not None and recorded.query_id == identity.query_id:
         if recorded.next_batch_id > identity.next_batch_id:
+            return False
+        same_batch = recorded.next_batch_id == identity.next_batch_id
+        if was_skipped and same_batch and recorded.run_id != identity.run_id:
             return False
         same = recorded.producer_id == identity.producer_id
         if same and recorded.producer_epoch > identity.producer_epoch:

@@ -15,7 +15,7 @@ progress for one partition, chosen before the first (`placement`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
@@ -143,7 +143,7 @@ def commit_query_batch(
     if outcome.identity is not None:
         worker.held[run.transactional_id] = Held(query_id, run_id, outcome.identity)
         record = _record(plan, outcome.identity, outcome.progress.next_batch_id)
-        yield from write_identity(batch.folder, record)
+        yield from write_identity(batch.folder, record, was_skipped=outcome.skipped)
     _warn_of_missing(session, plan, outcome)
     return outcome
 
@@ -179,14 +179,15 @@ def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
     """What this run may go on with; None makes InitProducerId fence everyone else.
 
     Another worker of the run may have committed since this one did: then its record counts. When
-    another run has the record, what this worker holds counts, and is fenced as it must be.
+    another run has the record, the coordinator says whether what this worker holds is still good:
+    its epoch may be over, and then nothing is sent with it.
     """
     mine = None
     if held is not None and (held.query_id, held.run_id) == (run.query_id, run.run_id):
         mine = held.identity
     recorded = run.recorded
     if recorded is None or recorded.run_id != run.run_id:
-        return mine
+        return None if mine is None else replace(mine, initialised=False)
     if recorded.transactional_id != run.transactional_id:
         return None
     is_same = mine is not None and (mine.producer_id, mine.producer_epoch) == (

@@ -48,7 +48,7 @@ from broker_sim.core.replies import Reply
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.topics import TopicPartition
 
-EXPIRATION_TIMER = ("group-offsets-expiration",)
+OFFSETS_EXPIRATION_TIMER = ("group-offsets-expiration",)
 GROUP_TYPE = "classic"
 
 
@@ -69,7 +69,7 @@ class GroupCoordinator:
     def start(self, effects: Effects) -> None:
         """Begin the periodic expiry of offsets."""
         self._timers.schedule(
-            EXPIRATION_TIMER,
+            OFFSETS_EXPIRATION_TIMER,
             self._config.offsets_retention_check_interval_ms,
             self._expiration_sweep,
             effects,

@@ -229,6 +229,7 @@ def _read_partition(log: PartitionLog, entry: Any, isolation_level: int, result:
         result.failed = True
         answer = _error(entry.partition, ErrorCode.NONE)
         answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
         answer.diverging_epoch = diverging
         return answer

@@ -44,6 +44,10 @@ class DelayedFetches:
     def __len__(self) -> int:
         return len(self._by_number)
 
+    def connections(self) -> frozenset[ConnectionId]:
+        """Whose fetches they are."""
+        return frozenset(self._by_connection)
+
     def add(
         self, request: Request, partitions: Iterable[TopicPartition], wait_ms: int, effects: Effects
     ) -> None:

@@ -125,6 +125,23 @@ def test_the_identity_never_goes_back(tmp_path: Path, changes, is_written: bool)
     assert read_identity(tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_written"),
+    [
+        ({"run_id": "another"}, False),
+        ({"run_id": "another", "next_batch_id": 8}, True),
+        ({}, True),
+    ],
+)
+def test_who_found_the_batch_committed_leaves_the_record_of_who_did_it(
+    tmp_path: Path, changes, is_written: bool
+) -> None:
+    write_identity(tmp_path, IDENTITY)
+    other = replace(IDENTITY, **changes)
+    assert write_identity(tmp_path, other, was_skipped=True) == is_written
+    assert write_identity(tmp_path, other)
+
+
 class Driver:
     """One driver's journal of a query, on disk."""
 

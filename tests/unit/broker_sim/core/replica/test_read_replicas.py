@@ -53,6 +53,16 @@ def test_the_answer_that_names_a_replica_says_how_far_the_leader_is(cluster: Cor
     assert found == (1, 1, 0)
 
 
+def test_the_answer_that_names_where_histories_part_says_how_far_the_leader_is(cluster) -> None:
+    """As Kafka's `Partition.readRecords`."""
+    message = fetch_request("orders", 2, max_wait_ms=0)
+    message.topics[0].partitions[0].last_fetched_epoch = 0
+    entry = cluster.brokers[0].ask(message, 12).responses[0].partitions[0]
+    assert (entry.diverging_epoch.epoch, entry.diverging_epoch.end_offset) == (0, 1)
+    found = entry.high_watermark, entry.last_stable_offset, entry.log_start_offset
+    assert found == (1, 1, 0)
+
+
 def test_a_long_poll_is_answered_at_once_with_the_replica(cluster: CoreCluster) -> None:
     message = fetch_request("orders", 1, rack_id="b")
     answer = cluster.brokers[0].ask(message, 12)

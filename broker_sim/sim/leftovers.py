@@ -1,0 +1,70 @@
+"""A witness of what a broker keeps: nothing of requests and clients that are gone (47).
+
+It looks once faults have ended and every transaction is decided, when only standing work is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker_sim.core.broker import PERIODIC, Broker
+from broker_sim.core.effects import TimerKey
+from broker_sim.core.group.coordinator import OFFSETS_EXPIRATION_TIMER
+from broker_sim.core.membership.controller import IMBALANCE_TIMER
+from broker_sim.core.membership.registry_link import HEARTBEAT_TIMER
+from broker_sim.core.membership.snapshots import SNAPSHOT_TIMER
+from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
+from broker_sim.core.replica.fetcher import REPLICA_FETCH_TIMER
+from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
+from broker_sim.core.replica.replication import HIGH_WATERMARK_TIMER, ISR_TIMER
+from broker_sim.core.transaction.coordinator import EXPIRATION_TIMER, TIMEOUT_TIMER
+from broker_sim.sim.sim_broker import SimulatedBroker
+from broker_sim.sim.violation import violated
+
+_STANDING = frozenset(
+    name
+    for name, *_ in (
+        *PERIODIC,
+        OFFSETS_EXPIRATION_TIMER,
+        IMBALANCE_TIMER,
+        HEARTBEAT_TIMER,
+        SNAPSHOT_TIMER,
+        (REPLICA_FETCH_TIMER,),
+        CLEANER_TIMER,
+        (HIGH_WATERMARK_TIMER,),
+        (ISR_TIMER,),
+        EXPIRATION_TIMER,
+        TIMEOUT_TIMER,
+    )
+)
+"""The timers that a broker has for ever."""
+
+
+def check_leftovers(host: SimulatedBroker) -> None:
+    """Raises Violation (47)."""
+    found = [*_connections(host), *_fetches(host), *_timers(host.timer_keys)]
+    if found:
+        violated(47, "something is left over", broker=host.name, found=found)
+
+
+def _connections(host: SimulatedBroker) -> Iterator[str]:
+    for number, client in host.clients.items():
+        if client.connection.is_left:
+            yield f"connection {number} of a client that has closed it"
+
+
+def _fetches(host: SimulatedBroker) -> Iterator[str]:
+    if not isinstance(host.core, Broker):
+        return
+    fetches = host.core.parts.fetches
+    for number in sorted(set(fetches.connections()) - host.clients.keys()):
+        yield f"a fetch of connection {number}, which there is not"
+    timers = sum(name == FETCH_TIMER for name, *_ in host.timer_keys)
+    if timers != len(fetches):
+        yield f"{timers} timers of {len(fetches)} fetches"
+
+
+def _timers(keys: tuple[TimerKey, ...]) -> Iterator[str]:
+    for key in keys:
+        if key[0] != FETCH_TIMER and key[0] not in _STANDING:
+            yield f"timer {key}"
