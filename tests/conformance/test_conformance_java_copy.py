@@ -19,7 +19,7 @@ from support.librdkafka import (
     read_topic,
     values_of,
 )
-from support.probe import wait_until
+from support.probe import NotReady, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -39,13 +39,16 @@ class Copy:
         self.output = create_topic(bootstrap, names("out"), PARTITIONS)
         self.assignor = assignor
         self.fed: list[str] = []
+        self.workers: list[JavaProcess] = []
 
     def worker(self, name: str, *, static: bool = False) -> JavaProcess:
         """Start a worker; its transactional id is its name."""
         # A static member's place and transaction are kept for as long as a restart may take.
         session = ("30000", name) if static else ("6000", "-")
         names = [self.input, self.output, self.group, f"{self.group}-{name}"]
-        return self._start("CopyWorker", self.bootstrap, *names, self.assignor, *session)
+        worker = self._start("CopyWorker", self.bootstrap, *names, self.assignor, *session)
+        self.workers.append(worker)
+        return worker
 
     def feed(self) -> None:
         """Produce another round of input, to all partitions."""
@@ -62,7 +65,13 @@ class Copy:
 
     def check(self) -> None:
         """Wait for the end of the copying; every record is there once."""
-        wait_until(self.caught_up, "the whole input to be committed", timeout_s=60)
+        try:
+            wait_until(self.caught_up, "the whole input to be committed", timeout_s=60)
+        except NotReady as late:
+            offsets = committed_offsets(self.bootstrap, self.group, self.input, PARTITIONS)
+            told = [f"{late}: {offsets} of {len(self.fed)}"]
+            told += [each.account() for each in self.workers]
+            raise NotReady("\n".join(told)) from None
         assert values_of(read_topic(self.bootstrap, self.output)) == sorted(self.fed)
 
 

@@ -28,6 +28,7 @@ from support.librdkafka import (
     TIMEOUT_S,
     consumer,
     create_topic,
+    of_leader,
     poll_count,
     produce_values,
     read_topic,
@@ -54,6 +55,23 @@ def code_of(future: Future) -> int:
     with pytest.raises(KafkaException) as caught:
         future.result(TIMEOUT_S)
     return caught.value.args[0].code()
+
+
+def low_watermark_after(admin: AdminClient, place: TopicPartition) -> int:
+    """Delete the records before this offset; where the partition then starts."""
+    done = of_leader(
+        lambda: admin.delete_records([place])[place].result(TIMEOUT_S), f"DeleteRecords of {place}"
+    )
+    return done.low_watermark
+
+
+def earliest(admin: AdminClient, place: TopicPartition) -> int:
+    """The partition's first offset."""
+    asked = {place: OffsetSpec.earliest()}
+    found = of_leader(
+        lambda: admin.list_offsets(asked)[place].result(TIMEOUT_S), f"the start of {place}"
+    )
+    return found.offset
 
 
 def configs_of(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
@@ -318,16 +336,12 @@ def test_the_end_offset_depends_on_the_isolation_level(broker, admin, topic, uni
 def test_deleted_records_move_the_start_and_committed_ones_after_it_stay(broker, admin, topic):
     bootstrap = broker.bootstrap_servers
     produce_values(bootstrap, topic, ["a", "b", "c", "d"], partition=0)
-    place = TopicPartition(topic, 0, 2)
-    told = admin.delete_records([place])[place].result(TIMEOUT_S)
-    assert told.low_watermark == 2
+    assert low_watermark_after(admin, TopicPartition(topic, 0, 2)) == 2
     assert values_of(read_topic(bootstrap, topic)) == ["c", "d"]
-    asked = {place: OffsetSpec.earliest()}
-    assert admin.list_offsets(asked)[place].result(TIMEOUT_S).offset == 2
-    beyond = TopicPartition(topic, 0, 100)
-    assert code_of(admin.delete_records([beyond])[beyond]) == KafkaError.OFFSET_OUT_OF_RANGE
+    assert earliest(admin, TopicPartition(topic, 0)) == 2
+    with pytest.raises(KafkaException) as caught:
+        low_watermark_after(admin, TopicPartition(topic, 0, 100))
+    assert caught.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
     # -1: all there is.
-    everything = TopicPartition(topic, 0, -1)
-    told = admin.delete_records([everything])[everything].result(TIMEOUT_S)
-    assert told.low_watermark == 4
+    assert low_watermark_after(admin, TopicPartition(topic, 0, -1)) == 4
     assert read_topic(bootstrap, topic) == []

@@ -271,6 +271,12 @@ class JavaProcess:
         self.wait_line(wanted, f"{name} {fields}")
         return dict(found)
 
+    def account(self) -> str:
+        """Whether it still runs, and the end of what it has printed: for a test that fails."""
+        while not self._lines.empty():
+            self.seen.append(self._lines.get() or "(ended)")
+        return f"exit code {self._process.poll()}{self._tail()}"
+
     def _tail(self) -> str:
         lines = "\n".join(self.seen[-20:])
         return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,6 +15,7 @@ from support.probe import wait_until
 from support.raw import Connection
 from support.raw_admin import wait_until_served
 
+T = TypeVar("T")
 TIMEOUT_S = 60.0
 SETTINGS = {
     # A client is back soon after its broker is: by default it may wait ten seconds more.
@@ -187,17 +189,23 @@ def each_record(
 
 def _end(made: Consumer, place: TopicPartition) -> int:
     """The partition's end, from whoever leads it by then."""
-    found: list[int] = []
+    return of_leader(lambda: made.get_watermark_offsets(place, TIMEOUT_S)[1], f"the end of {place}")
+
+
+def of_leader(ask: Callable[[], T], what: str) -> T:
+    """What is asked of a partition's leader, again if that is another broker by then: for requests
+    that change nothing the second time. KafkaException for every other refusal."""
+    found: list[T] = []
 
     def is_found() -> bool:
         try:
-            found.append(made.get_watermark_offsets(place, TIMEOUT_S)[1])
+            found.append(ask())
         except KafkaException as failed:
             if not failed.args[0].retriable() and failed.args[0].code() not in LEADER_MOVED:
                 raise
         return bool(found)
 
-    wait_until(is_found, f"the end of {place}")
+    wait_until(is_found, what)
     return found[0]
 
 

@@ -191,7 +191,10 @@ public final class ConsumerCalls {
                     back.poll(Clients.SHORT);
                     return back.assignment().equals(before);
                 });
-                String fenced = Clients.error(old::commitSync);
+                // With offsets: without any, which it may not have yet, it asks nobody.
+                TopicPartition place = before.iterator().next();
+                String fenced = Clients.error(
+                    () -> old.commitSync(Map.of(place, new OffsetAndMetadata(0))));
                 return Clients.seen(
                     "generations", back.groupMetadata().generationId() - generation,
                     "told", List.copyOf(told.events),
