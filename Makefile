@@ -23,7 +23,7 @@ TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_FIRST) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.
-WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 5 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

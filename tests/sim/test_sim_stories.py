@@ -27,7 +27,7 @@ KNOWN = {
     "id-changed-without-fencing": 37,
     "id-recorded-too-late": 8,
     "only-the-last-id-fenced": 28,
-    "others-fenced-before-the-own": 7,
+    "others-fenced-before-the-own": 82,
     "start-compared-before-fencing": 99,
     "staged-bytes-not-compared": 18,
     "judged-by-an-unstable-read": 28,
