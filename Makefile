@@ -23,7 +23,7 @@ TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_WORLD := $(TESTS_FIRST) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
 # The tests of a file stay together, and the files in this order.
-WORKERS := -n 5 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -76,15 +76,12 @@ java:
 demo: java $(READY)  ## the whole story on real data, with crashes, ending in the audit
 	$(BIN)/python -u -m jobs.demo --brokers $(BROKERS)
 
-# What computes takes the time in which what starts brokers and Spark waits for them.
 test: java $(READY)  ## all tests
-	@pure=$$(mktemp); trap 'kill $${computing:-} 2>/dev/null || true; rm -f "$$pure"' EXIT; failed=0; \
-	echo "== tests with real brokers and Spark; beside them, at low priority, the others"; \
-	nice -n 19 $(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
-		$(addprefix --ignore=,$(TESTS_PROCESSES)) >"$$pure" 2>&1 & computing=$$!; \
-	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD) || failed=$$?; \
-	echo "== tests that touch nothing outside their process"; \
-	wait $$computing || failed=$$?; computing=; cat "$$pure"; exit $$failed
+	@echo "== tests that touch nothing outside their process"
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
+		$(addprefix --ignore=,$(TESTS_PROCESSES))
+	@echo "== tests with real brokers and Spark"
+	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
 
 record: java $(READY)  ## ask Apache Kafka again what the conformance tests have recorded of it
 	$(BIN)/python -m pytest $(WORKERS) --record -m recordable $(PYTEST_ARGS) tests/conformance

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.kafka
 BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROUNDS = 12
-SMALL = {"internal.segment.bytes": "6000", "index.interval.bytes": "200"}
+SMALL = {"internal.segment.bytes": "4000", "index.interval.bytes": "200"}
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 

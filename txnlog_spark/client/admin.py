@@ -133,3 +133,10 @@ def list_transactions(client: Client, states: Iterable[str] = ()) -> tuple[Trans
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription | None:
     """What the coordinator knows of a transactional id; None when it does not know it."""
     return client.run(operations.describe_transaction(client.session, transactional_id))
+
+
+def describe_decided_transaction(
+    client: Client, transactional_id: str
+) -> TransactionDescription | None:
+    """The same, once its markers are written if its outcome is decided. Raises DeadlineExceeded."""
+    return client.run(operations.describe_decided_transaction(client.session, transactional_id))

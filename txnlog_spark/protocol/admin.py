@@ -28,12 +28,15 @@ __all__ = [
     "TransactionListing",
     "create_topic",
     "delete_group",
+    "describe_decided_transaction",
     "describe_transaction",
     "fetch_broker_config",
     "list_groups",
     "list_transactions",
 ]
 
+DECIDED_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States of a transactional id whose transaction has its outcome, but not all of its markers."""
 _CREATE = APIS[ApiKey.CREATE_TOPICS]
 _DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS]
 _LIST_GROUPS = APIS[ApiKey.LIST_GROUPS]
@@ -257,3 +260,17 @@ def describe_transaction(
         producer_epoch=state.producer_epoch,
         partitions=tuple(sorted((t.topic, p) for t in state.topics for p in t.partitions)),
     )
+
+
+def describe_decided_transaction(
+    session: Session, transactional_id: str
+) -> Operation[TransactionDescription | None]:
+    """The same, once the markers of a transaction whose outcome is decided are written: soon, on
+    Apache Kafka after EndTxn is answered. Raises DeadlineExceeded."""
+    deadline = session.deadline()
+    while True:
+        found = yield from describe_transaction(session, transactional_id)
+        if found is None or found.state not in DECIDED_STATES:
+            return found
+        doing = f"waiting for the markers of transactional id {transactional_id!r}"
+        yield from deadline.backoff(doing, f"its state is {found.state}")

@@ -148,6 +148,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     """What the progress is and is to be; with --execute it is set. Raises ProgressError."""
     checkpoint = _checkpoint(options, config)
     target = target_of(checkpoint)
+    admin.describe_decided_transaction(client, target.transactional_id)
     brokers = ask_brokers(client, target)
     if checkpoint.attempt is not None:
         check_cluster(checkpoint.attempt, brokers.cluster_id)
