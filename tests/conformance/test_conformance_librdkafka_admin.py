@@ -108,13 +108,18 @@ def test_a_topic_that_cannot_be_is_refused(admin, unique, change, expected):
     assert code_of(future) == expected
 
 
-def test_a_topic_that_is_only_validated_is_not_created(admin, unique):
+def test_a_topic_that_is_only_validated_is_not_created(broker, admin, unique):
     topic = unique("dry")
     asked = [NewTopic(topic, num_partitions=1, replication_factor=1)]
-    admin.create_topics(asked, validate_only=True)[topic].result(TIMEOUT_S)
-    admin.create_topics(asked)[topic].result(TIMEOUT_S)
-    again = admin.create_topics(asked, validate_only=True)[topic]
-    assert code_of(again) == KafkaError.TOPIC_ALREADY_EXISTS
+
+    def validate() -> None:
+        admin.create_topics(asked, validate_only=True)[topic].result(TIMEOUT_S)
+
+    of_leader(validate, "the topic to be validated")
+    create_topic(broker.bootstrap_servers, topic)
+    with pytest.raises(KafkaException) as caught:
+        of_leader(validate, "the topic to be refused")
+    assert caught.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 def test_deleting_a_topic_that_is_not_there_says_so(admin, unique):
@@ -270,7 +275,7 @@ def test_groups_are_listed_by_state_described_and_deleted_when_empty(broker, adm
         listed = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
         return {each.group_id: each.state.name for each in listed.valid}
 
-    assert states()[group] == "STABLE"
+    wait_until(lambda: states().get(group) == "STABLE", "the group to be stable")
     described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     (one,) = described.members
     assert (described.partition_assignor, one.client_id) == ("range", "who-i-am")

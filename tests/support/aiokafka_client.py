@@ -61,6 +61,8 @@ def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> AIO
         "enable_auto_commit": False,
         "heartbeat_interval_ms": 200,
         "fetch_max_wait_ms": 100,
+        # Who led a partition and does so no more is asked for its offsets until this is over.
+        "metadata_max_age_ms": 1000,
     }
     return AIOKafkaConsumer(
         *topics, bootstrap_servers=bootstrap, group_id=group, **(defaults | settings)

@@ -48,6 +48,8 @@ async def main() -> None:
         isolation_level="read_committed",
         session_timeout_ms=2000,
         heartbeat_interval_ms=200,
+        # Who led a partition and does so no more is asked for its offsets until this is over.
+        metadata_max_age_ms=1000,
     )
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
     await consumer.start()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaConnectionError, TopicAlreadyExistsError
 
 from support.librdkafka import Seen
 from support.prepared import wait_until_marked
@@ -19,11 +22,19 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1) -> str:
     """Create a topic on one broker, wait for its leaders, return its name."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        options = {"num_partitions": partitions, "replication_factor": 1}
-        admin.create_topics({topic: options}, wait_for_metadata=True)
+        _create(admin, topic, {"num_partitions": partitions, "replication_factor": 1})
     finally:
         admin.close()
     return topic
+
+
+def _create(admin: KafkaAdminClient, topic: str, options: dict[str, int]) -> None:
+    """Asks again when the controller's connection is lost, which the client does not."""
+    try:
+        admin.create_topics({topic: options}, wait_for_metadata=True)
+    except KafkaConnectionError:
+        with suppress(TopicAlreadyExistsError):
+            admin.create_topics({topic: options}, wait_for_metadata=True)
 
 
 def transactional(bootstrap: str, transactional_id: str, **settings) -> KafkaProducer:
@@ -45,6 +56,8 @@ def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> Kaf
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        # A member that knows no partitions of a topic assigns none of it until this is over.
+        metadata_max_age_ms=1000,
         **(SETTINGS | settings),
     )
 
