@@ -11,7 +11,7 @@ READY := $(VENV)/.installed
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 # They start processes, and mostly wait for them.
 TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
-# The long ones early, and beside what computes most of the time what mostly waits.
+# The long ones early, the many short ones at the end: then no worker is left alone with a long one.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 # All that share a Spark session with the first run where it does.
 TESTS_SESSION := tests/integration/test_many_queries.py
@@ -21,7 +21,7 @@ TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py d
 	connect_remote_session.py sink_migration.py planted_secrets.py readme_first_steps.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_WORLD := $(TESTS_FIRST) tests/conformance $(TESTS_PROCESSES) $(TESTS_LONG) $(TESTS_OTHER) tests/chaos
+TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) tests/conformance tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
@@ -78,7 +78,7 @@ demo: java $(READY)  ## the whole story on real data, with crashes, ending in th
 
 test: java $(READY)  ## all tests
 	@echo "== tests that touch nothing outside their process"
-	$(BIN)/python -m pytest -n 2 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
+	$(BIN)/python -m pytest -n 3 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
 		$(addprefix --ignore=,$(TESTS_PROCESSES))
 	@echo "== tests with real brokers and Spark"
 	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)

@@ -29,7 +29,7 @@ from txnlog_spark.client.admin import create_topic
 from txnlog_spark.client.client import Client
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.metadata import require_leaders
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "flights-enriched"
@@ -186,7 +186,7 @@ class Demo:
             self.narrator.say("the broker was killed inside the transaction; starting it again")
             self.broker.start()
         else:
-            leader = self._leader((OUTPUT_TOPIC, 0))
+            leader = self._leader(TopicPartition(OUTPUT_TOPIC, 0))
             self.broker.kill(leader)
             self.narrator.say(
                 f"broker {leader}, leader of partition 0 of {OUTPUT_TOPIC}, was killed inside the "
@@ -194,7 +194,7 @@ class Demo:
             )
         go.touch()
 
-    def _leader(self, partition: Partition) -> int:
+    def _leader(self, partition: TopicPartition) -> int:
         with Client(self.broker.bootstrap_servers, client_id="demo") as client:
             client.run(require_leaders(client.session, [partition]))
             return client.session.cluster.leader(partition)

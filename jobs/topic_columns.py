@@ -20,6 +20,7 @@ from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.protocol.values import Bytes
 from txnlog_spark.wire.records import MarkerType, decode_marker, iter_batches
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _columns(rows: list[tuple[int, int, int, bool]]) -> tuple[Int64s, Int64s, In
 
 def _offsets(client: Client, topic: str, spec: int, *, read_committed: bool) -> dict[int, int]:
     partitions = topic_partitions(client, [topic])[topic]
-    specs = {(topic, partition): spec for partition in partitions}
+    specs = {TopicPartition(topic, partition): spec for partition in partitions}
     found = list_offsets(client, specs, read_committed=read_committed)
     return {partition: place.offset for (_, partition), place in sorted(found.items())}
 

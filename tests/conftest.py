@@ -31,6 +31,8 @@ settings.register_profile(
 )
 settings.load_profile("no-wall-time")
 
+SAID = "said"
+"""The name of a recorded property that is printed at the end, such as how much was explored."""
 BROKERS = {"broker_sim": SimBroker, "apache_kafka": ApacheKafka}
 BOTH_BROKERS = [
     pytest.param("broker_sim"),
@@ -46,6 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Which tests run where, and which not again, is decided there."""
     config.pluginmanager.register(Selection(config))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What passed tests have to say, also from a worker's process."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == SAID:
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {text}")
 
 
 def pytest_collection_finish() -> None:

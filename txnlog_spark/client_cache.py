@@ -21,7 +21,7 @@ from txnlog_spark.options import check_cluster
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.security_options import SECURITY_OPTIONS
-from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.invariants import present
 
 TOPIC_WAIT_MS_MAX = 15_000
 BOOTSTRAP_TIMEOUT_MS_MAX = 30_000
@@ -80,8 +80,7 @@ def resolve_bootstrap(settings: ConnectionSettings) -> str:
     """`host:port,host:port`; starts the embedded broker when that is asked for."""
     if settings.bootstrap_servers is not None:
         return settings.bootstrap_servers
-    check(settings.path is not None, "settings name a cluster or a path")
-    return embedded.ensure_broker(str(settings.path))
+    return embedded.ensure_broker(present(settings.path, "settings name a cluster or a path"))
 
 
 class ClientCache:

@@ -158,7 +158,7 @@ def _wait_for_hook(path: str) -> None:
     deadline = time.monotonic() + HOOK_WAIT_S_MAX
     while not Path(path + ".go").exists():
         if time.monotonic() > deadline:
-            raise FailpointRaised(f"nobody created {path}.go within {HOOK_WAIT_S_MAX:.0f} s")
+            raise FailpointRaised(f"file {path}.go was not created within {HOOK_WAIT_S_MAX:.0f} s")
         time.sleep(_HOOK_POLL_S)
 
 

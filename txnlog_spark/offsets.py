@@ -169,11 +169,6 @@ def format_offsets(offsets: SourceOffset) -> str:
     return json.dumps(to_json_value(offsets), separators=(",", ":"))
 
 
-def by_plain_names(offsets: SourceOffset) -> dict[tuple[str, int], int]:
-    """The same offsets under plain (topic, partition) tuples, as the protocol types them."""
-    return {(name.topic, name.partition): position for name, position in offsets.items()}
-
-
 def is_source_offset(value: Any) -> bool:
     """Whether a line of Spark's offset log is the offset of a Kafka-like source.
 

@@ -95,7 +95,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "kafka.metadata.max.age.ms", Use.ALL, to.integer(0, MS_MAX), 300_000,
-        "How often subscribePattern looks for new topics.",
+        "How often subscribePattern looks for new topics, and how long a partition is read from a "
+        "follower (kafka.client.rack) before its leader is asked again.",
     ),
     *(Option(PREFIX + o.name, Use.ALL, o.read, o.default, o.doc) for o in SECURITY_OPTIONS),
     Option(
@@ -106,8 +107,8 @@ OPTIONS: tuple[Option, ...] = (
     # what to read
     Option(
         "kafka.client.rack", Use.READ, to.text, None,
-        "Where the tasks run: brokers with a replica.selector.class name a replica there to read "
-        "from, instead of the leader.",
+        "Rack of the tasks. A broker with a replica.selector.class names a follower in this rack "
+        "for reads, instead of the leader.",
     ),
     Option("subscribe", Use.READ, to.topics, None, "Topics to read, separated by commas."),
     Option(
@@ -180,7 +181,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "fetchOffset.retryIntervalMs", Use.READ, to.integer(0, MS_MAX), 10,
-        "Pause between these times, in ms.",
+        "Pause between two such tries, in ms.",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs", Use.READ, to.integer(1, MS_MAX), None,
@@ -259,12 +260,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "stagingDirectory", Use.WRITE, to.text, None,
-        "Local directory of the driver for them; without it: SPARK_LOCAL_DIRS, else the temporary "
-        "directory.",
+        "Local directory of the driver for staged rows beyond stagingMemory; without it: "
+        "SPARK_LOCAL_DIRS, else the temporary directory.",
     ),
     Option(
         "stagingDiskSpace", Use.WRITE, to.size, None,
-        "Size of what is kept there at most, such as 50g; without it: 90 % of what is free.",
+        "Maximum size of the staged rows in stagingDirectory, such as 50g; without it: 90 % of the "
+        "free space.",
     ),
     Option(
         "overwriteGroupOffsets", Use.WRITE, to.boolean, False,
@@ -310,7 +312,7 @@ _SPELLINGS: dict[str, str] = {
 }
 
 NO_EFFECT: dict[str, tuple[Use, str]] = {
-    "groupIdPrefix": (Use.READ, "a read needs no consumer group, and makes none up"),
+    "groupIdPrefix": (Use.READ, "a read has no consumer group"),
     **dict.fromkeys(
         ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         (Use.READ_BATCH, "a batch read has no triggers"),

@@ -95,8 +95,10 @@ SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
         "function that returns a token.",
     ),
     SecurityOption("sasl.oauthbearer.token.endpoint.url", "Address of an OIDC token endpoint."),
-    SecurityOption("sasl.oauthbearer.client.credentials.client.id", "Client id for it."),
-    SecurityOption("sasl.oauthbearer.client.credentials.client.secret", "Client secret for it."),
+    SecurityOption("sasl.oauthbearer.client.credentials.client.id", "Client id at that endpoint."),
+    SecurityOption(
+        "sasl.oauthbearer.client.credentials.client.secret", "Client secret at that endpoint."
+    ),
     SecurityOption("sasl.oauthbearer.scope", "Scope of the token."),
     SecurityOption(
         "sasl.oauthbearer.header.urlencode",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_sim.cli.cluster import Cluster
 from broker_sim.cli.output import Output
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 TIMEOUT_MS = 30_000
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
@@ -123,12 +123,13 @@ def parse_topic_partitions(option: str, texts: Sequence[str]) -> list[tuple[str,
     return found
 
 
-def resolve_partitions(cluster: Cluster, option: str, texts: Sequence[str]) -> list[Partition]:
+def resolve_partitions(cluster: Cluster, option: str, texts: Sequence[str]) -> list[TopicPartition]:
     """The partitions that such texts name, each of which exists. Raises UsageError, Refused."""
-    partitions: dict[Partition, None] = {}
+    partitions: dict[TopicPartition, None] = {}
     for topic, numbers in parse_topic_partitions(option, texts):
         known = cluster.partitions(topic)
         for number in known if numbers is None else numbers:
-            cluster.leader((topic, number))
-            partitions[topic, number] = None
+            partition = TopicPartition(topic, number)
+            cluster.leader(partition)
+            partitions[partition] = None
     return list(partitions)

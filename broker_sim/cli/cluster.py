@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
@@ -15,9 +16,9 @@ from txnlog_spark.protocol.cluster_view import NO_LEADER
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.messages import Message, api_of
+from txnlog_spark.wire.topics import TopicPartition
 
 _E = ErrorCode
 
@@ -38,6 +39,8 @@ REMEDIES: Mapping[int, str] = {
     _E.TOPIC_DELETION_DISABLED: "the broker runs with delete.topic.enable=false",
 }
 
+READ_AGAIN_S = 0.1
+"""Between two tries of a question whose broker has gone."""
 SILENCE_S = 3.0
 """After so long without any broker's answer the user is informed."""
 
@@ -108,17 +111,33 @@ class Cluster:
         self.client.close()
 
     def ask(self, message: Message, doing: str, *, node: int = ANY_NODE) -> Message:
-        """One request to one broker. Raises Refused without an answer."""
+        """One request to one broker, once: it may change something. Raises Refused without an
+        answer."""
         outcome = self.client.run(_ask(message, node, self._timeout_ms))
         if isinstance(outcome, Unanswered):
-            name = api_of(message).name
-            raise Refused(f"{doing}: no answer to {name}: {outcome.reason}")
+            raise _unanswered(message, doing, outcome)
         return outcome.message
 
+    def read(
+        self, message: Message, doing: str, node: int | Callable[[], int] = ANY_NODE
+    ) -> Message:
+        """A request that changes nothing: asked again when its broker has gone; `node` may say of
+        which one by then. Raises Refused when the time is over."""
+        until_s = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            asked = node() if callable(node) else node
+            outcome = self.client.run(_ask(message, asked, self._timeout_ms))
+            if isinstance(outcome, Reply):
+                return outcome.message
+            if time.monotonic() > until_s:
+                raise _unanswered(message, doing, outcome)
+            threading.Event().wait(READ_AGAIN_S)
+            self.load_topics(self.topics())
+
     def ask_all(self, message: Message, doing: str) -> list[Message]:
-        """The same question to every broker."""
+        """The same question, which changes nothing, to every broker."""
         self.load_topics([])
-        return [self.ask(message, doing, node=node) for node in self.nodes]
+        return [self.read(message, doing, node) for node in self.nodes]
 
     def ask_coordinator(
         self,
@@ -166,17 +185,20 @@ class Cluster:
                 raise Refused(refusal(f"topic {topic!r}", code))
         return known
 
-    def leader(self, partition: Partition) -> int:
+    def leader(self, partition: TopicPartition) -> int:
         """The leader of a partition. Raises Refused where there is none."""
-        if partition[1] not in self.partitions(partition[0]):
-            count = len(self.partitions(partition[0]))
-            raise Refused(
-                f"topic {partition[0]!r} has {count} partitions, no --partition {partition[1]}"
-            )
+        topic, number = partition
+        if number not in self.partitions(topic):
+            count = len(self.partitions(topic))
+            raise Refused(f"topic {topic!r} has {count} partitions, no --partition {number}")
         node = self.client.session.cluster.leader(partition)
         if node == NO_LEADER:
-            raise Refused(f"partition {partition[1]} of topic {partition[0]!r} has no leader now")
+            raise Refused(f"partition {number} of topic {topic!r} has no leader now")
         return node
+
+
+def _unanswered(message: Message, doing: str, outcome: Unanswered) -> Refused:
+    return Refused(f"{doing}: no answer to {api_of(message).name}: {outcome.reason}")
 
 
 def _ask(message: Message, node: int, timeout_ms: int) -> Operation[Reply | Unanswered]:

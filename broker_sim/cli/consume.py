@@ -26,7 +26,6 @@ from broker_sim.cli.dump_log import plain_records
 from broker_sim.cli.output import EXIT_OK, write_error
 from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets
 from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.records import (
     BatchHeader,
     MarkerType,
@@ -35,12 +34,13 @@ from txnlog_spark.wire.records import (
     decode_marker,
     iter_batches,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 POLL_S = 0.2
 
-Found = tuple[Partition, BatchHeader, Record]
+Found = tuple[TopicPartition, BatchHeader, Record]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -123,15 +123,15 @@ def check_start(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--offset takes earliest, latest or a number, not {arguments.offset!r}")
 
 
-def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[Partition, int]:
+def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[TopicPartition, int]:
     """The first offset to read of each partition. Raises Refused for one that is out of range."""
     topic, only = arguments.topic, arguments.partition
     numbers = cluster.partitions(topic) if only is None else (only,)
-    for each in numbers:
-        cluster.leader((topic, each))
-    partitions = [(topic, each) for each in numbers]
+    partitions = [TopicPartition(topic, each) for each in numbers]
+    for partition in partitions:
+        cluster.leader(partition)
 
-    def listed(timestamp: int) -> dict[Partition, int]:
+    def listed(timestamp: int) -> dict[TopicPartition, int]:
         specs = dict.fromkeys(partitions, timestamp)
         answer = list_offsets(cluster.client, specs, read_committed=False)
         return {partition: each.offset for partition, each in answer.items()}
@@ -148,7 +148,7 @@ def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[Partition, i
 
 
 def _records(
-    cluster: Cluster, positions: dict[Partition, int], is_committed: bool, idle_ms: int | None
+    cluster: Cluster, positions: dict[TopicPartition, int], is_committed: bool, idle_ms: int | None
 ) -> Generator[Found]:
     """Records as they come, partition by partition."""
     heard_s = time.monotonic()
@@ -168,7 +168,7 @@ def _records(
 
 
 def _read(
-    cluster: Cluster, partition: Partition, start: int, end: int, is_committed: bool
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, is_committed: bool
 ) -> Generator[Found]:
     """The records of [start, end) that this isolation level shows."""
     answers = fetch_range(

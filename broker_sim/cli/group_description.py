@@ -11,9 +11,9 @@ import struct
 
 from broker_sim.cli.cluster import Cluster, check_code
 from txnlog_spark.protocol.calls import GROUP
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 DEAD = "Dead"
 INACTIVE = ("Empty", DEAD)
@@ -37,7 +37,7 @@ def described(cluster: Cluster, group: str) -> Message:
     return found
 
 
-def assigned_partitions(member: Message) -> list[Partition]:
+def assigned_partitions(member: Message) -> list[TopicPartition]:
     """The member's partitions; () for a member of another protocol, or with nothing yet."""
     data = bytes(member.member_assignment or b"")
     try:
@@ -46,10 +46,10 @@ def assigned_partitions(member: Message) -> list[Partition]:
         return []
 
 
-def _decode(data: bytes) -> list[Partition]:
+def _decode(data: bytes) -> list[TopicPartition]:
     (topics,) = struct.unpack_from(">i", data, 2)
     at = 6
-    found: list[Partition] = []
+    found: list[TopicPartition] = []
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", data, at)
         topic = data[at + 2 : at + 2 + length].decode()
@@ -57,5 +57,5 @@ def _decode(data: bytes) -> list[Partition]:
         (count,) = struct.unpack_from(">i", data, at)
         numbers = struct.unpack_from(f">{max(0, count)}i", data, at + 4)
         at += 4 + 4 * count
-        found += [(topic, number) for number in numbers]
+        found += [TopicPartition(topic, number) for number in numbers]
     return found

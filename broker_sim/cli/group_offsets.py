@@ -17,7 +17,7 @@ from txnlog_spark.client.admin import (
     committed_offsets,
     list_offsets,
 )
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,26 +41,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def committed(
-    cluster: Cluster, group: str, partitions: Iterable[Partition] = ()
-) -> dict[Partition, int]:
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] = ()
+) -> dict[TopicPartition, int]:
     """The group's committed offsets, undecided ones left out."""
     return committed_offsets(
         cluster.client, group, partitions=list(partitions), require_stable=False
     )
 
 
-def ends(cluster: Cluster, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Log end offsets; partitions of deleted topics are left out."""
     return _listed(cluster, partitions, LATEST)
 
 
 def _listed(
-    cluster: Cluster, partitions: Iterable[Partition], timestamp: int
-) -> dict[Partition, int]:
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
     wanted = list(partitions)
     cluster.load_topics({topic for topic, _ in wanted})
     known = cluster.client.session.cluster
-    specs = {p: timestamp for p in wanted if p[1] in known.partitions(p[0])}
+    specs = {p: timestamp for p in wanted if p.partition in known.partitions(p.topic)}
     if not specs:
         return {}
     found = list_offsets(cluster.client, specs, read_committed=False)
@@ -90,9 +90,9 @@ def reset(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 def _targets(
     cluster: Cluster,
     arguments: argparse.Namespace,
-    partitions: list[Partition],
-    offsets: dict[Partition, int],
-) -> dict[Partition, int]:
+    partitions: list[TopicPartition],
+    offsets: dict[TopicPartition, int],
+) -> dict[TopicPartition, int]:
     """The new offsets, each within its log, as in Kafka's tool."""
     first, last = _listed(cluster, partitions, EARLIEST), ends(cluster, partitions)
     known = [p for p in partitions if p in first and p in last]

@@ -12,9 +12,9 @@ from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.group_description import DEAD, assigned_partitions, described
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.protocol.calls import GROUP
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 STATES = (
     "PreparingRebalance",
@@ -137,7 +137,7 @@ def _member_rows(found: Message) -> list[list[Any]]:
 
 
 def _offset_rows(
-    cluster: Cluster, found: Message, offsets: dict[Partition, int]
+    cluster: Cluster, found: Message, offsets: dict[TopicPartition, int]
 ) -> list[list[Any]]:
     """Committed partitions, and those that a member has without a commit yet."""
     owners = {p: member for member in found.members for p in assigned_partitions(member)}

@@ -27,7 +27,6 @@ from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import (
     NO_PRODUCER_EPOCH,
@@ -36,6 +35,7 @@ from txnlog_spark.wire.records import (
     encode_batch,
     increment_sequence,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 READ_BYTES = 64 * 1024
 TOPIC_NAME_VERSION_MAX = 12
@@ -142,7 +142,7 @@ class _Producer:
         batches = {}
         for number, part in by_partition.items():
             sequence = self.sequences.get(number, 0)
-            batches[self.topic, number] = encode_batch(
+            batches[TopicPartition(self.topic, number)] = encode_batch(
                 part,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
@@ -173,7 +173,7 @@ def _init_producer(session: Session) -> Operation[tuple[int, int]]:
         yield from deadline.backoff(doing, describe_code(code))
 
 
-def _append(session: Session, batches: Mapping[Partition, bytes]) -> Operation[None]:
+def _append(session: Session, batches: Mapping[TopicPartition, bytes]) -> Operation[None]:
     """One batch a partition to the leaders, again until each is acknowledged.
 
     Raises RecordRefused, UnknownTopic and other FatalErrors, DeadlineExceeded.
@@ -182,7 +182,7 @@ def _append(session: Session, batches: Mapping[Partition, bytes]) -> Operation[N
     deadline = session.deadline()
     while waiting:
         yield from require_leaders(session, list(waiting), deadline=deadline)
-        by_leader: dict[int, list[Partition]] = defaultdict(list)
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for partition in waiting:
             by_leader[session.cluster.leader(partition)].append(partition)
         calls = [
@@ -202,7 +202,7 @@ def _append(session: Session, batches: Mapping[Partition, bytes]) -> Operation[N
             yield from deadline.backoff("producing", errors[0])
 
 
-def _request(batches: Mapping[Partition, bytes], timeout_ms: int) -> Message:
+def _request(batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> Message:
     topic_type = _PRODUCE.TopicProduceData
     ((topic, _), *_) = batches
     parts = [
@@ -219,9 +219,9 @@ def _request(batches: Mapping[Partition, bytes], timeout_ms: int) -> Message:
 
 def _take(
     session: Session,
-    asked: Sequence[Partition],
+    asked: Sequence[TopicPartition],
     outcome: Reply | Unanswered,
-    waiting: dict[Partition, bytes],
+    waiting: dict[TopicPartition, bytes],
 ) -> list[str]:
     """Drop what is acknowledged from `waiting`; why the rest is to be sent again."""
     if isinstance(outcome, Unanswered):
@@ -230,24 +230,23 @@ def _take(
             session.cluster = session.cluster.forget_leader(partition)
         return [outcome.reason]
     answers = {
-        (topic.name, part.index): part
+        TopicPartition(topic.name, part.index): part
         for topic in outcome.message.responses
         for part in topic.partition_responses
     }
     errors = []
     for partition in asked:
-        name = f"{partition[0]}-{partition[1]}"
         if partition not in answers:
-            raise RemoteProtocolError(f"a Produce answer leaves out {name}")
+            raise RemoteProtocolError(f"a Produce answer leaves out {partition}")
         code = answers[partition].error_code
         action = decide(ApiKey.PRODUCE, code)
         if action is Action.DONE:
             del waiting[partition]
             continue
         if action not in (Action.RETRY, Action.REFRESH):
-            raise error_of(action, code, f"producing to {name}")
+            raise error_of(action, code, f"producing to {partition}")
         session.cluster = session.cluster.forget_leader(partition)
-        errors.append(f"{name}: {describe_code(code)}")
+        errors.append(f"{partition}: {describe_code(code)}")
     return errors
 
 

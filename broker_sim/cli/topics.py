@@ -78,7 +78,7 @@ def describe_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     wanted = arguments.topic and [
         cls.MetadataRequestTopic(name=name) for name in dict.fromkeys(arguments.topic)
     ]
-    answer = cluster.ask(cls(topics=wanted, allow_auto_topic_creation=False), "describing topics")
+    answer = cluster.read(cls(topics=wanted, allow_auto_topic_creation=False), "describing topics")
     for topic in answer.topics:
         check_code(f"describing topic {topic.name!r}", topic.error_code)
     topics = sorted(answer.topics, key=lambda topic: str(topic.name))
@@ -129,7 +129,7 @@ def _own_configs(cluster: Cluster, topics: list[str]) -> dict[str, list[str]]:
     resources = [
         cls.DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in topics
     ]
-    answer = cluster.ask(cls(resources=resources), "describing the configurations of topics")
+    answer = cluster.read(cls(resources=resources), "describing the configurations of topics")
     found = {}
     for result in answer.results:
         doing = f"describing the configurations of topic {result.resource_name!r}"

@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from broker_sim.cli.arguments import (
@@ -24,9 +25,9 @@ from broker_sim.cli.arguments import (
 from broker_sim.cli.cluster import Cluster, Refused, check_code
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.client.admin import describe_transaction, list_transactions
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 TIMEOUT_MINUTES = 15
 """Kafka's default of transaction.max.timeout.ms, in minutes."""
@@ -48,7 +49,7 @@ STATES = (
 class OpenTransaction:
     """What a partition's leader knows of a producer with an open transaction there."""
 
-    partition: Partition
+    partition: TopicPartition
     producer: Message
 
 
@@ -129,7 +130,7 @@ def describe(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 def describe_producers(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """One row a producer that the partition's leader knows."""
-    partition = (arguments.topic, arguments.partition)
+    partition = TopicPartition(arguments.topic, arguments.partition)
     rows = [
         [
             each.producer_id,
@@ -151,12 +152,12 @@ def _start_offset(producer: Message) -> int | None:
     return None if start == NO_TRANSACTION else start
 
 
-def _producers(cluster: Cluster, partition: Partition) -> list[Message]:
+def _producers(cluster: Cluster, partition: TopicPartition) -> list[Message]:
     cls = APIS[ApiKey.DESCRIBE_PRODUCERS].request
     topic, number = partition
     message = cls(topics=[cls.TopicRequest(name=topic, partition_indexes=[number])])
     doing = f"describing the producers of {topic}-{number}"
-    answer = cluster.ask(message, doing, node=cluster.leader(partition))
+    answer = cluster.read(message, doing, partial(cluster.leader, partition))
     (found,) = answer.topics[0].partitions
     check_code(doing, found.error_code, found.error_message)
     return list(found.active_producers)
@@ -195,9 +196,10 @@ def _open_transactions(
     cluster.load_topics(None if topic is None else [topic])
     for name in cluster.topics() if topic is None else [topic]:
         for each in cluster.partitions(name) if number is None else [number]:
-            for producer in _producers(cluster, (name, each)):
+            partition = TopicPartition(name, each)
+            for producer in _producers(cluster, partition):
                 if producer.current_txn_start_offset != NO_TRANSACTION:
-                    yield OpenTransaction((name, each), producer)
+                    yield OpenTransaction(partition, producer)
 
 
 def _is_known(cluster: Cluster, transactional_id: str, found: OpenTransaction) -> bool:
@@ -211,7 +213,7 @@ def _is_known(cluster: Cluster, transactional_id: str, found: OpenTransaction) -
 
 def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """Write one abort marker, chosen by start offset or by the producer's own numbers."""
-    topic, number = partition = (arguments.topic, arguments.partition)
+    topic, number = partition = TopicPartition(arguments.topic, arguments.partition)
     marker = _marker_ids(cluster, arguments, partition)
     cls = APIS[ApiKey.WRITE_TXN_MARKERS].request
     marker_class = cls.WritableTxnMarker
@@ -237,7 +239,7 @@ def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def _marker_ids(
-    cluster: Cluster, arguments: argparse.Namespace, partition: Partition
+    cluster: Cluster, arguments: argparse.Namespace, partition: TopicPartition
 ) -> tuple[int, int, int]:
     """(producer id, producer epoch, coordinator epoch). Raises UsageError, Refused."""
     given = (arguments.producer_id, arguments.producer_epoch, arguments.coordinator_epoch)

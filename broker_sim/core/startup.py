@@ -42,7 +42,7 @@ from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher, apply_dynamic
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
-from broker_sim.core.replica.log_manager import LogManager
+from broker_sim.core.replica.log_manager import LogManager, has_log, partition_of_directory
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
@@ -170,13 +170,12 @@ def join(
 
     def stamp(effects: Effects) -> None:
         _check_cluster(properties, metadata.image)
-        if not properties:
+        if metadata.image.cluster_id and not properties:
             data = _properties(config, metadata.image)
             effects.storage.append(WriteFile(META_PROPERTIES_FILE, data))
 
     def open_logs(effects: Effects) -> None:
-        if metadata.image.cluster_id:
-            stamp(effects)
+        stamp(effects)
         metadata.on_cluster_id = stamp
         clean = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is not None
         lost = bool(properties) and not clean
@@ -345,6 +344,15 @@ def _properties(config: BrokerConfig, image: ClusterImage) -> bytes:
 def _read_properties(config: BrokerConfig, storage: Storage) -> dict[str, str]:
     raw = storage.read(META_PROPERTIES_FILE, 0, _SMALL_FILE_BYTES)
     if storage.size_bytes(META_PROPERTIES_FILE) is None:
+        named = filter(partition_of_directory, storage.list(""))
+        logs = [directory for directory in named if has_log(directory, storage)]
+        if logs:
+            # They would be taken for those of partitions that the cluster does not have.
+            raise DataDirectoryError(
+                f"the directory has logs of partitions, such as {logs[0]}, and no "
+                f"{META_PROPERTIES_FILE}, which says whose they are: put it back, or start the "
+                "broker with an empty directory"
+            )
         return {}
     try:
         properties = parse_properties(raw.decode("utf-8", "replace"))
@@ -368,5 +376,6 @@ def _check_cluster(properties: dict[str, str], image: ClusterImage) -> None:
         raise DataDirectoryError(
             f"{META_PROPERTIES_FILE} says cluster.id={written}, the metadata log says "
             f"{image.cluster_id or 'nothing'}: files of two clusters are mixed, or the metadata "
-            "log was removed"
+            "log was removed (in a cluster, the data directory of the registry). Nothing was "
+            "changed: put back what belongs together"
         )

@@ -53,6 +53,9 @@ from broker_sim.core.effects import (
     Truncate,
 )
 from broker_sim.core.endpoint import Endpoint, Listener
+from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE
+from broker_sim.core.replica.log_manager import STRAY_LOG
+from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.core.startup import MACHINE_BOOT_FILE
 from broker_sim.server.connection import Connection
 from broker_sim.server.connections import Connections
@@ -84,6 +87,10 @@ _WARNINGS = frozenset(
         "corrupt-snapshot",
         "corrupt-checkpoint",
         "log-recovered",
+        UNCLEAN_ELECTION,
+        UNCLEAN_ELECTION_BEFORE,
+        BELOW_HIGH_WATERMARK,
+        STRAY_LOG,
         "log-not-cleaned",
         "segment-states-dropped",
         "transaction-load-failed",

@@ -21,12 +21,14 @@ from broker_sim.apis import AnyApiKey
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.effects import Append, Input, Request, Respond, Step
 from broker_sim.core.log import PartitionLog
+from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import iter_batches
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics"
+CONTROLLER_METRICS = "kafka_controller_controllerstats"
 METADATA_TOPIC = "__cluster_metadata"
 _Sample = tuple[dict[str, str], float]
 
@@ -49,6 +51,9 @@ class BrokerMetrics:
                 0,
             )
         )  # fmt: skip
+        self._unclean_elections = 0
+        """That this broker has read of: each may be the controller, as in Kafka each of its
+        controllers counts them."""
 
     def count(self, item: Input, step: Step, parts: BrokerParts | None = None) -> None:
         """One input was carried out; `parts` say what the broker leads."""
@@ -64,6 +69,7 @@ class BrokerMetrics:
         for response in step.responses:
             if isinstance(response, Respond):
                 self._count_response(response)
+        self._unclean_elections += sum(each.kind == UNCLEAN_ELECTION for each in step.traces)
 
     def text(self, parts: BrokerParts | None, flush_count: int) -> str:
         """Everything in Prometheus' text format; `parts` None while there is no core."""
@@ -128,6 +134,8 @@ class BrokerMetrics:
         ]
         yield "kafka_network_requestmetrics_requests_total", "counter", requests
         flushes: list[_Sample] = [({}, flush_count)]
+        unclean: list[_Sample] = [({}, self._unclean_elections)]
+        yield f"{CONTROLLER_METRICS}_uncleanleaderelections_total", "counter", unclean
         yield "kafka_log_logflushstats_logflushrateandtimems_count", "counter", flushes
         if parts is not None:
             yield from _gauges(parts)

@@ -117,7 +117,7 @@ class PeerLogin:
                 f"its answer is not one of {self._user.mechanism} ({type(error).__name__})"
             ) from None
         if self._mechanism.is_done() and not self._mechanism.is_authenticated():
-            raise LoginFailed(f"it has not shown by {self._user.mechanism} who it is")
+            raise LoginFailed(f"its {self._user.mechanism} signature is not valid")
 
     def _answer(self, key: ApiKey, version: int, frame: bytes) -> Message:
         answer = framing.decode_response(APIS[key], version, frame)

@@ -23,6 +23,7 @@ from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOP
 PAUSE_MS = (200, 2_500)
 CANCELLED_SHARE = 0.3
 TOPIC_RESOURCE, SET = 2, 0
+LATE = "request late"
 REPLICAS_MIN = 2
 """As many as min.insync.replicas asks for; and a disk may be lost."""
 
@@ -57,8 +58,13 @@ class Administrator:
         new_places: Callable[[], Places],
         trace: Trace,
         faults_are_on: Callable[[], bool],
+        *,
+        may_repeat: bool = False,
     ) -> None:
-        """`topics` with their partitions are worked on; those of `grown` get so many."""
+        """`topics` with their partitions are worked on; those of `grown` get so many.
+
+        `may_repeat`: requests may come twice, at any time after their answer.
+        """
         self._rng = rng
         self._moved = [
             Place(topic, number)
@@ -72,8 +78,13 @@ class Administrator:
         self._faults_are_on = faults_are_on
         self._ordered: dict[Place, tuple[int, ...]] = {}
         """The replicas that a partition has to have in the end."""
+        self._may_repeat = may_repeat
+        self._asked: set[Place] = set()
+        """There was an order, or an end to one."""
         self._not_known: set[Place] = set()
-        """An order may have been carried out or not, or may still come."""
+        """An order may have been carried out or not, or may still come: a broker that is asked
+        forwards it to the controller, again when that is not answered, and a request that is late
+        is carried out all the same (as with Kafka's NodeToControllerChannelManager)."""
 
     def work(self) -> Operation[None]:
         """One thing after another, while faults are on."""
@@ -116,16 +127,21 @@ class Administrator:
             timeout_ms=READ_TIMEOUT_MS, allow_replication_factor_change=True,
             topics=[topic_type(name=place.topic, partitions=[asked])],
         )  # fmt: skip
+        is_sure = place not in self._asked or not self._may_repeat
+        self._asked.add(place)
+        late_before = self._trace.counts[LATE]
         answer = yield from self._once(request)
         error = None if answer is None else _only(_codes_of_moves(answer))
-        if error in _REFUSED:
+        if self._trace.counts[LATE] > late_before:
+            self._not_known.add(place)
+        elif error in _REFUSED:
             return
         self._ordered.pop(place, None)
         if error != ErrorCode.NONE:
             self._not_known.add(place)
             return
         self._trace.count("reassignment cancelled" if cancels else "reassignment")
-        if not cancels and place not in self._not_known:
+        if not cancels and place not in self._not_known and is_sure:
             self._ordered[place] = target
 
     def _elect(self) -> Operation[None]:

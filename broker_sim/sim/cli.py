@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import time
 from collections import Counter
@@ -13,23 +14,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from broker_sim.sim.coverage import Cell, as_table, idle_cells
+from broker_sim.sim.coverage import ALONE, CLUSTER, Cell, Shape, as_table, idle_cells
+from broker_sim.sim.failure_report import report_failure
+from broker_sim.sim.outcomes import Outcome, lines
 from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.scenario import (
     RANDOM,
     THREE_BROKERS,
-    Scenario,
     ScenarioError,
     load_scenario,
     scenario_names,
 )
-from broker_sim.sim.shrink import as_toml, shrunk
+from broker_sim.sim.shrink import as_toml
 from broker_sim.sim.world import SeedResult, World
 
 FAILURES_TOLD_MAX = 20
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 JOBS_AT_A_TIME = 4
 """How many runs a process takes at a time: enough that it does not wait for the next."""
+PROGRESS_SECONDS = 10.0
+"""How often progress is printed."""
+_SHAPES = {RANDOM: ALONE, THREE_BROKERS: CLUSTER}
+"""The tables of those scenarios in which everything is drawn."""
 STORIES = "stories"
 """Every scenario that has a file."""
 
@@ -55,40 +61,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     counts: Counter[str] = Counter()
     cells: Counter[Cell] = Counter()
+    outcomes: Counter[tuple[str, Outcome]] = Counter()
     failed = 0
-    start_seconds = time.monotonic()
-    for job, result in zip(jobs, _results(jobs, arguments.jobs), strict=True):
+    start_seconds = told_seconds = time.monotonic()
+    processes = 1 if arguments.trace else arguments.jobs or _cores()
+    results = _results(jobs, processes)
+    for done, (job, result) in enumerate(zip(jobs, results, strict=True), 1):
         counts.update(result.counts)
         cells.update(result.cells)
+        outcomes.update(result.outcomes)
         if arguments.digest:
             _say(f"seed {job.seed} scenario {job.scenario} digest {result.digest}")
         if result.failure is not None:
             failed += 1
             if failed <= FAILURES_TOLD_MAX:
                 _tell(job, result.failure)
-            if failed == 1 and arguments.shrink is not None:
-                _shrink(job, arguments.shrink)
+            if failed == 1 and not arguments.trace:
+                _report(job, arguments.shrink)
+        now_seconds = time.monotonic()
+        if now_seconds - told_seconds >= PROGRESS_SECONDS:
+            told_seconds = now_seconds
+            _say_progress(done, len(jobs), failed, now_seconds - start_seconds)
     seconds = time.monotonic() - start_seconds
     for what, count in sorted(counts.items()):
         _say(f"{count:>8} x {what}")
+    for line in lines(outcomes.items()):
+        _say(line)
     _say(f"{len(jobs) / seconds:.1f} seeds a second: {len(jobs)} in {seconds:.1f} s")
     _say(f"{len(jobs) - failed} passed, {failed} failed")
-    idle = _table(cells) if arguments.table else 0
+    idle = _table(cells, _SHAPES[arguments.scenario]) if arguments.table else 0
     return 1 if failed or idle else 0
 
 
-def _table(cells: Counter[Cell]) -> int:
+def _table(cells: Counter[Cell], shape: Shape) -> int:
     """Print the table; how many cells are zero that must not be."""
-    for line in as_table(cells):
+    for line in as_table(cells, shape):
         _say(line)
-    idle = idle_cells(cells)
+    idle = idle_cells(cells, shape)
     for fault, column in idle:
         _say(f"NEVER happened: {fault} / {column}")
     return len(idle)
 
 
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def _results(jobs: Sequence[_Job], processes: int) -> Iterator[SeedResult]:
     """In the order of `jobs`, each as soon as those before it are there."""
+    processes = min(processes, -(-len(jobs) // JOBS_AT_A_TIME))
     if processes == 1:
         yield from map(_run_job, jobs)
         return
@@ -155,7 +177,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
     parser.add_argument(
-        "--jobs", type=_positive, default=1, help="run seeds in so many processes (default 1)"
+        "--jobs",
+        type=_positive,
+        help="run seeds in so many processes (default: one for each core)",
     )
     parser.add_argument(
         "--save-logs",
@@ -167,21 +191,23 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--shrink",
         type=_toml,
         metavar="FILE.toml",
-        help="write the scenario of the first failure there, without the faults that it fails "
-        "without",
+        help="write the scenario of the first failure there, with the fewest kinds of faults that "
+        "it fails with",
     )
     parser.add_argument(
         "--table",
         action="store_true",
-        help=f"of the scenario {THREE_BROKERS}: print how often each fault happened in each state, "
+        help=f"of {RANDOM} or {THREE_BROKERS}: print how often each fault happened in each state, "
         "and fail when one never did",
     )
     parser.add_argument("--digest", action="store_true", help="print each run's trace digest")
     arguments = parser.parse_args(argv)
-    if arguments.trace and arguments.jobs > 1:
+    if arguments.trace and (arguments.jobs or 1) > 1:
         parser.error("--trace prints the lines of one process: leave --jobs out")
-    if arguments.table and arguments.scenario != THREE_BROKERS:
-        parser.error(f"--table is of the scenario {THREE_BROKERS}")
+    if arguments.trace and arguments.shrink is not None:
+        parser.error("--trace and --shrink exclude each other")
+    if arguments.table and arguments.scenario not in _SHAPES:
+        parser.error(f"--table is of the scenarios {' and '.join(_SHAPES)}")
     try:
         names = _scenarios(arguments.scenario)
         if not names:
@@ -230,17 +256,23 @@ def _tell(job: _Job, failure: str) -> None:
     )
 
 
-def _shrink(job: _Job, path: Path) -> None:
-    """Write what of the scenario it takes for this failure, or for another one of the seed."""
-
-    def fails(scenario: Scenario) -> bool:
-        return World(job.seed, scenario).run().failure is not None
-
+def _report(job: _Job, path: Path | None) -> None:
+    """What it takes for a failure of this kind; the scenario of it goes to the file."""
     chosen = load_scenario(job.scenario, job.seed)
-    found = shrunk(replace(chosen, plant=job.plant) if job.plant else chosen, fails)
-    path.write_text(as_toml(found), encoding="utf-8")
-    seeds = f"{job.seed}:{job.seed + 1}"
-    _say(f"  shrunk: python -m broker_sim simulate --seeds {seeds} --scenario {path} --trace")
+    report = report_failure(job.seed, replace(chosen, plant=job.plant) if job.plant else chosen)
+    _say(f"  the fewest kinds of faults it fails with: {report.faults}")
+    if path is not None:
+        path.write_text(as_toml(report.scenario), encoding="utf-8")
+        seeds = f"{job.seed}:{job.seed + 1}"
+        _say(f"  shrunk: python -m broker_sim simulate --seeds {seeds} --scenario {path} --trace")
+    _say("  timeline of a run with those:")
+    for line in report.timeline:
+        _say(f"  {line}")
+
+
+def _say_progress(done: int, of: int, failed: int, seconds: float) -> None:
+    """To stderr: stdout is the same for the same seeds, but for the speed."""
+    sys.stderr.write(f"{done} of {of}, {failed} failed, {done / seconds:.1f} seeds a second\n")
 
 
 def _say(text: str) -> None:

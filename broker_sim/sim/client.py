@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.network import BrokerEnd, Connection, Network
 from broker_sim.sim.scheduler import Event, Scheduler
 from broker_sim.sim.trace import Trace
@@ -98,6 +99,8 @@ class ClientProcess:
         self.name = name
         self.alive = True
         self.paused = False
+        self.clock = MachineClock(scheduler)
+        """Its machine's: timeouts and waits go by it."""
         self.sent_counts: dict[str, int] = {}
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
@@ -173,6 +176,9 @@ class ClientProcess:
     def _later(self, action: Callable[[], None], delay_us: int = 0) -> Event:
         return self._scheduler.after(delay_us, partial(self._guarded, action))
 
+    def _timer(self, action: Callable[[], None], duration_ms: int) -> Event:
+        return self._later(action, self.clock.us_for(duration_ms))
+
     # ------------------------------------------------------------------ the operation
 
     def _resume(self, outcome: Outcome) -> None:
@@ -201,12 +207,12 @@ class ClientProcess:
                 ticket = self._send(call)
                 self._later(lambda: self._resume(ticket))
             case Receive(tickets, within_ms):
-                timer = None if within_ms is None else self._later(self._give_up, within_ms * 1000)
+                timer = None if within_ms is None else self._timer(self._give_up, within_ms)
                 self._await(_Wait(tickets, timer=timer))
             case Calls(calls):
                 self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
             case Sleep(duration_ms):
-                self._later(lambda: self._resume(None), duration_ms * 1000)
+                self._timer(lambda: self._resume(None), duration_ms)
             case Reached():
                 fields = {"step": ask.step, "when": ask.when, "batch_id": ask.batch_id}
                 self._trace.line(self.name, "reached", fields)
@@ -281,9 +287,9 @@ class ClientProcess:
             )
             return
         name = api_of(flight.call.message).name
-        flight.timer = self._later(
+        flight.timer = self._timer(
             lambda: self._break(node, f"no answer to {name} in {flight.call.timeout_ms} ms"),
-            flight.call.timeout_ms * 1000,
+            flight.call.timeout_ms,
         )
         link.waiting.append(flight)
         self._flush(node, link)

@@ -6,12 +6,20 @@ when its rate changes; a jump of the wall clock is `wall_skew_ms`.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from broker_sim.sim.scheduler import START_WALL_MS, Scheduler
 
 EXACT = 1_000_000
 """The rate of a clock that does not drift: microseconds that it shows in a million of them."""
+DRIFT_PER_MILLION_MAX = 50_000
+"""5 % fast or slow; a clock that does so for a minute is three seconds off."""
+
+
+def drawn_rate(rng: random.Random) -> int:
+    """The rate of a clock that drifts."""
+    return EXACT + rng.randint(-DRIFT_PER_MILLION_MAX, DRIFT_PER_MILLION_MAX)
 
 
 @dataclass(slots=True)
@@ -52,6 +60,10 @@ class MachineClock:
         now_us = self._scheduler.now_us
         self._monotonic = _Rate(now_us, self._monotonic.shows_us(now_us), monotonic)
         self._wall = _Rate(now_us, self._wall.shows_us(now_us), wall)
+
+    def us_for(self, duration_ms: int) -> int:
+        """Virtual microseconds until the monotonic clock has gone on by so much."""
+        return -(-duration_ms * 1000 * EXACT // self._monotonic.per_million)
 
     def us_until(self, deadline_ms: int) -> int:
         """Virtual microseconds until the monotonic clock shows the deadline, by its present rate;

@@ -21,16 +21,20 @@ from broker_sim.core.controller.reassignment import in_progress
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.effects import Respond, Step, StorageOperation
-from broker_sim.core.log import PartitionLog
+from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
 from broker_sim.core.log.files import encode_partition_metadata
 from broker_sim.core.membership import Membership
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
+from broker_sim.sim.bounds_oracle import BoundsOracle
 from broker_sim.sim.cluster_faults import ClusterFaults
 from broker_sim.sim.cluster_processes import ClusterBroker, SimulatedRegistry
+from broker_sim.sim.controller_oracle import ControllerOracle
 from broker_sim.sim.coverage import STATES
 from broker_sim.sim.fetch_oracle import FetchOracle
 from broker_sim.sim.flapping import Flapping
+from broker_sim.sim.leftovers import left_at_registry, left_over
+from broker_sim.sim.losses import Losses
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.network import Network
 from broker_sim.sim.one_broker import broker_options
@@ -38,13 +42,19 @@ from broker_sim.sim.passing_topic import TRIMMED
 from broker_sim.sim.peer_links import PeerLinks
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
-from broker_sim.sim.process_clients import Core
-from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
+from broker_sim.sim.process_clients import Core, both
+from broker_sim.sim.replica_oracle import (
+    LOG_START_TRACE,
+    ReplicaLogs,
+    ReplicaOracle,
+    partition_name,
+)
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.sync_oracle import MIN_INSYNC, SyncOracle
 from broker_sim.sim.trace import Trace
+from broker_sim.sim.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import present
@@ -103,9 +113,15 @@ class Cluster:
         self.logs.leader_of = self._leader_of
         self.logs.in_sync = self._in_sync
         self.logs.partition_of = self._partition_of
+        self.logs.has_to_keep = self._has_to_keep
         if scenario.passing_topic:
             self.logs.trimmed.add(TRIMMED)
         self.metadata = MetadataOracle(self._on_changed)
+        self.losses = Losses(self.logs, lambda: scheduler.now_us, trace.count)
+        if scenario.unsafe_topic:
+            self.logs.unsafe.add(UNSAFE_DIRECTORY)
+            self.metadata.unsafe.add(UNSAFE_DIRECTORY)
+            self.metadata.on_unclean = self._on_unclean
         self.registry = SimulatedRegistry(
             name="registry",
             config=BrokerConfig({}),
@@ -144,6 +160,9 @@ class Cluster:
             )
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
+        controllers = ControllerOracle()
+        self.registry.watch_asked = controllers.on_asked
+        self.registry.watch_respond = controllers.on_told
         self.registry.files.watch = self._on_registry_storage
         self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
         self.registry.dies = partial(self.faults.on_dying, self.registry)
@@ -168,7 +187,9 @@ class Cluster:
             host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
         host.files.watch = partial(self._on_storage, host, oracle)
-        host.watch_done = FetchOracle(host.disk, oracle).on_step
+        host.watch_done = both(
+            FetchOracle(host.disk, oracle).on_step, BoundsOracle(host.name).on_step
+        )
         host.watch_answer = partial(self.faults.chance_of_death, host)
         host.write_failed = oracle.rebuild
         host.watch_step = partial(self._on_step, host)
@@ -283,11 +304,19 @@ class Cluster:
         del operation
         return self.faults.chance_of_death(self.registry)
 
+    def _on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+        self._trace.count("unclean election")
+        self.losses.on_election(directory, after)
+
     def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
         records = [trace.fields for trace in step.traces if trace.kind == METADATA_TRACE]
         metadata = core.parts.metadata if isinstance(core, Broker) else None
         if records and isinstance(metadata, ClusterMetadata):
             self.metadata.on_read(host.name, records, metadata.next_offset)
+        self.losses.on_traces(step.traces)
+        for trace in step.traces:
+            if trace.kind == LOG_START_TRACE:
+                self.logs.on_log_start(host.name, **trace.fields)
         if isinstance(core, Broker) and (step.traces or step.responses):
             self._sync.on_step(host.name, core.parts, step)
 
@@ -312,6 +341,19 @@ class Cluster:
         if topic_id is None:
             return ""
         return partition_name(directory, encode_partition_metadata(uuid.UUID(topic_id).bytes))
+
+    def _has_to_keep(self, broker: str, directory: str, partition: str) -> bool:
+        """A partition that is, and whose replica is on this broker: by the newest metadata, and by
+        what the broker knows, unless it is in the ISR and so must have known."""
+        number = int(broker.removeprefix("broker-"))
+        held = self.metadata.partitions.get(directory)
+        is_present = held is not None and self._partition_of(directory) == partition
+        if held is None or not is_present or number not in held.replicas:
+            return False
+        host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
+        known = host.parts.image.topics.get(topic) if host.is_up else None
+        own = known.partitions[int(index)].replicas if known is not None else ()
+        return broker in self._in_sync(directory) or number in own
 
     def _on_changed(self, directory: str) -> None:
         """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""
@@ -377,11 +419,17 @@ class Cluster:
         log = self.hosts[broker].parts.logs.get(topic, number)
         return present(log, "a replica has no log")
 
+    def left_over(self) -> dict[str, list[str]]:
+        """What is there of clients, and of brokers' former sessions, that are gone, by process."""
+        found = {host.name: left_over(host) for host in self.brokers}
+        return found | {"registry": left_at_registry(self.registry, len(self.hosts))}
+
     def check_healed(self) -> None:
         """All is in sync, all replicas are equal to the byte, and nothing is lost (8, 44)."""
         missing = self.not_healed()
         if missing is not None:
             violated(44, "the cluster is not healed", missing=missing)
+        self.losses.check_reported()
         for number, host in self.hosts.items():
             here = [name for name, each in self._registered() if number in each.replicas]
             self.logs.check_complete(host.name, here)
@@ -399,9 +447,10 @@ class Cluster:
 
     @staticmethod
     def _check_no_others(host: ClusterBroker, here: Collection[str]) -> None:
-        """Logs of deleted topics, and of replicas that were moved away, are gone."""
+        """Logs of deleted topics, and of replicas that were moved away, are gone, or were set aside
+        at a start."""
         folders = [name for name in host.disk.list("") if host.disk.list(name)]
-        left = [name for name in folders if name not in here]
+        left = [n for n in folders if n not in here and not n.endswith(STRAY_SUFFIX)]
         if left:
             violated(44, "logs are left over", broker=host.name, folders=left)
 

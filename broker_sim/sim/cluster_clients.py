@@ -7,7 +7,7 @@ producer ids. Another reads all records up to the high watermark, and both ends 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +15,7 @@ from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.places import READ_TIMEOUT_MS, RETRY_MS, Places
 from broker_sim.sim.reader import ReadBounds, read_partition, watch_end
 from broker_sim.sim.scheduler import START_WALL_MS
-from broker_sim.sim.violation import violated
+from broker_sim.sim.violation import LOST_WRITE, violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
@@ -127,7 +127,7 @@ class PlainClients:
             producer_epoch=0,
             base_sequence=sequence,
         )
-        request = _produce_request(partition, batch)
+        request = produce_request(TOPIC, partition, batch)
         self._sent.add(number)
         while self._may_go_on():
             node = yield from places.leader(TOPIC, partition)
@@ -138,6 +138,10 @@ class PlainClients:
                 if error == ErrorCode.NONE:
                     self._acknowledged.add(number)
                     return True
+                if error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    # All before it was acknowledged: it is there, and known, or the next one.
+                    violated(14, "a batch that was sent again is refused", number=number,
+                             sequence=sequence)  # fmt: skip
                 if error not in RETRIABLE:
                     return False
             places.forget()
@@ -184,7 +188,8 @@ class PlainClients:
             at_end = {record.record_offset: record.value or b"" for record in records}
             for offset, value in self._seen.get(place, _Partition()).values.items():
                 if at_end.get(offset) != value:
-                    violated(1, "what was under the high watermark is gone", place=place,
+                    violated(1, "what was under the high watermark is gone",
+                             LOST_WRITE, place=place,
                              offset=offset, value=value)  # fmt: skip
         numbers = Counter(
             int(record.value or b"-1")
@@ -195,20 +200,26 @@ class PlainClients:
         foreign = sorted(set(numbers) - self._sent)
         if foreign:
             violated(4, "records that nobody has sent", foreign=foreign)
-        missing = sorted(self._acknowledged - set(numbers))
-        if missing:
-            violated(3, "acknowledged records are lost", missing=missing)
-        twice = sorted(number for number, count in numbers.items() if count > 1)
-        if twice:
-            violated(14, "a record that was sent again is there twice", twice=twice)
+        check_sends(self._acknowledged, numbers)
 
 
-def _produce_request(partition: int, batch: bytes) -> Message:
+def check_sends(acknowledged: Set[int], found: Counter[int]) -> None:
+    """`found` has how often a number is there: each that was acknowledged (3), and once (14)."""
+    missing = sorted(acknowledged - set(found))
+    if missing:
+        violated(3, "acknowledged records are lost", missing=missing)
+    twice = sorted(number for number, count in found.items() if count > 1)
+    if twice:
+        violated(14, "a record that was sent again is there twice", twice=twice)
+
+
+def produce_request(topic: str, partition: int, batch: bytes) -> Message:
+    """One batch, with acks=all and outside of a transaction."""
     topic_type = _PRODUCE.TopicProduceData
     part = topic_type.PartitionProduceData(index=partition, records=batch)
     return _PRODUCE(
         transactional_id=None, acks=ALL_REPLICAS, timeout_ms=READ_TIMEOUT_MS,
-        topic_data=[topic_type(name=TOPIC, partition_data=[part])],
+        topic_data=[topic_type(name=topic, partition_data=[part])],
     )  # fmt: skip
 
 

@@ -19,9 +19,11 @@ from typing import Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.sim.bit_flips import flip_beside_logs, flip_in_closed_segment
-from broker_sim.sim.clock import EXACT
+from broker_sim.sim.clock import drawn_rate
 from broker_sim.sim.cluster_processes import ClusterBroker
 from broker_sim.sim.disk_faults import DiskFaults
+from broker_sim.sim.lonely_leader import LonelyLeader
+from broker_sim.sim.losses import Losses
 from broker_sim.sim.metadata_oracle import MetadataOracle
 from broker_sim.sim.network import Network
 from broker_sim.sim.network_faults import NetworkFaults
@@ -32,6 +34,7 @@ from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
+from broker_sim.sim.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
 
 TICK_US = 500_000
 KILL = "kill"
@@ -51,8 +54,6 @@ DAMAGE_SHARE = 0.1
 ISOLATION_MS = (4_000, 12_000)
 """Longer than a session: others are elected."""
 PAUSE_US = (10_000, 8_000_000)
-DRIFT_PER_MILLION_MAX = 50_000
-"""5 % fast or slow; a clock that does so for a minute is three seconds off."""
 DRIFT_US = (1_000_000, 30_000_000)
 
 
@@ -62,6 +63,7 @@ class Victims(Protocol):
     network: Network
     metadata: MetadataOracle
     logs: ReplicaLogs
+    losses: Losses
 
     @property
     def registry(self) -> SimulatedBroker:
@@ -114,6 +116,14 @@ class ClusterFaults:
         """The group that holds the query's progress."""
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
+        self._all_is_flushed = scenario.flushes_all and not scenario.unsafe_topic
+        """Whether one machine may lose power at any time."""
+        self._lonely: LonelyLeader | None = None
+        if scenario.lonely_leader:
+            self._lonely = LonelyLeader(
+                scheduler, trace, rng("lonely-leader"), cluster.brokers,
+                self._unsafe_leader, self._may_disturb_all,
+            )  # fmt: skip
         self._fragile: tuple[SimulatedBroker, int] | None = None
         """A machine that has lost what others have, and its broker epoch then."""
 
@@ -122,12 +132,16 @@ class ClusterFaults:
         self.are_on = True
         self._network.begin()
         self._disk_faults.begin(self._cluster.processes)
+        if self._lonely is not None:
+            self._lonely.begin()
         self._scheduler.after(TICK_US, self._tick)
 
     def end(self) -> None:
         """Nothing more happens; what was done is undone, but for what is lost."""
         self.are_on = False
         self._disk_faults.end()
+        if self._lonely is not None:
+            self._lonely.end()
         self._network.end()
         for process in self._cluster.processes:
             process.wake_up()
@@ -164,7 +178,7 @@ class ClusterFaults:
             return POWER_LOSS if lossy else KILL
         if self._deaths.random() < DISK_LOSS_SHARE and self._all_is_in_sync(process):
             return DISK_LOSS
-        return POWER_LOSS if scenario.flushes_all or self._all_is_in_sync(process) else KILL
+        return POWER_LOSS if self._all_is_flushed or self._all_is_in_sync(process) else KILL
 
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
         """Count it, while the process still is what it was."""
@@ -223,12 +237,12 @@ class ClusterFaults:
         oracle = self._cluster.logs.oracles.get(process.name)
         if oracle is not None:
             oracle.rebuild()
-        if (with_disk or not self._scenario.flushes_all) and oracle is not None:
+        if (with_disk or not self._all_is_flushed) and oracle is not None:
             self._fragile = process, self._broker_epoch(process)
 
     def _may_lose(self, process: SimulatedBroker) -> bool:
         """Whether it may lose now what it has not flushed."""
-        if process is self._cluster.registry or self._scenario.flushes_all:
+        if process is self._cluster.registry or self._all_is_flushed:
             return self._may_disturb(process)
         return self._all_is_in_sync(process)
 
@@ -315,10 +329,32 @@ class ClusterFaults:
             self._network.part(rng)
         if fails < scenario.blackout and scenario.flushes_all:
             self._trace.fault("all machines lost power")
-            self._is_blackout = True
-            for process in self._cluster.processes:
+            self._black_out()
+
+    def _black_out(self) -> None:
+        """All machines lose power, also those whose process is down where that counts."""
+        losses, held = self._cluster.losses, self._cluster.metadata.partitions
+        had = {name: losses.holders(name) for name in sorted(self._cluster.logs.unsafe)}
+        losses.note_blackout()
+        self._is_blackout = True
+        for process in self._cluster.processes:
+            if process.is_running:
                 process.kill(POWER_LOSS)
-            self._is_blackout = False
+            elif had:
+                self._lose_power(process, with_disk=False)
+        self._is_blackout = False
+        if had:
+            self._fragile = None  # what others had is lost there, too
+        for name, brokers in had.items():
+            if name in held:
+                losses.on_blackout(name, held[name], brokers)
+
+    def _unsafe_leader(self) -> tuple[ClusterBroker, PartitionRegistration] | None:
+        """Of the unsafe topic."""
+        held = self._cluster.metadata.partitions.get(UNSAFE_DIRECTORY)
+        found = (each for each in self._cluster.brokers if held and _number(each) == held.leader)
+        broker = next(found, None)
+        return None if broker is None or held is None else (broker, held)
 
     def _pause(self, victim: SimulatedBroker) -> None:
         if victim.is_running and not victim.paused:
@@ -344,7 +380,7 @@ class ClusterFaults:
             self._damaged = None
         if drifts < scenario.clock_drift:
             self._trace.fault("clock drift", process.name)
-            process.clock.drift(monotonic=_drifts(rng), wall=_drifts(rng))
+            process.clock.drift(monotonic=drawn_rate(rng), wall=drawn_rate(rng))
             self._scheduler.after(rng.randint(*DRIFT_US), process.clock.drift)
         if jumps < scenario.clock_jump * JUMP_SHARE:
             self._jump(process, rng)
@@ -358,10 +394,6 @@ def _serves(broker: ClusterBroker) -> bool:
     """Whether it is registered in its present session: a registration of the session before, with
     its place in ISRs, ends with that."""
     return broker.is_up and broker.parts.membership.is_serving
-
-
-def _drifts(rng: random.Random) -> int:
-    return EXACT + rng.randint(-DRIFT_PER_MILLION_MAX, DRIFT_PER_MILLION_MAX)
 
 
 def _number(process: SimulatedBroker) -> int:

@@ -9,13 +9,21 @@ from broker_sim.sim.administrator import Administrator
 from broker_sim.sim.cluster_clients import PARTITIONS, TOPIC, PlainClients
 from broker_sim.sim.group_load import GroupLoad, NewProcess
 from broker_sim.sim.group_members import GROUP_ID
+from broker_sim.sim.losses import Losses
 from broker_sim.sim.neighbour import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
 from broker_sim.sim.passing_topic import KEPT_TOPIC, PassingTopic
+from broker_sim.sim.pipelined_writer import (
+    PIPELINED_PARTITIONS,
+    PIPELINED_TOPIC,
+    PipelinedWriter,
+)
 from broker_sim.sim.places import Places
 from broker_sim.sim.range_reader import read_ranges
 from broker_sim.sim.reader import read_partition
 from broker_sim.sim.scenario import Scenario
 from broker_sim.sim.trace import Trace
+from broker_sim.sim.unsafe_topic import SAFE_TOPIC, UnsafeTopic
+from broker_sim.sim.unsafe_topic import TOPIC as UNSAFE_TOPIC
 from broker_sim.sim.violation import violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
@@ -40,6 +48,7 @@ class ClusterLoad:
         faults_are_on: Callable[[], bool],
         coordinates: Callable[[int, str], bool],
         new_session: Callable[[], Session],
+        now_us: Callable[[], int],
     ) -> None:
         """`output` is the topic of the query, and its partitions; `coordinates` says whether a
         broker is the coordinator of a group; `new_session` is of the product's code."""
@@ -61,11 +70,23 @@ class ClusterLoad:
         self._administrator = None
         if scenario.administrator:
             self._administrator = Administrator(
-                rng("administrator"), topics, grown, new_places, trace, faults_are_on
-            )
+                rng("administrator"), topics, grown, new_places, trace, faults_are_on,
+                may_repeat=scenario.duplicate > 0.0,
+            )  # fmt: skip
         self._passing = None
         if scenario.passing_topic:
             self._passing = PassingTopic(rng("passing"), new_places, trace, faults_are_on)
+        self._pipelined = None
+        if scenario.pipelined:
+            self._pipelined = PipelinedWriter(new_places, faults_are_on)
+        self._unsafe = None
+        if scenario.unsafe_topic:
+            self._unsafe = UnsafeTopic(rng("unsafe"), new_places, trace, faults_are_on, now_us)
+
+    @property
+    def unsafe_topics(self) -> dict[str, int]:
+        """The partitions of what has `UNSAFE_CONFIGS`."""
+        return {UNSAFE_TOPIC: 1} if self._unsafe is not None else {}
 
     @property
     def topics(self) -> dict[str, int]:
@@ -75,11 +96,16 @@ class ClusterLoad:
     @property
     def _committed_topics(self) -> dict[str, int]:
         """Those of which what is committed is read in the end."""
-        return self._group.topics | ({KEPT_TOPIC: 1} if self._passing is not None else {})
+        safe = {SAFE_TOPIC: 1} if self._unsafe is not None else {}
+        kept = {KEPT_TOPIC: 1} if self._passing is not None else {}
+        pipelined = {PIPELINED_TOPIC: PIPELINED_PARTITIONS} if self._pipelined is not None else {}
+        return self._group.topics | kept | pipelined | self.unsafe_topics | safe
 
     @property
     def missing(self) -> str | None:
         """Who has not come to an end (45); None when all have."""
+        if self._unsafe is not None and not self._unsafe.is_over:
+            return "the writer of the unsafe topic"
         return None if self._group.is_over else "the consumer group"
 
     def start(self, process: NewProcess) -> None:
@@ -93,6 +119,11 @@ class ClusterLoad:
             process("administrator").run(self._administrator.work(), _on_end)
         if self._passing is not None:
             process("passing-writer").run(self._passing.live(), _on_end)
+        if self._unsafe is not None:
+            process("unsafe-writer").run(self._unsafe.live(), _on_end)
+            process("unsafe-reader").run(self._unsafe.watch(), _on_end)
+        if self._pipelined is not None:
+            self._pipelined.start(process)
 
     def read(self, places: Places) -> Operation[Found]:
         """All records of what was looked at, and what is committed of the rest."""
@@ -104,13 +135,18 @@ class ClusterLoad:
                 )
         return found
 
-    def check(self, found: Found) -> None:
+    def check(self, found: Found, losses: Losses) -> None:
         """What each was answered is what is there."""
         own: Collection[str] = self._committed_topics
         self._plain.check({place: each for place, each in found.items() if place[0] not in own})
         self._group.check(found)
         if self._passing is not None:
             self._passing.check(found[KEPT_TOPIC, 0])
+        if self._unsafe is not None:
+            self._unsafe.check(found[UNSAFE_TOPIC, 0], found[SAFE_TOPIC, 0], losses)
+        if self._pipelined is not None:
+            numbers = range(PIPELINED_PARTITIONS)
+            self._pipelined.check([r for n in numbers for r in found[PIPELINED_TOPIC, n]])
 
     def check_replicas(self, replicas: Callable[[str, int], tuple[int, ...] | None]) -> None:
         """They are where the administrator wants them to be."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker_sim.core.broker import Broker
-from broker_sim.core.effects import ControlledShutdown
+from broker_sim.core.effects import ControlledShutdown, Input, Request, Step
 from broker_sim.core.parts import BrokerParts
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
@@ -50,6 +50,15 @@ class ClusterBroker(SimulatedBroker):
 
 class SimulatedRegistry(SimulatedBroker):
     """The registry's process and its disk."""
+
+    watch_asked: Callable[[Request], None] = staticmethod(lambda _request: None)
+    """Called with each request, after its step."""
+
+    def _step(self, core: Core, item: Input) -> Step:
+        step = super()._step(core, item)
+        if isinstance(item, Request):
+            self.watch_asked(item)
+        return step
 
     def _make_core(self, rng: random.Random) -> Core:
         del rng

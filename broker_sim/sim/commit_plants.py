@@ -25,7 +25,8 @@ from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.protocol.values import Bytes, Partition, ProducerIdentity, StagedPiece
+from txnlog_spark.protocol.values import Bytes, ProducerIdentity, StagedPiece
+from txnlog_spark.wire.topics import TopicPartition
 
 Plant = Callable[[Any], contextlib.AbstractContextManager[None]]
 """Breaks one run's world (a `World`) or, for its length, one function of the product."""
@@ -49,7 +50,7 @@ def _nothing_asked(*_: object) -> Operation[None]:
 
 
 @contextlib.contextmanager
-def _unread() -> Iterator[None]:
+def unread() -> Iterator[None]:
     """What a batch was judged by is not read again: that would show the bug, or heal it."""
     with (
         replaced(micro_batch, "confirm", _nothing_asked),
@@ -105,7 +106,23 @@ def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
         name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
         return (yield from init_producer_id(session, name, timeout_ms))
 
-    with replaced(micro_batch, "initialise", fence_first), _unread():
+    with replaced(micro_batch, "initialise", fence_first), unread():
+        yield
+
+
+@contextlib.contextmanager
+def _epoch_of_another_worker(_: Any) -> Iterator[None]:
+    """The answer to InitProducerId with an epoch is taken for one that nobody has had."""
+
+    def ask_once(
+        session: Session, plan: CommitPlan, current: ProducerIdentity | None
+    ) -> Operation[ProducerIdentity]:
+        if current is None or current.initialised:
+            return (yield from initialise(session, plan, current))
+        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+        return (yield from init_producer_id(session, name, timeout_ms, current=current))
+
+    with replaced(micro_batch, "initialise", ask_once):
         yield
 
 
@@ -125,7 +142,7 @@ def _id_recorded_too_late(_: Any) -> Iterator[None]:
         yield from record_ids(plan.journal.folder, plan)
         return identity
 
-    with replaced(micro_batch, "initialise", record_last), _unread():
+    with replaced(micro_batch, "initialise", record_last), unread():
         yield
 
 
@@ -192,7 +209,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "initialise", compare_first),
         replaced(micro_batch, "facts_about", facts),
-        _unread(),
+        unread(),
     ):
         yield
 
@@ -228,7 +245,7 @@ def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "visible_progress", remember),
         replaced(micro_batch, "stable_progress", remembered),
-        _unread(),
+        unread(),
     ):
         yield
 
@@ -258,12 +275,13 @@ def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None
 
 def _former_coordinator_believed(_: Any) -> contextlib.AbstractContextManager[None]:
     """What was read of a coordinator that may be a former one is not read again before EndTxn."""
-    return _unread()
+    return unread()
 
 
 COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
     "resumed-although-fenced": _resumed_although_fenced,
+    "epoch-of-another-worker": _epoch_of_another_worker,
     "id-changed-without-fencing": _id_changed_without_fencing,
     "others-fenced-before-the-own": _others_fenced_before_the_own,
     "id-recorded-too-late": _id_recorded_too_late,
@@ -282,8 +300,10 @@ def _former_leader_believed(_: Any) -> contextlib.AbstractContextManager[None]:
     """Where a log ends is what one broker says of it."""
 
     def believed(
-        session: Session, positions: Mapping[Partition, int], said: Mapping[Partition, int]
-    ) -> Operation[dict[Partition, int]]:
+        session: Session,
+        positions: Mapping[TopicPartition, int],
+        said: Mapping[TopicPartition, int],
+    ) -> Operation[dict[TopicPartition, int]]:
         del session, positions
         yield from ()
         return dict(said)

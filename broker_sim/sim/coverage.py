@@ -8,7 +8,7 @@ then. A cell that stays at zero in a long run is a failure, unless `never` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.runtime import partition_for
@@ -27,17 +27,36 @@ OF_PROCESSES = (
     "kill", "power loss", "disk loss", "bit flip in a log", "bit flip beside logs", "failed flush",
     "disk full", "pause", "clean stop", "partition both ways", "partition one way",
     "client partition both ways", "client partition one way", "clogged link", "request late",
-    "request lost", "answer lost", "clock jump", "clock drift",
+    "duplicate request", "request lost", "answer lost", "delay", "clock jump", "clock drift",
 )  # fmt: skip
 """What happens to a broker or the registry."""
+BLACKOUT = "all machines lost power"
 OF_DRIVERS = (
-    "all machines lost power", "driver killed", "driver paused", "driver's machine lost power",
-    "worker lost", "staging fault", "store failed",
+    BLACKOUT, "driver killed", "driver paused", "driver's machine lost power",
+    "worker lost", "staging fault", "store failed", "driver's clock drifted",
+    "driver's clock jumped",
 )  # fmt: skip
 """What happens to no one process of the cluster: such a row has states only."""
-FAULTS = (*OF_PROCESSES, *OF_DRIVERS)
+OF_TASKS = ("task failed", "task speculated", "executor lost")
+"""So has one of these."""
+FAULTS = (*OF_PROCESSES, *OF_DRIVERS, *OF_TASKS)
+ALONE_FAULTS = (
+    "kill", "power loss", "failed flush", "disk full", "request lost", "answer lost", "delay",
+    "clock jump", *(fault for fault in OF_DRIVERS if fault != BLACKOUT), *OF_TASKS,
+)  # fmt: skip
+"""Those of a broker that is alone, which has all roles at any time."""
 
 Cell = tuple[str, str]
+
+
+class Shape(NamedTuple):
+    """The rows and the columns of a table."""
+
+    faults: Sequence[str]
+    columns: Sequence[str]
+
+
+CLUSTER, ALONE = Shape(FAULTS, COLUMNS), Shape(ALONE_FAULTS, STATES)
 
 _NO_VICTIM = "it does not happen to one process of the cluster"
 _NO_COPY = "it refuses to start on a damaged file, as nobody has another one"
@@ -53,49 +72,72 @@ _SELDOM_STAGED = (
     "who reads what is staged has a transaction of its own that is open: another driver must end "
     "one at that instant, or the timeout this one"
 )
+_SELDOM_TASKS = (
+    "tasks have ended when their batch's transaction begins: another driver must have one, or an "
+    "attempt be late"
+)
+_SELDOM_AFTER_ABORT = (
+    "after an abort the tasks of the batch run once, before the next InitProducerId, and few fail"
+)
 _SELDOM: dict[Cell, str] = {
     ("staging fault", "prepare-commit"): _SELDOM_STAGED,
     ("staging fault", "prepare-abort"): _SELDOM_STAGED,
     ("staging fault", "complete-abort"): _SELDOM_STAGED,
     ("store failed", "prepare-abort"): "a driver reads and writes its checkpoint before it fences "
     "another one and after its own transaction has ended, and an abort takes milliseconds",
+    **{
+        (fault, state): _SELDOM_TASKS
+        for fault in OF_TASKS
+        for state in ("ongoing", "prepare-commit", "prepare-abort")
+    },
+    ("task failed", "complete-abort"): _SELDOM_AFTER_ABORT,
+    ("executor lost", "complete-abort"): _SELDOM_AFTER_ABORT,
 }
 """What can happen, and is not demanded of a run."""
+_DECIDED = ("prepare-commit", "prepare-abort")
+_WITHIN_A_STEP = ("kill", "power loss", "failed flush", "clock jump", "delay")
+_ONE_STEP = (
+    "a decision and its markers are one step of a broker that is alone: but for what happens "
+    "within it, and at the start after it, it takes another fault that has ended the step"
+)
 
 
-def never(fault: str, column: str) -> str | None:
+def never(fault: str, column: str, shape: Shape = CLUSTER) -> str | None:
     """Why this cell stays at zero, or may; None for one that must not."""
-    if fault in OF_DRIVERS and column in ROLES:
+    if fault in (*OF_DRIVERS, *OF_TASKS) and column in ROLES:
         return _NO_VICTIM
+    if shape is ALONE and column in _DECIDED and fault not in _WITHIN_A_STEP:
+        return _ONE_STEP
     return _NEVER.get((fault, column)) or _SELDOM.get((fault, column))
 
 
-def idle_cells(cells: Mapping[Cell, int]) -> list[Cell]:
+def idle_cells(cells: Mapping[Cell, int], shape: Shape = CLUSTER) -> list[Cell]:
     """Those that are zero and must not be."""
     return [
         (fault, column)
-        for fault in FAULTS
-        for column in COLUMNS
-        if not cells.get((fault, column)) and never(fault, column) is None
+        for fault in shape.faults
+        for column in shape.columns
+        if not cells.get((fault, column)) and never(fault, column, shape) is None
     ]
 
 
-def as_table(cells: Mapping[Cell, int]) -> list[str]:
+def as_table(cells: Mapping[Cell, int], shape: Shape = CLUSTER) -> list[str]:
     """Lines for a person; "-" where nothing can happen."""
-    width = max(len(fault) for fault in FAULTS)
-    lines = [" " * width + "".join(f"  {column}" for column in COLUMNS)]
-    for fault in FAULTS:
+    width = max(len(fault) for fault in shape.faults)
+    lines = [" " * width + "".join(f"  {column}" for column in shape.columns)]
+    for fault in shape.faults:
         line = fault.ljust(width)
-        for column in COLUMNS:
+        for column in shape.columns:
             count = cells.get((fault, column), 0)
-            text = "-" if not count and never(fault, column) is not None else str(count)
+            may_be_idle = never(fault, column, shape) is not None
+            text = "-" if not count and may_be_idle else str(count)
             line += "  " + text.rjust(len(column))
         lines.append(line)
     return lines
 
 
 class ClusterView(Protocol):
-    """What of a cluster says in which state it is."""
+    """What of a cluster, or of a broker that is alone, says in which state it is."""
 
     @property
     def partitions(self) -> Mapping[str, PartitionRegistration]:

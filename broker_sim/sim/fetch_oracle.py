@@ -47,7 +47,7 @@ class FetchOracle:
             if not isinstance(answer, Respond) or answer.api_key is not ApiKey.FETCH:
                 continue
             returned = {id(field.target): field.slices for field in answer.records}
-            for directory, part in _answered(answer.message, core.parts.image):
+            for directory, part in answered_parts(answer.message, core.parts.image):
                 history = self._oracle.history(directory)
                 if history is None:
                     continue
@@ -66,7 +66,7 @@ class FetchOracle:
         return bool(is_behind and part.last_stable_offset == part.log_start_offset)
 
 
-def _answered(message: Message, image: ClusterImage) -> Iterator[tuple[str, Message]]:
+def answered_parts(message: Message, image: ClusterImage) -> Iterator[tuple[str, Message]]:
     """The folder and the answer of each partition that was read."""
     for topic in message.responses:
         known = image.topic_of_id(topic.topic_id)

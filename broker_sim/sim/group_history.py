@@ -8,7 +8,7 @@ floor for every read that is asked for later.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,22 @@ class Committed(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+
+
+def _key(number: int) -> bytes:
+    """Of the records of the copiers' transaction of this number."""
+    return b"%08d" % number
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A transaction of a copier, and the offsets that it committed."""
+
+    transactional_id: str
+    offsets: Mapping[int, int]
+    is_over: int | None = None
+    """How often any copier had been initialised when its own transactional id was, once more: then
+    it is decided."""
 
 
 _NOTHING = Committed(NOTHING_COMMITTED, -1, "")
@@ -45,12 +61,19 @@ class GroupHistory:
     """The highest that a member was answered to belong to."""
     floors: dict[int, int] = field(default_factory=dict)
     """By partition: what was committed for sure, or returned."""
+    initialised: int = 0
+    """How often a copier was given a new epoch."""
     processed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Offsets by partition, noted before they are committed."""
     _owners: dict[tuple[int, int], str] = field(default_factory=dict)
     """By generation and partition."""
     _sent: set[tuple[int, Committed]] = field(default_factory=set)
     """All commits by partition, whatever became of them."""
+    _copies: list[_Copy] = field(default_factory=list)
+    """All transactions of copiers."""
+    _reads: list[tuple[int, Mapping[int, Committed]]] = field(default_factory=list)
+    """What stable reads found, each after how often a copier had been initialised when it was
+    asked for."""
 
     def on_assigned(self, generation: int, owner: str, partitions: Iterable[int]) -> None:
         """A member was answered what it has to read. Raises Violation (74)."""
@@ -83,10 +106,26 @@ class GroupHistory:
         for partition, offset in offsets.items():
             self.floors[partition] = max(offset, self.floors.get(partition, NOTHING_COMMITTED))
 
+    def on_copy(self, transactional_id: str, offsets: Mapping[int, int]) -> bytes:
+        """A copier asks for a commit of these offsets; the key of all its copies."""
+        self._copies.append(_Copy(transactional_id, dict(offsets)))
+        return _key(len(self._copies) - 1)
+
+    def on_initialised(self, transactional_id: str) -> None:
+        """A copier was given a new epoch: what it had asked for before is decided (32)."""
+        self.initialised += 1
+        for copy in self._copies:
+            if copy.transactional_id == transactional_id and copy.is_over is None:
+                copy.is_over = self.initialised
+
     def on_stable_read(
-        self, found: Mapping[int, Committed], floors_when_asked: Mapping[int, int]
+        self,
+        found: Mapping[int, Committed],
+        floors_when_asked: Mapping[int, int],
+        initialised_when_asked: int = 0,
     ) -> None:
         """A stable read of the group was answered. Raises Violation (32, 34)."""
+        self._reads.append((initialised_when_asked, dict(found)))
         for partition, floor in floors_when_asked.items():
             committed = found.get(partition, _NOTHING)
             if committed.offset < floor:
@@ -126,3 +165,21 @@ class GroupHistory:
             violated(20, "copies and committed offsets are not of the same transactions",
                      missing=sorted(wanted - set(found)),
                      foreign=sorted(set(found) - wanted))  # fmt: skip
+        self._check_reads({record.key for record in copies})
+
+    def _check_reads(self, keys: Collection[bytes | None]) -> None:
+        """Of a transaction whose copies are there, the offsets were found by each stable read that
+        was asked for when its copier had been initialised again, whatever that knew of its commit
+        (32)."""
+        for number, copy in enumerate(self._copies):
+            if copy.is_over is None or _key(number) not in keys:
+                continue
+            for asked, found in self._reads:
+                short = {
+                    partition: found.get(partition, _NOTHING)
+                    for partition, offset in copy.offsets.items()
+                    if asked >= copy.is_over and found.get(partition, _NOTHING).offset < offset
+                }
+                if short:
+                    violated(32, "a stable read after InitProducerId lacks a commit of before",
+                             transaction=copy, found=short)  # fmt: skip

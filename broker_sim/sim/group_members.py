@@ -288,7 +288,10 @@ class Copier(Member):
         self._read_last.clear()
         if answer is not None and answer.error_code:
             self.places.forget()
-        return answer is not None and answer.error_code == ErrorCode.NONE
+        if answer is None or answer.error_code:
+            return False
+        self.history.on_initialised(self.name)
+        return True
 
     def _transaction_coordinator(self) -> Operation[int]:
         return self.places.coordinator(TRANSACTION, self.name)
@@ -320,7 +323,7 @@ class Copier(Member):
             "producer_id": owner.producer_id,
             "producer_epoch": owner.producer_epoch,
         }
-        copies = self._batch(names, owner)
+        copies = self._batch(self.history.on_copy(self.name, after), names, owner)
         newest = self.history.on_commit_sent(joined.generation, after)
         steps = (
             (self._add(owner), ADD_PARTITIONS_VERSION_MAX, self._transaction_coordinator),
@@ -350,9 +353,9 @@ class Copier(Member):
             v3_and_below_topics=[topic_type(name=self.target, partitions=[0])],
         )
 
-    def _batch(self, names: Sequence[str], owner: Message) -> Message:
+    def _batch(self, key: bytes, names: Sequence[str], owner: Message) -> Message:
         batch = encode_batch(
-            [Record(self.name.encode(), name.encode(), START_WALL_MS) for name in names],
+            [Record(key, name.encode(), START_WALL_MS) for name in names],
             producer_id=owner.producer_id,
             producer_epoch=owner.producer_epoch,
             base_sequence=self._sequence,
@@ -411,7 +414,7 @@ def read_committed_offsets(
 
     Partitions are named: of a group's all offsets, a first one that is pending is not among them.
     """
-    floors = dict(history.floors)
+    floors, initialised = dict(history.floors), history.initialised
     topic_type = _OFFSETS.OffsetFetchRequestGroup.OffsetFetchRequestTopics
     wanted = topic_type(name=topic, partition_indexes=[*range(partitions)])
     group = _OFFSETS.OffsetFetchRequestGroup(group_id=GROUP_ID, topics=[wanted])
@@ -434,7 +437,7 @@ def read_committed_offsets(
         for p in parts
         if p.committed_offset != NOTHING_COMMITTED
     }
-    history.on_stable_read(read, floors)
+    history.on_stable_read(read, floors, initialised)
     return read
 
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_sim.sim.operator import Operator
 from broker_sim.sim.spark_driver import DriverHistory, Source
-from broker_sim.sim.violation import violated
+from broker_sim.sim.violation import (
+    DUPLICATE,
+    GARBAGE_READ,
+    LOST_WRITE,
+    NONMONOTONIC_SEND,
+    violated,
+)
 from txnlog_spark.wire.records import Record
 
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
-    2: "offsets of a log are contiguous",
+    2: "offsets of a log are contiguous, and a consumer is given each of them",
     3: "what was acknowledged by all replicas is there",
     4: "a topic has nothing but what was sent to it, since it was created",
     5: "a consumer's position is never refused: no log end goes back",
@@ -27,17 +34,17 @@ INVARIANTS = {
     9: "metadata has one history, in which every epoch rises and leaders are of the ISR",
     10: "nobody truncates what is committed",
     11: "acks=all is answered only when min.insync.replicas were in sync",
-    12: "the log holds whole, valid batches",
+    12: "the log holds whole, valid batches, and consumers get the bytes that were sent",
     13: "sequences of a producer follow each other",
-    14: "what a producer sends again is there once",
-    15: "after a newer epoch nothing of an older one is appended",
-    16: "no (producer id, epoch) is handed to two processes",
+    14: "what a producer sends again is there once, and is answered with the first offset",
+    15: "after a newer epoch nothing of an older one is appended, or done for its producer",
+    16: "no (producer id, epoch) is handed to two processes, and epochs of an id rise",
     17: "coordinator epochs of a producer's markers never go back",
     18: "a client sends one batch with a producer id, epoch and sequence",
     19: "every marker carries the one decision in the transaction log",
     20: "of a transaction all is committed, or nothing",
     21: "read_committed never returns what is not committed",
-    22: "what was answered as committed is committed, once; what nobody committed, never",
+    22: "what was answered as committed is committed, once; what has failed, never",
     23: "no batch joins a transaction it does not belong to",
     24: "a partition has data of a transaction only after the coordinator has recorded it",
     25: "COMPLETE only after the last marker",
@@ -48,7 +55,7 @@ INVARIANTS = {
     31: "stable committed offsets never go back",
     32: "a stable read returns no less than what was committed, or returned, before it was asked",
     33: "what a member of an old generation commits has no effect",
-    34: "a committed offset comes with the metadata and the leader epoch of its commit",
+    34: "no group with pending offsets expires; offsets come with what was committed with them",
     35: "every input row is in the committed output exactly once, in order per key",
     36: "source offsets and progress are committed in the transaction of the output",
     37: "progress and the source group's offsets say what the output holds",
@@ -62,8 +69,10 @@ INVARIANTS = {
     45: "once faults end, every group is stable, then empty, and nothing of it is pending",
     46: "once faults end, the query processes all input",
     47: "no connection, request or timer is left over",
+    50: "compaction takes a marker only when its delete horizon was set before",
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
     74: "in a generation of a group each partition has one member",
+    75: "records and topics that are there are never taken to be gone",
 }
 
 
@@ -118,14 +127,31 @@ def check_final(operator: Operator, observations: Observations, final: FinalStat
     """All that is checked at the end of one query."""
     check_exactly_once(operator.source, final)
     check_order(final)
+    check_taken(operator.history, final)
     check_observed(observations, final)
     check_groups(operator, final)
     check_decided_batches(operator.history)
 
 
+class _Row(NamedTuple):
+    """What a row's value says: its source coordinates, and the task attempt that wrote it."""
+
+    partition: int
+    position: int
+    run_id: str
+    attempt: int
+
+
+def _row_of(record: Record) -> _Row:
+    try:
+        partition, position, run_id, attempt = (record.value or b"").decode().split(":")
+        return _Row(int(partition), int(position), run_id, int(attempt))
+    except ValueError:
+        violated(35, "a row has a value that nobody wrote", value=record.value)
+
+
 def _coordinates(record: Record) -> tuple[int, int]:
-    partition, position, _ = (record.value or b"").split(b":", 2)
-    return int(partition), int(position)
+    return _row_of(record)[:2]
 
 
 def check_exactly_once(source: Source, final: FinalState) -> None:
@@ -136,15 +162,27 @@ def check_exactly_once(source: Source, final: FinalState) -> None:
             row = _coordinates(record)
             place = f"{partition}@{record.record_offset}"
             if row in seen:
-                violated(35, "a row is there twice", row=row, first=seen[row], second=place)
+                violated(35, "a row is there twice", DUPLICATE, row=row, first=seen[row],
+                         second=place)  # fmt: skip
             seen[row] = place
             if source.output_partition(record.key or b"") != partition:
                 violated(35, "a row is in the wrong partition", row=row, place=place)
     wanted = {(p, n) for p in range(source.partitions) for n in range(source.rows)}
     missing, foreign = sorted(wanted - set(seen)), sorted(set(seen) - wanted)
     if missing or foreign:
-        violated(35, "rows are missing or foreign", missing=missing[:10], foreign=foreign[:10],
+        violated(35, "rows are missing or foreign", LOST_WRITE if missing else GARBAGE_READ,
+                 missing=missing[:10], foreign=foreign[:10],
                  missing_count=len(missing))  # fmt: skip
+
+
+def check_taken(history: DriverHistory, final: FinalState) -> None:
+    """Every row is of a task attempt whose commit message Spark took (35)."""
+    for partition, records in final.committed.items():
+        for record in records:
+            row = _row_of(record)
+            if (row.run_id, row.attempt) not in history.taken:
+                violated(35, "a row is of a task attempt that Spark did not take", row=row,
+                         place=f"{partition}@{record.record_offset}")  # fmt: skip
 
 
 def check_order(final: FinalState) -> None:
@@ -155,8 +193,8 @@ def check_order(final: FinalState) -> None:
             partition, position = _coordinates(record)
             key = (record.key or b"", partition)
             if position <= last[key]:
-                violated(35, "rows of a key changed their order", key=key, position=position,
-                         after=last[key])  # fmt: skip
+                violated(35, "rows of a key changed their order", NONMONOTONIC_SEND, key=key,
+                         position=position, after=last[key])  # fmt: skip
             last[key] = position
 
 
@@ -203,5 +241,5 @@ def check_decided_batches(history: DriverHistory) -> None:
     for query_id, run_id, batch_id in history.committed:
         first = by_batch.setdefault((query_id, batch_id), run_id)
         if first != run_id:
-            violated(35, "two runs committed one batch", query_id=query_id, batch_id=batch_id,
-                     second=run_id, first=first)  # fmt: skip
+            violated(35, "two runs committed one batch", DUPLICATE, query_id=query_id,
+                     batch_id=batch_id, second=run_id, first=first)  # fmt: skip

@@ -25,8 +25,10 @@ from broker_sim.core.effects import (
     Truncate,
     WriteFile,
 )
+from broker_sim.core.group.log_records import GroupKey, OffsetKey, decode_key
 from broker_sim.schemas import TransactionLogValue
 from broker_sim.sim.batches import Batch, decode_batches
+from broker_sim.sim.compaction_oracle import CLEANED_SUFFIX, check_compaction
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.violation import violated
 from txnlog_spark.wire.records import (
@@ -46,8 +48,8 @@ TRANSACTION_STATES = (
 OFFSETS_DIRECTORY = "__consumer_offsets-"
 COMPACTED_PREFIX = "__"
 """Of the folders where compaction may leave gaps."""
-DELETED_SUFFIX = "-delete"
-"""Of folders that are about to be removed."""
+REMOVED_SUFFIXES = ("-delete", "-stray")
+"""Of folders that are about to be removed, or were set aside: nobody reads them."""
 SWAPPED_SUFFIX = ".swap"
 """Of files that are about to take the place of others: until they have, a part is missing."""
 
@@ -95,6 +97,8 @@ class PartitionHistory:
     producers: dict[int, Producer] = field(default_factory=dict)
     ended: list[EndedTransaction] = field(default_factory=list)
     """By the offset of the marker."""
+    pending: dict[int, set[str]] = field(default_factory=dict)
+    """In a log of offsets: groups with offsets of a transaction without a marker, by producer."""
 
 
 @dataclass(slots=True)
@@ -133,6 +137,8 @@ class LogOracle:
             case Truncate(path) | Delete(path):
                 self._on_changed(path)
             case Rename(path, new_path):
+                if path.endswith(CLEANED_SUFFIX):
+                    check_compaction(self._disk, new_path)
                 if not path.endswith(SWAPPED_SUFFIX):
                     self._on_changed(path)
                 self._on_changed(new_path)
@@ -172,7 +178,7 @@ class LogOracle:
         self._live = False
         markers = dict(self.markers)
         for directory in directories:
-            for batch in () if directory.endswith(DELETED_SUFFIX) else self._read(directory):
+            for batch in () if directory.endswith(REMOVED_SUFFIXES) else self._read(directory):
                 self._follow(directory, batch)
         self.markers = markers
         self._live = True
@@ -240,6 +246,8 @@ class LogOracle:
             return self._follow_marker(directory, partition, batch)
         if header.has_producer_id:
             self._follow_producer(directory, partition, header)
+        if directory.startswith(OFFSETS_DIRECTORY):
+            self._follow_offsets(directory, partition, batch)
         return ["offsets" if directory.startswith(OFFSETS_DIRECTORY) else "data"]
 
     def _follow_producer(
@@ -267,12 +275,25 @@ class LogOracle:
             header.producer_epoch, header.last_sequence, since, epoch
         )
 
+    def _follow_offsets(self, directory: str, partition: PartitionHistory, batch: Batch) -> None:
+        """A group with pending offsets does not expire (34)."""
+        for record in batch.records:
+            key = decode_key(record.key or b"")
+            if isinstance(key, OffsetKey) and batch.header.is_transactional:
+                partition.pending.setdefault(batch.header.producer_id, set()).add(key.group_id)
+            if not isinstance(key, GroupKey) or record.value is not None or not self._is_judged:
+                continue
+            if any(key.group_id in groups for groups in partition.pending.values()):
+                violated(34, "a group with pending offsets has expired", directory=directory,
+                         group_id=key.group_id)  # fmt: skip
+
     def _follow_marker(
         self, directory: str, partition: PartitionHistory, batch: Batch
     ) -> list[str]:
         header, marker = batch.header, batch.marker
         if marker is None:
             return []
+        partition.pending.pop(header.producer_id, None)
         known = partition.producers.get(header.producer_id)
         if known is not None and header.producer_epoch < known.epoch:
             violated(15, "a marker of a fenced epoch", directory=directory, header=header)
@@ -350,6 +371,7 @@ class LogOracle:
             key = record.key or b""
             transactional_id = key[4:].decode()
             if record.value is None:
+                self._check_transition(transactional_id, "dead", -1)
                 self._transactions.pop(transactional_id, None)
                 labels.append("expired")
                 continue

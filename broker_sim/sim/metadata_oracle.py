@@ -23,6 +23,10 @@ class MetadataOracle:
     def __init__(self, on_changed: Callable[[str], None]) -> None:
         """`on_changed` is called with each partition that has another registration."""
         self._on_changed = on_changed
+        self.unsafe: set[str] = set()
+        """Directories of partitions where an unclean election is allowed."""
+        self.on_unclean: Callable[[str, PartitionRegistration], None] = lambda _name, _after: None
+        """Called with each of these that has one."""
         self.partitions: dict[str, PartitionRegistration] = {}
         """By directory, as the newest record says."""
         self.topic_ids: dict[str, str] = {}
@@ -58,7 +62,8 @@ class MetadataOracle:
                 self._remove(self._names[record["topic_id"]])
             case "partition-changed":
                 directory = f"{self._names[record['topic_id']]}-{record['partition']}"
-                self._change(directory, PartitionRegistration.of_record(record["registration"]))
+                after = PartitionRegistration.of_record(record["registration"])
+                self._change(directory, after, is_unclean=record.get("unclean", False))
             case "broker-registered":
                 self._register(record["broker"], record["epoch"])
             case "broker-fenced":
@@ -77,7 +82,7 @@ class MetadataOracle:
         for name in [name for name in self.partitions if name.rpartition("-")[0] == topic]:
             del self.partitions[name]
 
-    def _change(self, directory: str, after: PartitionRegistration) -> None:
+    def _change(self, directory: str, after: PartitionRegistration, *, is_unclean: bool) -> None:
         before = self.partitions[directory]
         self.partitions[directory] = after
         where = {"partition": directory, "before": before, "after": after}
@@ -91,8 +96,11 @@ class MetadataOracle:
             # By one record the last replica that a reassignment waits for comes into the ISR, and
             # the leader goes.
             moved = in_progress(before) and not in_progress(after)
-            if after.leader not in (after.isr if moved else before.isr):
+            is_allowed = is_unclean and directory in self.unsafe
+            if after.leader not in (after.isr if moved else before.isr) and not is_allowed:
                 violated(9, "a leader that was not in the ISR", **where)
+            if is_allowed:
+                self.on_unclean(directory, after)
         if after.leader != NO_LEADER and after.leader not in self.broker_epochs:
             violated(9, "a leader that is not registered", **where)
         self._on_changed(directory)

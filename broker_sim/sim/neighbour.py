@@ -7,6 +7,7 @@ transactions in one round. Each writes one record of a transaction to each parti
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from functools import partial
 from random import Random
 
 from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.network import LATE_US_MAX
 from broker_sim.sim.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
 from broker_sim.sim.reader import read_partition
-from broker_sim.sim.violation import violated
+from broker_sim.sim.violation import ABORTED_READ, violated
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
@@ -27,6 +29,8 @@ NEIGHBOURS_TOPIC = "neighbours"
 NEIGHBOURS_PARTITIONS = 2
 TRANSACTIONS_MAX = 6
 TICK_MS = 1_000
+REST_MS = LATE_US_MAX // 1000 + TICK_MS
+"""Until nothing that was sent is on its way."""
 ABORTED_SHARE = 0.2
 TRANSACTION_TIMEOUT_MS = 10_000
 ADD_PARTITIONS_VERSION_MAX = 3
@@ -56,6 +60,8 @@ class Neighbour:
     stamp_ms: int
     now_ms: Callable[[], int]
     may_go_on: Callable[[], bool]
+    aborts: bool = False
+    """What cannot go on is aborted by EndTxn, which fences nobody; then it rests."""
     committed: set[int] = field(default_factory=set)
     aborted: set[int] = field(default_factory=set)
     """Also those that were never asked to be committed."""
@@ -73,7 +79,14 @@ class Neighbour:
             try:
                 yield from self._transaction(owner, number)
             except _Abandoned:
+                if self.aborts:
+                    yield from self._abort(owner)
                 owner = None
+
+    def _abort(self, owner: Message) -> Operation[None]:
+        with contextlib.suppress(_Abandoned):
+            yield from self._end(owner, committed=False)
+        yield Sleep(REST_MS)
 
     def _init(self) -> Operation[Message]:
         request = _INIT(
@@ -115,15 +128,18 @@ class Neighbour:
         commits = self.rng.random() >= ABORTED_SHARE
         if commits:
             self.aborted.discard(number)
+        yield from self._end(owner, committed=commits)
+        if commits:
+            self.committed.add(number)
+
+    def _end(self, owner: Message, *, committed: bool) -> Operation[None]:
         request = _END(
             transactional_id=self.name, producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch, committed=commits,
+            producer_epoch=owner.producer_epoch, committed=committed,
         )  # fmt: skip
         yield from self._once(
             request, END_TXN_VERSION_MAX, lambda answer: [answer.error_code], self._coordinator
         )
-        if commits:
-            self.committed.add(number)
 
     def _once(
         self,
@@ -194,6 +210,7 @@ class Neighbourhood:
         stamp_ms: int,
         now_ms: Callable[[], int],
         may_go_on: Callable[[], bool],
+        abort: bool = False,
     ) -> None:
         self.running = count
         """How many have not ended yet."""
@@ -205,6 +222,7 @@ class Neighbourhood:
                 stamp_ms,
                 now_ms,
                 may_go_on,
+                abort,
             )
             for number in range(count)
         ]
@@ -248,7 +266,7 @@ class Neighbourhood:
                 violated(22, "a transaction answered as committed is not there once",
                          neighbour=member.name, found=own)  # fmt: skip
             if member.aborted & set(own):
-                violated(22, "a transaction is committed that nobody committed",
+                violated(22, "a transaction is committed that nobody committed", ABORTED_READ,
                          neighbour=member.name, found=own)  # fmt: skip
 
 

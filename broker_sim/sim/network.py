@@ -26,6 +26,8 @@ from broker_sim.sim.trace import Trace
 
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
 LATE_US_MAX = 6_000_000
+SERVER_PREFIXES = ("broker-", "registry")
+"""Of the names of processes that others connect to."""
 SILENT_SHARE = 0.3
 """Of the broken connections, those that the client learns of only by its own timeout."""
 
@@ -71,6 +73,11 @@ class Weather:
     late: float = 0.0
     """Requests whose client hears that the connection is broken, and which arrive all the same, up
     to `LATE_US_MAX` later: after what the client does then on another connection."""
+    duplicate: float = 0.0
+    """Requests that arrive, whose client hears that the connection is broken, and whose bytes
+    arrive once more up to `LATE_US_MAX` later, on a connection of its own: somebody in between, or
+    a client that writes again what it does not know to have come through, has sent them twice.
+    Within one connection TCP allows no such thing."""
 
 
 class Connection:
@@ -113,13 +120,45 @@ class Connection:
         def arrive() -> None:
             if self._broker_there:
                 self._broker.on_frame(self, frame)
+                if is_duplicate:
+                    self._send_again(frame)
 
-        if is_late or (may_be_late and self._network.is_late()):
+        is_duplicate = may_be_late and not is_late and self._network.is_duplicate()
+        if is_duplicate:
+            self._give_up()
+        elif is_late or (may_be_late and self._network.is_late()):
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
             self._network.trace.fault("request late", self._to_broker[1])
             self._to_broker_us = self._network.after_long(self._to_broker_us)
             self._network.deliver(0, self._client_hears)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
+
+    def _give_up(self) -> None:
+        """No answer comes to the client, which hears of it soon; what it sent arrives."""
+        self.client_open = False
+
+        def hear() -> None:
+            self._client.on_closed(self)
+            self._to_broker_us = self._network.deliver(
+                self._to_broker_us, self._broker_hears_end, self._to_broker
+            )
+
+        self._network.deliver(0, hear)
+
+    def _send_again(self, frame: bytes) -> None:
+        """The same bytes, later and on another connection, whose answer nobody waits for."""
+
+        def arrive() -> None:
+            copy = self._network.connect(self._client, self._broker)
+            if copy is None:
+                return
+            copy.client_open = False
+            self._network.trace.line("network", "request-again", {"id": copy.connection_id})
+            self._network.trace.fault("duplicate request", self._broker.name)
+            self._broker.on_frame(copy, frame)
+            self._broker.on_ended(copy)
+
+        self._network.deliver(self._network.when_again(), arrive, self._to_broker)
 
     def respond(self, frame: bytes) -> None:
         """Send a frame to the client."""
@@ -187,6 +226,13 @@ def machine_of(name: str) -> str:
     return name.partition("-driver-")[0]
 
 
+def _server_of(direction: Direction | None) -> str:
+    """The broker or the registry that a message comes to, else the one that it comes from; "" for
+    what does not go by the network."""
+    names = reversed(direction or ())
+    return next((name for name in names if name.startswith(SERVER_PREFIXES)), "")
+
+
 class Network:
     """All connections of one simulation."""
 
@@ -196,6 +242,8 @@ class Network:
         """For both ends of all connections."""
         self.trace = trace
         self.rng = rng
+        self.duplicates = random.Random("duplicates")
+        """Draws which requests come twice, and when: by itself, as it came later than the rest."""
         self._scheduler = scheduler
         self._next_connection_id = 1
         self.machines: dict[str, None] = {}
@@ -271,14 +319,23 @@ class Network:
         """Whether this request's client gives up, and it arrives later."""
         return self.weather.late > 0.0 and self.weather.late > self.rng.random()
 
+    def is_duplicate(self) -> bool:
+        """Whether this request's client gives up, and it arrives twice."""
+        chance = self.weather.duplicate
+        return chance > 0.0 and chance > self.duplicates.random()
+
+    def when_again(self) -> int:
+        """When the second of two equal requests arrives, at the earliest."""
+        return self._scheduler.now_us + self.duplicates.randint(0, LATE_US_MAX)
+
     def after_long(self, not_before_us: int) -> int:
         """When a late request arrives, at the earliest."""
         return max(not_before_us, self._scheduler.now_us + self.rng.randint(0, LATE_US_MAX))
 
-    def delay_us(self) -> int:
-        """The delay of one message."""
+    def delay_us(self, direction: Direction | None = None) -> int:
+        """The delay of one message, which goes this way."""
         if self.weather.spike > self.rng.random():
-            self.trace.count("delay")
+            self.trace.fault("delay", _server_of(direction))
             return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_us_max))
         return self.rng.randint(DELAY_US_MIN, DELAY_US_MAX)
 
@@ -287,6 +344,6 @@ class Network:
     ) -> int:
         """Schedule an arrival after the earlier ones of its connection; returns when it is."""
         now_us = self._scheduler.now_us
-        at_us = max(not_before_us, now_us + self.delay_us())
+        at_us = max(not_before_us, now_us + self.delay_us(direction))
         self._scheduler.after(at_us - now_us, partial(self._arrive, direction, arrive))
         return at_us

@@ -7,23 +7,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.registrations import PartitionRegistration, alone
 from broker_sim.core.effects import StorageOperation
+from broker_sim.sim.bounds_oracle import BoundsOracle
 from broker_sim.sim.disk_faults import DiskFaults
 from broker_sim.sim.fetch_oracle import FetchOracle
+from broker_sim.sim.leftovers import left_over
 from broker_sim.sim.log_oracle import LogOracle
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.process_clients import both
 from broker_sim.sim.process_files import FAILED_FLUSH
 from broker_sim.sim.scenario import Fault, Scenario, ScenarioError
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
+from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC
 
 CLOCK_JUMP_MS_MAX = 3_600_000
 POWER_LOSS = "power loss"
 
+TRANSACTION_PARTITIONS = 2
 BROKER_OPTIONS: dict[str, int | str | bool] = {
-    "transaction.state.log.num.partitions": 2,
+    "transaction.state.log.num.partitions": TRANSACTION_PARTITIONS,
     "auto.create.topics.enable": False,
     "log.retention.ms": -1,
     "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -71,7 +77,9 @@ class OneBroker:
         self.hosts = {0: self.host}
         self.oracle = LogOracle(self.host.disk)
         self.host.files.watch = self._on_storage
-        self.host.watch_done = FetchOracle(self.host.disk, self.oracle).on_step
+        self.host.watch_done = both(
+            FetchOracle(self.host.disk, self.oracle).on_step, BoundsOracle(self.host.name).on_step
+        )
         self.host.watch_answer = self._chance_of_death
         self.host.died = self._on_died
         self.host.write_failed = self.oracle.rebuild
@@ -130,6 +138,10 @@ class OneBroker:
         """As `LogOracle.aborted_count`."""
         return self.oracle.aborted_count
 
+    def left_over(self) -> dict[str, list[str]]:
+        """What is there of clients that are gone, by process."""
+        return {self.host.name: left_over(self.host)}
+
     def not_healed(self) -> str | None:
         """What is not as it has to be once faults have ended; a broker that is up is all here."""
         return None
@@ -150,6 +162,23 @@ class OneBroker:
         del group_id
         return node == 0
 
+    # ------------------------------------------------------------------ as `ClusterView`
+
+    @property
+    def partitions(self) -> Mapping[str, PartitionRegistration]:
+        """Those of the transaction log, as a cluster's metadata has them."""
+        names = (f"{TRANSACTION_STATE_TOPIC}-{number}" for number in range(TRANSACTION_PARTITIONS))
+        return dict.fromkeys(names, alone(0, 0))
+
+    @property
+    def oracles(self) -> Mapping[str, LogOracle]:
+        """The witness of its disk, by name."""
+        return {self.host.name: self.oracle}
+
+    def is_controller(self, name: str) -> bool:
+        """It is the controller of itself."""
+        return name == self.host.name
+
     # ------------------------------------------------------------------ faults
 
     def _on_storage(self, operation: StorageOperation) -> str | None:
@@ -166,7 +195,7 @@ class OneBroker:
         return None
 
     def _on_died(self, reason: str) -> None:
-        self._trace.count(reason)
+        self._trace.fault(reason, self.host.name)
         if reason == POWER_LOSS:
             self.host.machine_boots += 1
             lost_bytes = self.host.disk.lose_power(self._disk_rng)
@@ -185,7 +214,7 @@ class OneBroker:
         if self.host.is_running:
             return
         if self._chaos and self._faults.random() < self._scenario.clock_jump:
-            self._trace.count("clock jump")
+            self._trace.fault("clock jump", self.host.name)
             jump_ms = self._faults.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
             self._scheduler.wall_skew_ms = jump_ms
         self.host.start()

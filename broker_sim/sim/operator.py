@@ -9,14 +9,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint
 from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.clock import MachineClock, drawn_rate
+from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.staging import read_with_a_fault
+from broker_sim.sim.spark_tasks import Executors
+from broker_sim.sim.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.commit.plan import CommitOptions
@@ -28,7 +32,14 @@ from txnlog_spark.errors import (
     ProgressError,
     TxnLogError,
 )
-from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, Reached, ReadStaged
+from txnlog_spark.protocol.effects import (
+    FileAsk,
+    FileFailed,
+    FileOutcome,
+    Reached,
+    ReadStaged,
+    RunBegan,
+)
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPiece
 
@@ -40,7 +51,11 @@ OLD_START_US = 40_000
 PAUSE_MS = (10, 40_000)
 FILE_DELAY_US = 20
 """At least."""
+JUMP_SHARE = 0.5
+"""Of what happens to a driver's clocks; the rest is drift."""
 PRODUCE = "Produce"
+SAME_APPLICATION = 0.5
+"""Of the restarts of a query that has stopped with an error: its session has others, and lives."""
 
 
 @dataclass(slots=True)
@@ -66,8 +81,10 @@ class Operator:
     planned: PlannedFaults
     faults: random.Random
     workload: random.Random
+    tasks: random.Random
+    clocks: random.Random
     new_process: Callable[[str], ClientProcess]
-    new_session: Callable[[], Session]
+    new_session: Callable[[MachineClock], Session]
     kill_broker: Callable[[Fault], None]
     isolate: Callable[[str, int], None]
     """Cut the coordinator of a group from all other brokers, for so many milliseconds."""
@@ -78,7 +95,12 @@ class Operator:
     """The checkpoint whose query came to the input's end."""
     zombies: list[Running] = field(default_factory=list)
     """Paused drivers that have not ended: a run waits to see what they do."""
+    staging_files: dict[str, StagingFiles] = field(default_factory=dict)
+    """By query id: all drivers of a query share them."""
     _current: Running | None = None
+    _application: spark.Application | None = None
+    """The one in which the query has stopped, and may be started again."""
+    _driver_clocks: list[MachineClock] = field(default_factory=list)
     _driver_count: int = 0
     _id_count: int = 0
     _old_deployment: tuple[Checkpoint, CommitOptions] | None = None
@@ -112,6 +134,9 @@ class Operator:
     def calm_down(self) -> None:
         """Faults end; a query that shares another's transactional id gets its own."""
         self.chaos = False
+        for clock in self._driver_clocks:
+            clock.drift()
+            clock.wall_skew_ms = 0
         if self.options.transactional_id is not None:
             self.options = replace(self.options, transactional_id=f"{self.name}-own")
 
@@ -135,6 +160,8 @@ class Operator:
         self._driver_count += 1
         name = f"{self.name}-driver-{self._driver_count}"
         process = self.new_process(name)
+        application = self._application_for(checkpoint)
+        process.clock = application.clock
         driver = spark.Driver(
             run_id=f"{self.name}-run-{self._driver_count}",
             checkpoint=checkpoint,
@@ -142,7 +169,8 @@ class Operator:
             options=options,
             history=self.history,
             rng=self.workload,
-            new_session=self.new_session,
+            new_session=partial(self.new_session, application.clock),
+            application=application,
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
         )
@@ -154,6 +182,27 @@ class Operator:
         )
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
+
+    def _application_for(self, checkpoint: Checkpoint) -> spark.Application:
+        """A new one, or the one that the query's last run has left."""
+        left, self._application = self._application, None
+        write = checkpoint.query_id
+        if left is not None and left.executors.staging.write == write:
+            return left
+        files = None
+        if self.scenario.staging_files:
+            files = self.staging_files.setdefault(write, StagingFiles())
+        executors = Executors(
+            scenario=self.scenario,
+            staging=Staging(write, StagingServer(), files),
+            rng=self.tasks,
+            trace=self.trace,
+            now_ms=lambda: self.scheduler.monotonic_ms,
+            faults_are_on=lambda: self.chaos,
+        )
+        clock = MachineClock(self.scheduler)
+        self._driver_clocks.append(clock)
+        return spark.Application(executors, clock)
 
     def _restart(self, checkpoint: Checkpoint | None = None) -> None:
         """Start again in a moment, as the checkpoint then is."""
@@ -229,6 +278,8 @@ class Operator:
         if isinstance(error, ProducerFenced):
             self.trace.count("fenced")
         if is_current:
+            if self.tasks.random() < SAME_APPLICATION:
+                self._application = running.driver.application
             self._restart(self._advised(checkpoint, error))
 
     def _advised(self, checkpoint: Checkpoint, error: TxnLogError) -> Checkpoint | None:
@@ -261,15 +312,33 @@ class Operator:
             self._step_fault(running, fault)
         else:
             self._chance(running)
+        self._chance_of_clock(running)
+
+    def _chance_of_clock(self, running: Running, bias: int = 1) -> None:
+        """A driver's machine: its clocks go at other rates from now on, or its wall clock jumps."""
+        clock, chance = running.driver.application.clock, self.scenario.driver_clock * bias
+        if not self.chaos or chance == 0.0 or self.clocks.random() >= chance:
+            return
+        if self.clocks.random() < JUMP_SHARE:
+            self.trace.fault("driver's clock jumped")
+            clock.wall_skew_ms = self.clocks.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+        else:
+            self.trace.fault("driver's clock drifted")
+            clock.drift(monotonic=drawn_rate(self.clocks), wall=drawn_rate(self.clocks))
 
     def at_moment(self) -> None:
-        """The transaction has just come to another state, which the driver may not know of."""
-        if self._current is not None:
+        """The transaction has just come to another state, which the driver may not know of; one
+        that has done all does not go on."""
+        if self._current is not None and self.finished is None:
+            self._chance_of_clock(self._current, DRIVER_BIAS)
             self._chance(self._current, DRIVER_BIAS)
 
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
             found: FileOutcome = self._read_staged(running, ask.piece)
+        elif isinstance(ask, RunBegan):
+            found = None
+            running.driver.remove_other_runs()
         elif self._store_fails():
             self.trace.fault("store failed")
             found = running.driver.checkpoint.perform_in_vain(ask, self.faults)
@@ -283,14 +352,15 @@ class Operator:
         return chance > 0.0 and self.faults.random() < chance
 
     def _read_staged(self, running: Running, piece: StagedPiece) -> bytes | FileFailed:
-        server = running.driver.staging
+        executors = running.driver.application.executors
+        executors.advance()
         if not self.chaos or self.faults.random() >= self.scenario.staging_fault:
-            return server.read(piece)
+            return executors.staging.read(piece)
 
         def stall(duration_ms: int) -> None:
             running.process.pause(duration_ms * 1000)
 
-        return read_with_a_fault(server, piece, self.faults, self.trace, stall)
+        return read_with_a_fault(executors.staging, piece, self.faults, self.trace, stall)
 
     def _chance(self, running: Running, bias: int = 1) -> None:
         """Any driver may be killed; one that is not the current one is not paused again."""

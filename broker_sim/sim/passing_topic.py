@@ -23,7 +23,7 @@ from broker_sim.sim.places import (
 )
 from broker_sim.sim.scheduler import START_WALL_MS
 from broker_sim.sim.trace import Trace
-from broker_sim.sim.violation import violated
+from broker_sim.sim.violation import ABORTED_READ, violated
 from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
@@ -103,7 +103,8 @@ class PassingTopic:
         if not self.committed <= set(found) or max(found.values(), default=1) > 1:
             violated(22, "a transaction answered as committed is not there once", found=found)
         if self.aborted & set(found):
-            violated(22, "a transaction is committed that nobody committed", found=found)
+            violated(22, "a transaction is committed that nobody committed", ABORTED_READ,
+                     found=found)  # fmt: skip
 
     # ------------------------------------------------------------------ one life
 

@@ -17,6 +17,7 @@ from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from broker_sim.sim import spark_driver
 from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.client_plants import CLIENT_PLANTS
 from broker_sim.sim.commit_plants import (
     COMMIT_PLANTS,
     CONNECTOR_PLANTS_OF_CLUSTERS,
@@ -25,6 +26,7 @@ from broker_sim.sim.commit_plants import (
 )
 from broker_sim.sim.replication_plants import REPLICATION_PLANTS
 from broker_sim.sim.spark_driver import Driver
+from broker_sim.sim.transaction_plants import TRANSACTION_PLANTS
 from txnlog_spark.commit import confirmation, micro_batch
 from txnlog_spark.commit.judgement import Verdict
 from txnlog_spark.commit.plan import CommitOutcome, Progress
@@ -165,4 +167,6 @@ PLANTS: dict[str, Plant] = {
 }
 """By name; the canary test runs each until it is caught."""
 
-ALL_PLANTS = PLANTS | REPLICATION_PLANTS | CONNECTOR_PLANTS_OF_CLUSTERS
+ALL_PLANTS = (
+    PLANTS | TRANSACTION_PLANTS | CLIENT_PLANTS | REPLICATION_PLANTS | CONNECTOR_PLANTS_OF_CLUSTERS
+)

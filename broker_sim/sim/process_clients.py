@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,3 +29,15 @@ class Client:
     """Of the request that the broker has."""
     ended: bool = False
     """The client sends no more."""
+
+
+def both(
+    first: Callable[[Core, Step], None], second: Callable[[Core, Step], None]
+) -> Callable[[Core, Step], None]:
+    """Two that watch the steps of a process, as one."""
+
+    def watch(core: Core, step: Step) -> None:
+        first(core, step)
+        second(core, step)
+
+    return watch

@@ -13,6 +13,7 @@ from txnlog_spark.errors import DataLoss, DeadlineExceeded, UnknownTopic
 from txnlog_spark.protocol.effects import Operation, Sleep
 from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
 from txnlog_spark.protocol.session import Session
+from txnlog_spark.wire.topics import TopicPartition
 
 READ_MS = 700
 RECORDS = 3
@@ -30,7 +31,9 @@ def read_ranges(
     while may_go_on():
         yield Sleep(READ_MS)
         for number, end in sorted(ends().items()):
-            cursor = FetchCursor((topic, number), max(0, end - RECORDS), end, False, FETCH_BYTES)
+            cursor = FetchCursor(
+                TopicPartition(topic, number), max(0, end - RECORDS), end, False, FETCH_BYTES
+            )
             session = new_session()
             try:
                 while not cursor.is_done:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_sim.core.effects import StorageOperation, Truncate, WriteFile
+from broker_sim.core.effects import Append, Flush, StorageOperation, WriteFile
 from broker_sim.sim.batches import Batch
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.log_oracle import COMPACTED_PREFIX, LogOracle
@@ -25,6 +25,8 @@ _Known = tuple[int, int, int, int]
 next leader has the same CRC, which covers neither offsets nor the epoch."""
 
 PARTITION_METADATA = "partition.metadata"
+LOG_START_TRACE = "log-start"
+"""The kind of the trace: where a log begins, a client having deleted what was before."""
 TEXT_BYTES_MAX = 100
 
 
@@ -52,6 +54,12 @@ class ReplicaLogs:
     """The partition that a folder is of by the newest metadata, "" for one that is gone."""
     trimmed: set[str] = field(default_factory=set)
     """Folders of partitions whose first records a client may have deleted."""
+    unsafe: set[str] = field(default_factory=set)
+    """Folders of partitions that may lose what is committed, as `losses` says."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """By partition, the highest offset that a broker's log was said to begin at."""
+    has_to_keep: Callable[[str, str, str], bool] = lambda _broker, _directory, _partition: True
+    """Whether a broker has to have a folder of this partition, as it knows and as is the newest."""
     leader_of: Callable[[str], str] = lambda _directory: ""
     """The broker that leads a partition by the newest metadata, "" for none that is up."""
     compacts: bool = False
@@ -77,6 +85,11 @@ class ReplicaLogs:
         """Whether replicas may have other bytes for the same records."""
         return self.compacts and directory.startswith(COMPACTED_PREFIX)
 
+    def on_log_start(self, broker: str, log: str, start_offset: int) -> None:
+        """A broker says where its log begins now."""
+        partition = self.oracles[broker].partition_in(log)
+        self.starts[partition] = max(start_offset, self.starts.get(partition, 0))
+
     def on_high_watermark(self, broker: str, directory: str, high_watermark: int) -> None:
         """A leader has named it: what is under it is committed, once for all. Raises Violation (8).
 
@@ -84,6 +97,8 @@ class ReplicaLogs:
         """
         if self.may_differ(directory):
             return
+        if directory in self.unsafe and self.leader_of(directory) != broker:
+            return  # it does not know yet of an unclean election
         oracle = self.oracles[broker]
         done = oracle.compared.get(directory, 0)
         held = oracle.held.get(directory, [])
@@ -108,14 +123,14 @@ class ReplicaLogs:
         partition = self.oracles[broker].partition_in(directory)
         return self.partition_of is None or self.partition_of(directory) == partition
 
-    def _committed_in(self, directory: str) -> list[_Known]:
+    def committed_in(self, directory: str) -> list[_Known]:
         """Of the partition that now has the folder's name."""
         named = self.partition_of or unnamed
         return self.committed.get(named(directory), [])
 
     def check_in_sync(self, directory: str) -> None:
         """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
-        committed = self._committed_in(directory)
+        committed = self.committed_in(directory)
         for name in self.in_sync(directory) if committed else ():
             held = self.oracles[name].held.get(directory, [])
             if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
@@ -127,12 +142,20 @@ class ReplicaLogs:
         """All that was committed in these is on this disk (8)."""
         held = self.oracles[broker].held
         for directory in directories:
-            committed = self._committed_in(directory)
+            committed = self.committed_in(directory)
             found = held.get(directory, [])[: len(committed)]
             if found != committed:
                 violated(8, "what was committed is not on a disk", broker=broker,
                          directory=directory, committed=len(committed),
                          found=len(found))  # fmt: skip
+
+    def epochs_of(self, directory: str, crc: int) -> set[int]:
+        """The leader epochs in which a batch was appended to a partition of this name."""
+        return {
+            epoch
+            for (partition, _, epoch), (_, found) in self.batches.items()
+            if found == crc and partition.partition(" ")[0] == directory
+        }
 
     def states_of(self, producer_id: int) -> list[str]:
         """What any transaction log says of a producer."""
@@ -170,19 +193,32 @@ class ReplicaOracle(LogOracle):
 
     def watch(self, operation: StorageOperation) -> list[str]:
         """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
-        if isinstance(operation, WriteFile):
-            self._partition_in.pop(operation.path.rpartition("/")[0], None)
-        if not isinstance(operation, Truncate):
+        if isinstance(operation, Append | Flush):
             return super().watch(operation)
-        directory = operation.path.rpartition("/")[0]
-        before = self.held.get(directory, [])
+        folder, _, name = operation.path.rpartition("/")
+        if isinstance(operation, WriteFile):
+            self._partition_in.pop(folder, None)
+            return super().watch(operation)
+        directory = folder or name
+        before, partition = self.held.get(directory, []), self._partition_in.get(directory, "")
         labels = super().watch(operation)
-        kept = len(self.held.get(directory, []))
-        committed = self._logs.committed.get(self.partition_in(directory), [])
-        if kept < len(before) and before[kept : kept + 1] == committed[kept : kept + 1]:
-            violated(10, "what is committed was truncated", broker=self._name,
-                     directory=directory, batch=before[kept])  # fmt: skip
+        # A whole folder goes with the partition, or where another broker has it from now on.
+        if folder or self._logs.has_to_keep(self._name, directory, partition):
+            self._check_kept(directory, partition, before)
         return labels
+
+    def _check_kept(self, directory: str, partition: str, before: Sequence[_Known]) -> None:
+        """Of what was there nothing is gone that is committed, but for what a client has deleted.
+        Raises Violation (10)."""
+        after = self.held.get(directory, [])
+        kept = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+                    min(len(before), len(after)))  # fmt: skip
+        committed = self._logs.committed.get(partition, [])
+        start_offset = self._logs.starts.get(partition, 0)
+        for batch, known in zip(before[kept:], committed[kept:], strict=False):
+            if batch == known and batch[1] > start_offset:
+                violated(10, "what is committed was truncated", broker=self._name,
+                         directory=directory, batch=batch)  # fmt: skip
 
     def _rebuild(self, directories: Sequence[str]) -> None:
         for directory in directories:
@@ -213,7 +249,7 @@ class ReplicaOracle(LogOracle):
         return self._partition_in[directory]
 
     def _may_begin_with(self, directory: str) -> bool:
-        return directory in self._logs.trimmed
+        return directory in self._logs.trimmed or directory in self._logs.unsafe
 
     def _read(self, directory: str) -> Iterator[Batch]:
         """Up to the first gap: where damage is being cut out, later segments go last."""
@@ -242,6 +278,8 @@ class ReplicaOracle(LogOracle):
             super()._check_transition(transactional_id, state, producer_id)
 
     def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:
+        if directory in self._logs.unsafe:
+            return  # an operator ends what hangs
         # One that comes once more, and late, finds nothing that is open.
         known = self._partitions[directory].producers.get(producer_id)
         ends = self.leads_last and known is not None and known.open_since is not None
@@ -254,4 +292,7 @@ class ReplicaOracle(LogOracle):
         if not self.leads_last:
             return []
         found = self._logs.open_transactions()
-        return [directory for directory, open_id, _ in found if open_id == producer_id]
+        return [
+            directory for directory, open_id, _ in found
+            if open_id == producer_id and directory not in self._logs.unsafe
+        ]  # fmt: skip

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from broker_sim.core.broker import Broker
 from broker_sim.core.controller import replication_control
 from broker_sim.core.controller.draft import Draft
 from broker_sim.core.controller.isr_changes import IsrChange
@@ -30,64 +29,33 @@ from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
 from broker_sim.registry.registry import Registry
 from broker_sim.sim.commit_plants import Plant, replaced
+from broker_sim.sim.one_planted import Broken, in_one_broker
 from txnlog_spark.wire.errors import ErrorCode
 
-Broken = Callable[..., Any]
-"""Gets the function that it stands for, and its arguments."""
+
+def _moved_by_one_that_left(
+    high_watermark: Broken, leader: Leader, end_offset: int, *rest: Any
+) -> int:
+    """A replica that has left the ISR moves the high watermark all the same."""
+    left = (n for n in leader.followers if n not in leader.maximal_isr)
+    reached: int = high_watermark(leader, end_offset, *rest)
+    return max([reached, *(min(leader.followers[n].log_end_offset, end_offset) for n in left)])
 
 
-class _Planted:
-    """The broker with the bug, and whether it is its step that is being made."""
-
-    def __init__(self, world: Any) -> None:
-        self.number = world.seed % len(world.machines.hosts)
-        self.is_stepping = False
-
-    @contextlib.contextmanager
-    def here(self) -> Iterator[None]:
-        """Notice whose step it is."""
-        step = Broker.step
-
-        def noticed(broker: Broker, *args: Any) -> Any:
-            self.is_stepping = broker._config.integer("node.id") == self.number
-            try:
-                return step(broker, *args)
-            finally:
-                self.is_stepping = False
-
-        with replaced(Broker, "step", noticed):
-            yield
-
-    def replaced(self, owner: Any, name: str, broken: Broken) -> Any:
-        """`owner.name` is `broken` in the steps of this broker."""
-        original = getattr(owner, name)
-
-        def chosen(*args: Any, **options: Any) -> Any:
-            if self.is_stepping:
-                return broken(original, *args, **options)
-            return original(*args, **options)
-
-        return replaced(owner, name, chosen)
+def _moved_with_few(advance: Broken, partition: Partition, *args: Any) -> bool:
+    """(12) The high watermark moves while fewer are in the ISR than min.insync.replicas asks."""
+    with replaced(Partition, "_is_under_min_isr", _never):
+        moved: bool = advance(partition, *args)
+    return moved
 
 
-def _in_one_broker(*changes: tuple[Any, str, Broken]) -> Plant:
-    """A plant that replaces functions in the steps of one broker."""
-
-    @contextlib.contextmanager
-    def plant(world: Any) -> Iterator[None]:
-        planted = _Planted(world)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(planted.here())
-            for change in changes:
-                stack.enter_context(planted.replaced(*change))
-            yield
-
-    return plant
-
-
-def _any_two(_: Broken, leader: Leader, end_offset: int, *_args: Any) -> int:
-    """The high watermark is where any one other replica is, be it in the ISR or not."""
-    return max(min(each.log_end_offset, end_offset) for each in leader.followers.values())
+def _admitted_at_once(
+    expanded: Broken, leader: Leader, replica_id: int, _: int, *rest: Any
+) -> tuple[int, ...] | None:
+    """(14) A replica that fetches comes into the ISR, wherever its log ends."""
+    lenient = replace(leader, epoch_start_offset=0)
+    isr: tuple[int, ...] | None = expanded(lenient, replica_id, 0, *rest)
+    return isr
 
 
 def _truncate_first(
@@ -126,16 +94,16 @@ def _producers_forgotten(lead: Broken, partition: Partition, *args: Any) -> None
 
 
 def _marker_at_once(
-    _: Broken,
+    append_marker: Broken,
     writer: MarkerWriter,
     sent: PartitionMarker,
     reply: Reply[ErrorCode],
     effects: Effects,
 ) -> None:
-    """A marker is appended by whoever is asked, leader or not, and answered at once."""
+    """A marker is appended by one that leads no more, too, and answered at once."""
     found = writer._replicas.lookup(*sent.place)
-    if isinstance(found, ErrorCode):
-        reply(found, effects)
+    if isinstance(found, ErrorCode) or found.leader is not None:
+        append_marker(writer, sent, reply, effects)
         return
     result = found.log.append_marker(
         sent.marker, effects=effects, transaction_version=sent.transaction_version
@@ -203,33 +171,37 @@ def _acts_after_its_session(world: Any) -> Iterator[None]:
         return append(registry, request, effects)
 
     with (
-        _in_one_broker((Decisions, "end", _nothing))(world),
+        in_one_broker((Decisions, "end", _nothing))(world),
         replaced(Registry, "_append", lenient),
     ):
         yield
 
 
 REPLICATION_PLANTS: dict[str, Plant] = {
-    "high-watermark-of-any-two": _in_one_broker((Leader, "high_watermark", _any_two)),
-    "truncated-to-high-watermark": _in_one_broker((ReplicaFetchers, "follow", _truncate_first)),
-    "isr-proposal-not-fenced": _in_one_broker((Leader, "update", _proposal_kept)),
-    "isr-change-not-fenced": _in_one_broker(
+    "high-watermark-of-one-that-left": in_one_broker(
+        (Leader, "high_watermark", _moved_by_one_that_left)
+    ),
+    "high-watermark-with-few-in-sync": in_one_broker((Partition, "advance", _moved_with_few)),
+    "admitted-before-it-caught-up": in_one_broker((Leader, "expanded_isr", _admitted_at_once)),
+    "truncated-to-high-watermark": in_one_broker((ReplicaFetchers, "follow", _truncate_first)),
+    "isr-proposal-not-fenced": in_one_broker((Leader, "update", _proposal_kept)),
+    "isr-change-not-fenced": in_one_broker(
         (replication_control, "check_isr_change", _newest_partition_epoch)
     ),
-    "served-above-high-watermark": _in_one_broker((PartitionLog, "read", _to_the_end)),
-    "producers-forgotten": _in_one_broker((Partition, "lead", _producers_forgotten)),
-    "marker-to-an-old-leader": _in_one_broker((MarkerWriter, "append_marker", _marker_at_once)),
-    "loaded-to-high-watermark": _in_one_broker(
+    "served-above-high-watermark": in_one_broker((PartitionLog, "read", _to_the_end)),
+    "producers-forgotten": in_one_broker((Partition, "lead", _producers_forgotten)),
+    "marker-to-an-old-leader": in_one_broker((MarkerWriter, "append_marker", _marker_at_once)),
+    "loaded-to-high-watermark": in_one_broker(
         (CoordinatorRuntime, "load", _loaded_to_high_watermark)
     ),
-    "unclean-election": _in_one_broker((Draft, "unclean_allowed", _always)),
+    "unclean-election": in_one_broker((Draft, "unclean_allowed", _always)),
     "controller-after-its-session": _acts_after_its_session,
-    "producer-ids-given-twice": _in_one_broker(
+    "producer-ids-given-twice": in_one_broker(
         (allocate_producer_ids, "producer_ids_record", _same_block)
     ),
-    "acknowledged-under-min-isr": _in_one_broker(
+    "acknowledged-under-min-isr": in_one_broker(
         (Partition, "_is_under_min_isr", _never), (Partition, "_committed", _no_error)
     ),
-    "any-generation-commits": _in_one_broker((offset_requests, "_refuse_member", _no_error)),
+    "any-generation-commits": in_one_broker((offset_requests, "_refuse_member", _no_error)),
 }
 """By name; they need a scenario with several brokers."""

@@ -90,6 +90,22 @@ class Scenario:
     """Per batch: the Python worker that commits it is a new one, which remembers nothing."""
     staging_fault: float = 0.0
     """Per read of a staged piece: the staging server ends, stands still, or gives other bytes."""
+    driver_clock: float = 0.0
+    """Per step: the clocks of a driver's machine go faster or slower from then on, by which it
+    waits, or its wall clock jumps, by which records without a time have theirs."""
+    tasks: int = 1
+    """Of a batch, where it has rows enough (`minPartitions` of the source)."""
+    task_failure: float = 0.0
+    """Per attempt of a task: it fails before, while or after it stages; Spark starts another."""
+    speculation: float = 0.0
+    """Per task: two attempts run at the same time, and Spark takes the message of one of them."""
+    executor_loss: float = 0.0
+    """Per batch: an executor is lost, with the attempts that run there; with `staging_files` also
+    with what attempts have staged there."""
+    staging_files: bool = False
+    """Tasks stage in files, which all drivers of a query share and remove."""
+    inline_bytes: int = 0
+    """An attempt that stages at most so many bytes sends them in its commit message."""
     store_failure: float = 0.0
     """Per file of the checkpoint that is read or written: the store says that it failed."""
     store_ms: int = 20
@@ -117,8 +133,12 @@ class Scenario:
     """Per broker start: the wall clock jumps by up to an hour, either way."""
     neighbours: int = 0
     """Other applications with transactions of their own, many at the same instant."""
+    neighbours_abort: bool = False
+    """They abort what they do not go on with, and begin again much later."""
     late: float = 0.0
     """Per request: it arrives after its client has given it up (`network.Weather`)."""
+    duplicate: float = 0.0
+    """Per request: its client has given it up, and its bytes arrive twice (`network.Weather`)."""
     registry_crash: float = 0.0
     """Of a cluster, as all below: per storage operation of the registry."""
     broker_pause: float = 0.0
@@ -143,6 +163,12 @@ class Scenario:
     """Replicas are moved, leaders elected, options changed, partitions added."""
     passing_topic: bool = False
     """A topic is deleted and created again with the same name, all the time."""
+    unsafe_topic: bool = False
+    """A topic beside the query's is not flushed, and may have unclean elections."""
+    lonely_leader: bool = False
+    """Its leader is left by the others and dies, again and again."""
+    pipelined: bool = False
+    """A producer has five batches in flight (`pipelined_writer`); no broker may die."""
     flapping: bool = False
     """Two brokers cannot hear each other again and again, and proposals of ISRs are late."""
     small_segments: bool = False
@@ -169,10 +195,15 @@ class Scenario:
     """A planted bug by name (see `plants`), for canaries."""
 
     @property
+    def has_task_faults(self) -> bool:
+        """Whether tasks take their time, as some fail or are run twice."""
+        return max(self.task_failure, self.speculation, self.executor_loss) > 0.0
+
+    @property
     def has_old_clients(self) -> bool:
         """Whether some have transactions that do not raise the epoch, whatever the version is."""
         copies = self.copiers and self.members > 0
-        return self.neighbours > 0 or copies or self.passing_topic
+        return self.neighbours > 0 or copies or self.passing_topic or self.unsafe_topic
 
 
 def draw_random(seed: int) -> Scenario:
@@ -187,7 +218,7 @@ def draw_random(seed: int) -> Scenario:
 
     # Who loses a checkpoint has to keep the transactional id: a new one has no record of the old.
     changes_id = rng.random() < 0.25
-    return Scenario(
+    made = Scenario(
         description="faults of every kind, drawn from the seed",
         batches=rng.randint(2, 8),
         rows_per_batch=rng.choice((1, 5, 20, 60)),
@@ -214,6 +245,42 @@ def draw_random(seed: int) -> Scenario:
         disk_full=seldom(0.01, 0.05),
         flush_failure=seldom(0.0005, 0.01),
     )
+    return replace(made, **_draw_tasks(seed), **_draw_store(seed), **_draw_ids(seed, made))
+
+
+def _draw_ids(seed: int, made: Scenario) -> dict[str, Any]:
+    """How often a query's transactional id changes, where it does: drivers with two new ids at once
+    are rare, of a stream of its own."""
+    rng = random.Random(f"{seed}/ids-scenario")
+    often = made.id_change > 0 and rng.random() < 0.5
+    return {"id_change": rng.uniform(0.3, 0.8)} if often else {}
+
+
+def _draw_store(seed: int) -> dict[str, Any]:
+    """How the checkpoint's store answers, of a stream of its own: at times it is slow, or fails."""
+    rng = random.Random(f"{seed}/store-scenario")
+    failure = rng.uniform(0.005, 0.05) if rng.random() < 0.3 else 0.0
+    return {"store_failure": failure, "store_ms": rng.choice((20, 20, 20, 400))}
+
+
+def _draw_tasks(seed: int) -> dict[str, Any]:
+    """What happens to tasks and to a driver's clocks, of streams of their own."""
+    rng = random.Random(f"{seed}/tasks-scenario")
+    # Tasks that take no time are for half of the seeds: their drivers meet more often.
+    share = rng.choice((0.0, 0.7))
+
+    def some(low: float, high: float) -> float:
+        return rng.uniform(low, high) if rng.random() < share else 0.0
+
+    return {
+        "tasks": rng.choice((1, 2, 4)),
+        "task_failure": some(0.02, 0.3),
+        "speculation": some(0.05, 0.5),
+        "executor_loss": some(0.05, 0.3),
+        "staging_files": rng.random() < 0.3,
+        "inline_bytes": rng.choice((0, 0, 1_000)),
+        "driver_clock": random.Random(f"{seed}/driver-clock-scenario").choice((0.0, 0.01, 0.05)),
+    }
 
 
 def draw_cluster(seed: int) -> Scenario:
@@ -258,9 +325,10 @@ def draw_cluster(seed: int) -> Scenario:
         store_failure=some(0.005, 0.05),
         bit_flip=some(0.1, 0.6),
     )
-    made = replace(made, **_draw_load(seed))
+    made = replace(made, **_draw_load(seed), duplicate=_draw_duplicate(seed))
     if made.flapping:
         return replace(made, chaos_ms=CHAOS_MS[-1], **_QUIET)
+    made = replace(made, **_draw_unsafe(seed))
     # What takes long to happen is for some of the seeds: three short ones see more that differs.
     return replace(made, chaos_ms=random.Random(f"{seed}/cluster-length").choice(CHAOS_MS))
 
@@ -284,6 +352,17 @@ _QUIET: Mapping[str, Any] = {
     "bit_flip": 0.0,
 }
 """Where brokers flap: for long, and while the same ones lead."""
+
+
+def _draw_duplicate(seed: int) -> float:
+    rng = random.Random(f"{seed}/cluster-twice")
+    return rng.uniform(0.0005, 0.01) if rng.random() < 0.4 else 0.0
+
+
+def _draw_unsafe(seed: int) -> dict[str, Any]:
+    rng = random.Random(f"{seed}/cluster-unsafe")
+    there = rng.random() < 0.12
+    return {"unsafe_topic": there, "lonely_leader": there and rng.random() < 0.6}
 
 
 def _draw_load(seed: int) -> dict[str, Any]:

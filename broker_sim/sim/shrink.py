@@ -1,12 +1,14 @@
-"""The fewest kinds of faults with which a seed still fails.
+"""The fewest kinds of faults, and planned faults, with which a seed still fails.
 
 A run depends on its seed and its scenario alone, so a kind of fault is left out by its field. Each
-is tried once, in the order of the fields; what fails without it stays without it.
+is tried once, in the order of the fields, and then each planned fault; what fails without it stays
+without it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -26,6 +28,9 @@ WORKLOAD = frozenset(
         "chaos_ms",
         "spike_ms",
         "store_ms",
+        "tasks",
+        "staging_files",
+        "inline_bytes",
         "flushes_all",
         "group_partitions",
         "static_members",
@@ -46,7 +51,18 @@ def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
         tried = replace(scenario, **{name: type(value)(0)})
         if value and fails(tried):
             scenario = tried
+    for fault in scenario.faults:
+        at = next(at for at, each in enumerate(scenario.faults) if each is fault)
+        tried = replace(scenario, faults=scenario.faults[:at] + scenario.faults[at + 1 :])
+        if fails(tried):
+            scenario = tried
     return scenario
+
+
+def kind_of(failure: str) -> str:
+    """What two failures of one kind have in common: the invariant's number, or what was raised."""
+    found = re.match(r"invariant \d+|crash: \w+", failure)
+    return failure if found is None else found[0]
 
 
 def as_toml(scenario: Scenario) -> str:

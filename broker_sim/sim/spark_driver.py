@@ -1,9 +1,9 @@
 """A model of Spark's micro-batch engine around the connector's own commit of a query's batches.
 
-A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, stage its
-rows, `commit_query_batch` in one of the session's Python workers, write `commits/N`. The checkpoint
-outlives drivers; each driver is a query run with an id of its own. A row is known by its source
-coordinates, and carries the run that wrote it.
+A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, let its
+tasks stage (`spark_tasks`), `commit_query_batch` in one of the session's Python workers, write
+`commits/N`. The checkpoint outlives drivers; each driver is a query run with an id of its own. A
+row is known by its source coordinates, and carries the run and the task attempt that wrote it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from crc32c import crc32c
+from functools import partial
 
 from broker_sim.sim.checkpoint import Checkpoint
-from broker_sim.sim.staging import StagingServer
+from broker_sim.sim.clock import MachineClock
+from broker_sim.sim.spark_tasks import Executors, Job, Row, TasksFailed
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
     CommittedStart,
     SourceNote,
@@ -32,14 +33,18 @@ from txnlog_spark.protocol.effects import Operation, Reached, Sleep
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition, StagedPiece
-from txnlog_spark.source.planning import cap_at_committed
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.source.planning import cap_at_committed, plan_ranges, plan_tasks
+from txnlog_spark.staging.output import (
+    StagedOutput,
+    check_one_batch,
+    complete_messages,
+    merge_counts,
+    plan_partitions,
+)
+from txnlog_spark.wire.records import Record
 from txnlog_spark.wire.topics import TopicPartition
 
 KEYS = 5
-RECORDS_PER_BATCH = 7
-"""So that a partition's rows make several record batches, and produces are pipelined."""
 PRODUCE_REQUEST_BYTES = 600
 TRIGGER_MS = 100
 WORKERS = 2
@@ -59,7 +64,9 @@ class Source:
     output_partitions: int
     empty_batches: float
     first_stamp_ms: int = 0
-    """Of the records of batch 0; later batches have later ones."""
+    """Of the records of batch 0, where no clock has jumped; later batches have later ones."""
+    tasks: int = 1
+    """Of a batch, if it has so many rows; none without rows."""
 
     def key(self, partition: int, position: int) -> bytes:
         """The row's key; order per key is part of exactly-once."""
@@ -93,6 +100,8 @@ class DriverHistory:
     """(query id, run id, batch id) whose commit returned."""
     skipped: list[tuple[str, int]] = field(default_factory=list)
     """(run id, batch id) that was found committed at the first try: nothing may be produced."""
+    taken: set[tuple[str, int]] = field(default_factory=set)
+    """(run id, number) of the task attempts whose commit message Spark took."""
     done: dict[str, int] = field(default_factory=dict)
     """By query id, the batch after the last one that a commit or a skip was reported of."""
 
@@ -106,6 +115,15 @@ class PythonWorker:
 
 
 @dataclass(slots=True)
+class Application:
+    """One SparkSession's processes, which several runs of a query may use one after another."""
+
+    executors: Executors
+    clock: MachineClock
+    workers: list[PythonWorker] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Driver:
     """One query run. `new_session` gives a client; `worker_loss` is per batch."""
 
@@ -116,46 +134,81 @@ class Driver:
     history: DriverHistory
     rng: random.Random
     new_session: Callable[[], Session]
+    application: Application
     worker_loss: float = 0.0
     on_worker_lost: Callable[[], None] = lambda: None
-    workers: list[PythonWorker] = field(default_factory=list)
-    staging: StagingServer = field(default_factory=StagingServer)
+    _batch_id: int = -1
+    """What it is about to commit."""
 
     def query(self) -> Operation[None]:
         """Run micro-batches until the source is at its end. Raises what stops a query."""
         session = self.new_session()
         yield from refresh_metadata(session, ())
-        self.workers = [PythonWorker(self.new_session()) for _ in range(WORKERS)]
+        while len(self.application.workers) < WORKERS:
+            self.application.workers.append(PythonWorker(self.new_session()))
         is_first = True
         while True:
             batch_id = yield from self._plan(session, is_first=is_first)
             if batch_id is None:
                 return
             is_first = False
-            worker = self._pick_worker()
-            batch = QueryBatch(
-                checkpoint=self.checkpoint.location,
-                batch_id=batch_id,
-                options=self.options,
-                staged=self._stage(batch_id),
-                query_id=self.checkpoint.query_id,
-                run_id=self.run_id,
-                new_run_id="",
-            )
-            outcome = yield from commit_query_batch(worker.session, worker.memory, batch)
-            self._note(batch_id, outcome)
+            yield from self._run_batch(batch_id)
             yield Reached("S14", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
             yield Reached("S14", "after", batch_id)
             yield Sleep(TRIGGER_MS)
+
+    def _run_batch(self, batch_id: int) -> Operation[None]:
+        """Its tasks and its commit; where either fails, Spark has the writer abort the batch."""
+        executors = self.application.executors
+        self._batch_id = batch_id
+        messages: Sequence[StagedOutput | None] = ()
+        try:
+            messages = yield from self._stage(batch_id)
+            outcome = yield from self._commit(batch_id, messages)
+        except TxnLogError as error:
+            executors.advance()
+            executors.staging.abandon(
+                error.messages if isinstance(error, TasksFailed) else messages
+            )
+            raise
+        executors.advance()
+        if messages:
+            executors.staging.remove_batches(batch_id, self.run_id)
+        self._note(batch_id, outcome)
+
+    def remove_other_runs(self) -> None:
+        """This run has fenced all others: what they have staged is of no use."""
+        self.application.executors.advance()
+        self.application.executors.staging.remove_other_runs(self._batch_id, self.run_id)
+
+    def _commit(
+        self, batch_id: int, messages: Sequence[StagedOutput | None]
+    ) -> Operation[CommitOutcome]:
+        """What the sink does with the tasks' messages (`txnlog_spark.sink.committer`)."""
+        worker = self._pick_worker()
+        staged = complete_messages(messages)
+        check_one_batch(staged, batch_id)
+        merge_counts(message.partition_counts for message in staged)
+        first = staged[0] if staged else None
+        batch = QueryBatch(
+            checkpoint=self.checkpoint.location,
+            batch_id=batch_id,
+            options=self.options,
+            staged=plan_partitions(staged, self.application.executors.staging.index_of),
+            query_id=None if first is None else first.query_id,
+            run_id=None if first is None else first.run_id,
+            new_run_id=f"{self.run_id}-{batch_id}",
+        )
+        return (yield from commit_query_batch(worker.session, worker.memory, batch))
 
     def _pick_worker(self) -> PythonWorker:
         """Any of the pool, and one that vanished in between is a new one."""
         index = self.rng.randrange(WORKERS)
         if self.rng.random() < self.worker_loss:
             self.on_worker_lost()
-            self.workers[index] = PythonWorker(self.new_session())
-        return self.workers[index]
+            self.application.workers[index] = PythonWorker(self.new_session())
+        return self.application.workers[index]
 
     # ------------------------------------------------------------------ the plan of a batch
 
@@ -217,35 +270,47 @@ class Driver:
     def _log_entry(self, session: Session, ends: Offsets, start: CommittedStart | None) -> bytes:
         value = to_json_value(ends) if start is None else with_committed_start(ends, start)
         note = SourceNote(session.cluster.cluster_id or "", self._group_id)
-        planned = {"batchTimestampMs": session.monotonic_ms(), "run": self.run_id}
+        planned = {"batchTimestampMs": self.application.clock.wall_ms, "run": self.run_id}
         source = json.dumps(with_source_note(value, note))
         return f"v1\n{json.dumps(planned)}\n{source}".encode()
 
     # ------------------------------------------------------------------ its rows
 
-    def _stage(self, batch_id: int) -> list[StagedPartition]:
+    def _stage(self, batch_id: int) -> Operation[list[StagedOutput]]:
         text = self.checkpoint.entry("offsets", batch_id)
         if text is None or parse_batch_offsets("offsets", text).expected:
             return []
         before, ends = self.ends_of(batch_id - 1), self.ends_of(batch_id)
-        rows: dict[int, list[Record]] = {}
-        for partition, end in sorted(ends.items()):
-            for position in range(before.get(partition, 0), end):
-                key = self.source.key(partition.partition, position)
-                value = b"%d:%d:%s" % (partition.partition, position, self.run_id.encode())
-                record = Record(key, value, self.source.first_stamp_ms + batch_id)
-                rows.setdefault(self.source.output_partition(key), []).append(record)
-        topic = self.source.output_topic
-        return [self._staged(topic, number, records) for number, records in sorted(rows.items())]
+        ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)
+        job = Job(
+            write=self.checkpoint.query_id,
+            query_id=self.checkpoint.query_id,
+            run_id=self.run_id,
+            batch_id=batch_id,
+            tasks=[
+                [
+                    (each.topic_partition.partition, position)
+                    for each in task
+                    for position in range(each.start_offset, each.end_offset)
+                ]
+                for task in plan_tasks(ranges, min_partitions=self.source.tasks)
+            ],
+            topic=self.source.output_topic,
+            partition_count=self.source.output_partitions,
+            record_of=partial(self._record, batch_id),
+        )
+        messages = yield from self.application.executors.run(job)
+        self.history.taken.update((self.run_id, message.task_attempt_id) for message in messages)
+        return messages
 
-    def _staged(self, topic: str, partition: int, records: list[Record]) -> StagedPartition:
-        pieces = []
-        for start in range(0, len(records), RECORDS_PER_BATCH):
-            taken = records[start : start + RECORDS_PER_BATCH]
-            data = encode_batch(taken)
-            place = self.staging.put(data)
-            pieces.append(StagedPiece(len(data), len(taken), place, crc32c(data)))
-        return StagedPartition(topic, partition, pieces)
+    def _record(self, batch_id: int, row: Row, attempt: int) -> tuple[int, Record]:
+        """The output partition and the record of a row."""
+        partition, position = row
+        key = self.source.key(partition, position)
+        value = b"%d:%d:%s:%d" % (partition, position, self.run_id.encode(), attempt)
+        stamp_ms = self.source.first_stamp_ms + batch_id + self.application.clock.wall_skew_ms
+        record = Record(key, value, max(0, stamp_ms))
+        return self.source.output_partition(key), record
 
     def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
         query_id, done = self.checkpoint.query_id, self.history.done

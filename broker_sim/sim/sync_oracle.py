@@ -1,17 +1,18 @@
 """A witness of acks=all: what is answered then was on min.insync.replicas replicas (11).
 
-A leader's high watermark passes a batch while the ISR is large enough. The answer may leave later,
-when all other partitions of the request are done, and a smaller ISR or another
-min.insync.replicas does not count any more then. All producers of the simulation ask for acks=all.
+A leader's high watermark passes a batch while the ISR is large enough, and moves at no other time
+(KAFKA-15583). The answer may leave later, when all other partitions of the request are done, and a
+smaller ISR or another min.insync.replicas does not count any more then. All producers of the
+simulation ask for acks=all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker_sim.core.controller import Topic
-from broker_sim.core.effects import Respond, Step
+from broker_sim.core.effects import Respond, Step, TraceEvent
 from broker_sim.core.parts import BrokerParts
 from broker_sim.sim.metadata_oracle import METADATA_TRACE
 from broker_sim.sim.violation import violated
@@ -20,6 +21,9 @@ from txnlog_spark.wire.messages import ApiKey, Message
 
 MIN_INSYNC = "min.insync.replicas"
 HIGH_WATERMARK_TRACE = "high-watermark"
+RESTORED_TRACE = "metadata-restored"
+_CONFIGURING = ("topic-changed", "broker-configs")
+"""Metadata records that may hold another min.insync.replicas."""
 
 _Place = tuple[str, int]
 """A topic's id, so that one that is created again is another one, and a partition."""
@@ -36,13 +40,21 @@ class SyncOracle:
 
     def on_step(self, broker: str, parts: BrokerParts, step: Step) -> None:
         """After each step of a broker. Raises Violation (11)."""
-        for trace in step.traces:
+        for at, trace in enumerate(step.traces):
             if trace.kind == HIGH_WATERMARK_TRACE:
                 name, _, partition = str(trace.fields["log"]).rpartition("-")
                 topic = parts.image.topics.get(name)
-                if topic is not None and self._missing(parts, step, topic, int(partition)) is None:
+                if topic is None:
+                    continue
+                missing = self._missing(parts, step, topic, int(partition))
+                if missing is None:
                     place = str(topic.topic_id), int(partition)
                     self._safe[place] = max(self._safe.get(place, 0), int(trace.fields["hw"]))
+                elif not _may_change(step.traces[at:], topic, int(partition)):
+                    isr, needed = missing
+                    violated(11, "a high watermark moved with too few replicas in sync",
+                             broker=broker, log=trace.fields["log"], isr=isr,
+                             needed=needed)  # fmt: skip
         for topic, part in _acknowledged(parts, step):
             number, base_offset = int(part.index), int(part.base_offset)
             if base_offset < self._safe.get((str(topic.topic_id), number), 0):
@@ -64,6 +76,17 @@ class SyncOracle:
         held = leader.registration
         needed = min(int(topic.configs.get(MIN_INSYNC) or self._default), len(held.replicas))
         return (held.isr, needed) if len(held.isr) < needed else None
+
+
+def _may_change(traces: Sequence[TraceEvent], topic: Topic, number: int) -> bool:
+    """Whether the ISR, or how many it has to be, may be others after these than before."""
+    place = str(topic.topic_id), number
+    records = [each.fields for each in traces if each.kind == METADATA_TRACE]
+    return (
+        any(each.kind == RESTORED_TRACE for each in traces)
+        or any(record["type"] in _CONFIGURING for record in records)
+        or any(place == (r.get("topic_id"), r.get("partition")) for r in records)
+    )
 
 
 def _acknowledged(parts: BrokerParts, step: Step) -> Iterator[tuple[Topic, Message]]:

@@ -18,19 +18,22 @@ from typing import Any
 
 from broker_sim.sim import spark_driver as spark
 from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.client_history import ClientHistory
+from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_load import ClusterLoad
 from broker_sim.sim.coverage import Cell, StateOfQuery
 from broker_sim.sim.invariants import FinalState, Observations, check_final
-from broker_sim.sim.leftovers import check_leftovers
+from broker_sim.sim.leftovers import SESSIONS_MS, check_leftovers
 from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import BrokerEnd, Network, Weather
-from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX, OneBroker
+from broker_sim.sim.one_broker import OneBroker
 from broker_sim.sim.operator import Operator
+from broker_sim.sim.outcomes import Outcome
 from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.plants import ALL_PLANTS
-from broker_sim.sim.producer_history import ProducerHistory
+from broker_sim.sim.producer_history import check_in_transaction
 from broker_sim.sim.reader import (
     create_topics,
     read_bounds,
@@ -43,6 +46,8 @@ from broker_sim.sim.scenario import Scenario
 from broker_sim.sim.scheduler import START_WALL_MS, Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
+from broker_sim.sim.unsafe_topic import TOPIC as UNSAFE_TOPIC
+from broker_sim.sim.unsafe_topic import UNSAFE_CONFIGS
 from broker_sim.sim.violation import Violation, violated
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
@@ -55,6 +60,8 @@ from txnlog_spark.wire.records import Record
 CALM_MS = 600_000
 SETTLE_MS = 120_000
 SETTLE_POLL_MS_MAX = 30_000
+SETTLE_PATIENCE_MS = 2 * (SETTLE_MS + SETTLE_POLL_MS_MAX)
+"""Until all is decided, and then until the cluster is healed."""
 AUDIT_MS = 60_000
 OBSERVE_MS = 400
 NO_STAMP = -1
@@ -81,6 +88,8 @@ class SeedResult:
     counts: dict[str, int]
     cells: dict[Cell, int]
     """How often each fault happened in each state (see `coverage`)."""
+    outcomes: dict[tuple[str, Outcome], int]
+    """How many operations of each kind ended how."""
     last_lines: list[str]
     virtual_ms: int
 
@@ -104,11 +113,11 @@ class World:
         self.scheduler = Scheduler()
         self.trace = Trace(lambda: self.scheduler.now_us, echo)
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
+        self.network.duplicates = self._rng("duplicates")
         self.planned = PlannedFaults(scenario.faults)
         self.machines = self._machines()
-        self._producers = ProducerHistory()
-        """Of all queries."""
-        self.machines.know_producers(self._producers.initialised)
+        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.unsafe_topic else ())
+        self.machines.know_producers(self.history.producers.initialised)
         self._chaos = False
         self._processes: list[ClientProcess] = []
         self._neighbours = Neighbourhood(
@@ -118,6 +127,7 @@ class World:
             stamp_ms=NO_STAMP if scenario.brokers == 1 else START_WALL_MS,
             now_ms=lambda: self.scheduler.monotonic_ms,
             may_go_on=lambda: self._chaos,
+            abort=scenario.neighbours_abort,
         )
         output = OUTPUT_TOPIC, scenario.output_partitions
         self._load = ClusterLoad(
@@ -129,6 +139,7 @@ class World:
             faults_are_on=lambda: self._chaos,
             coordinates=self.machines.coordinates,
             new_session=self._new_session,
+            now_us=lambda: self.scheduler.now_us,
         )
         options = CommitOptions(
             group_id=GROUP_ID,
@@ -142,12 +153,12 @@ class World:
             other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
             self.queries.append(_Query(self._operator(SECOND + "job", 2, other)))
 
+        first = self.queries[0].operator
+        state = StateOfQuery(
+            self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.options.transactional_id_of("")
+        )
+        self.trace.columns_of = state.columns_of
         if isinstance(self.machines, Cluster):
-            first = self.queries[0].operator
-            state = StateOfQuery(
-                self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.options.transactional_id_of("")
-            )
-            self.trace.columns_of = state.columns_of
             self.machines.faults.on_moment = first.at_moment
             self.machines.faults.progress_group = first.progress_group
 
@@ -182,6 +193,7 @@ class World:
             output_topic=prefix + OUTPUT_TOPIC,
             output_partitions=scenario.output_partitions,
             empty_batches=scenario.empty_batches,
+            tasks=scenario.tasks,
             first_stamp_ms=0 if scenario.brokers == 1 else START_WALL_MS,
         )
         return Operator(
@@ -194,23 +206,29 @@ class World:
             planned=self.planned if not prefix else PlannedFaults(()),
             faults=self._rng(f"{prefix}driver-faults"),
             workload=self._rng(f"{prefix}workload"),
+            tasks=self._rng(f"{prefix}tasks"),
+            clocks=self._rng(f"{prefix}clocks"),
             new_process=self._driver_process,
-            new_session=self._new_session,
+            new_session=self._session_of,
             kill_broker=self.machines.kill,
             isolate=self.machines.isolate,
         )
 
     def _new_session(self) -> Session:
+        return self._session_of(MachineClock(self.scheduler))
+
+    def _session_of(self, clock: MachineClock) -> Session:
         config = SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000)
-        return Session(monotonic_ms=lambda: self.scheduler.monotonic_ms, config=config)
+        return Session(monotonic_ms=lambda: clock.monotonic_ms, config=config)
 
     def _driver_process(self, name: str) -> ClientProcess:
         process = self._process(name)
 
-        def watch(request: Message, answer: Message, version: int) -> None:
-            self._producers.on_answer(name, request, answer, version)
+        def on_reply(request: Message, answer: Message, version: int) -> None:
+            check_in_transaction(name, request)
+            self.history.on_answer(name, request, answer, version)
 
-        process.on_reply = watch
+        process.on_reply = on_reply
         return process
 
     def _rng(self, name: str) -> random.Random:
@@ -232,6 +250,7 @@ class World:
             digest=self.trace.digest,
             counts=dict(self.trace.counts),
             cells=dict(self.trace.cells),
+            outcomes=dict(self.history.outcomes()),
             last_lines=self.trace.last_lines,
             virtual_ms=self.scheduler.monotonic_ms,
         )
@@ -261,10 +280,15 @@ class World:
         if self.scenario.brokers > 1:
             topics.update(self._load.topics)
         configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
+        if self._load.unsafe_topics:
+            unsafe = create_topics(self._places, self._load.unsafe_topics, UNSAFE_CONFIGS)
+            self._finish("set-up", unsafe, AUDIT_MS)
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
         operators = [query.operator for query in self.queries]
-        self._run(lambda: all(map(FINISHED, operators)), self.scenario.chaos_ms)
+        # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
+        lasts = self.scenario.unsafe_topic
+        self._run(lambda: not lasts and all(map(FINISHED, operators)), self.scenario.chaos_ms)
         self._end_chaos()
         if not self._run(lambda: self._is_over(operators), CALM_MS):
             newest = [o.checkpoints[-1] for o in operators]
@@ -275,17 +299,16 @@ class World:
             violated(45, "others did not come to an end once faults ended",
                      missing=self._load.missing)  # fmt: skip
         # A transaction's start is kept as wall time (as in Kafka): after a jump back it is in the
-        # future, and times out only that much later.
-        patience_ms = SETTLE_MS + (2 * CLOCK_JUMP_MS_MAX if self.scenario.clock_jump else 0)
-        self._finish("settling", self._settle(), patience_ms, number=43)
+        # future, which a load takes for the present.
+        self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=43)
         self._audit()
         if self.scenario.brokers > 1:
             # A request of before may have come late, and be on its way to the other replicas.
-            self._finish("settling", self._settle(), SETTLE_MS, number=44)
+            self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=44)
             self.machines.check_healed()
             self._load.check_replicas(self.machines.replicas_of)
-        for host in self.machines.hosts.values():
-            check_leftovers(host)
+        self._run(lambda: not any(self.machines.left_over().values()), SESSIONS_MS)
+        check_leftovers(self.machines.left_over())
         self.machines.stop()
         self.machines.start()
         self._audit()
@@ -320,7 +343,8 @@ class World:
     def _process(self, name: str) -> ClientProcess:
         brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
         process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
-        process.on_sent = self._producers.on_sent
+        process.on_sent = partial(self.history.on_sent, name)
+        process.on_reply = partial(self.history.on_answer, name)
         self._processes.append(process)
         return process
 
@@ -332,6 +356,7 @@ class World:
             spike=self.scenario.spike,
             spike_us_max=self.scenario.spike_ms * 1000,
             late=self.scenario.late,
+            duplicate=self.scenario.duplicate,
         )
         for query in self.queries:
             operator, seen = query.operator, query.observations
@@ -378,8 +403,8 @@ class World:
     # ------------------------------------------------------------------ the end
 
     def _settle(self) -> Operation[None]:
-        """Wait until every transaction is decided, as clients see it (43)."""
-        poll_ms = 500
+        """Wait until every transaction is decided, as clients see it (43), and all healed (44)."""
+        poll_ms, began_ms = 500, self.scheduler.monotonic_ms
         places = self._places
         decided_ms: int | None = None
         while True:
@@ -393,6 +418,9 @@ class World:
             now_ms = self.scheduler.monotonic_ms
             if undecided or stuck or self.machines.open_transactions():
                 decided_ms = None
+                if now_ms - began_ms > SETTLE_MS:
+                    violated(43, "transactions are not decided", undecided=undecided,
+                             open=self.machines.open_transactions())  # fmt: skip
             elif missing is None:
                 return
             else:
@@ -403,12 +431,15 @@ class World:
             poll_ms = min(2 * poll_ms, SETTLE_POLL_MS_MAX)
 
     def _audit(self) -> None:
+        self.history.begin_audit()
         for query in self.queries:
             final = self._finish("audit", self._read_all(query.operator), AUDIT_MS)
             check_final(query.operator, query.observations, final)
         self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
-        if self.scenario.brokers > 1:
-            self._load.check(self._finish("audit", self._load.read(self._places), AUDIT_MS))
+        if isinstance(self.machines, Cluster):
+            found = self._finish("audit", self._load.read(self._places), AUDIT_MS)
+            self._load.check(found, self.machines.losses)
+        self.history.end_audit()
 
     def _read_all(self, operator: Operator) -> Operation[FinalState]:
         source, places = operator.source, self._places

@@ -6,8 +6,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.probe import wait_for, wait_until
-from support.raw import Connection, RawProducer, message_class
+from support.probe import ports_of, wait_for, wait_until
+from support.raw import RawProducer, message_class
 from support.raw_admin import (
     ZERO_ID,
     create_topics,
@@ -19,17 +19,18 @@ from support.raw_admin import (
     stable_end,
     wait_until_served,
 )
+from support.routed import connect
 
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+MARKERS = pytest.mark.no_kill("a marker that the next coordinator writes again takes an offset")
 
 
 @pytest.fixture
 def connection(broker):
-    """A connection to the broker."""
-    with Connection(broker.port) as opened:
+    """A connection to the broker, or to those of a cluster."""
+    with connect(broker) as opened:
         yield opened
 
 
@@ -47,11 +48,14 @@ def describe_cluster(connection, version: int, endpoint_type: int):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_cluster_has_one_broker_and_everything_is_allowed(broker, connection, version):
+@pytest.mark.no_kill("a broker that is down is not told of before version 2")
+def test_the_cluster_has_its_brokers_and_everything_is_allowed(broker, connection, version):
     answer = describe_cluster(connection, version, 1)
-    (only,) = answer.brokers
-    assert (only.host, only.port, only.is_fenced) == ("127.0.0.1", broker.port, False)
-    assert (answer.error_code, answer.controller_id) == (0, only.broker_id)
+    found = sorted((each.host, each.port, each.is_fenced) for each in answer.brokers)
+    ports = sorted(ports_of(broker.bootstrap_servers))
+    assert found == [("127.0.0.1", port, False) for port in ports]
+    assert answer.error_code == 0
+    assert answer.controller_id in {each.broker_id for each in answer.brokers}
     assert answer.cluster_id
     assert answer.authorized_operations == {5, 7, 8, 9, 10, 11, 12}
 
@@ -73,6 +77,7 @@ def log_dirs(connection, topics, version: int = 4):
     return only
 
 
+@pytest.mark.one_broker("looks at the one directory, and at the bytes of it")
 def test_the_directory_is_told_with_its_room_and_the_size_of_partitions(broker, connection, unique):
     topic = unique("sized")
     make_topic(connection, topic, 3)
@@ -241,6 +246,7 @@ END_VERSION = {1: 4, 2: 5}
 
 
 @pytest.mark.parametrize("version", [1, 2])
+@MARKERS
 def test_a_transaction_completes_though_one_of_its_topics_is_deleted(connection, unique, version):
     gone, kept, transactional_id = unique("gone"), unique("kept"), unique("txn")
     make_topic(connection, gone)
@@ -263,6 +269,7 @@ FIRST_SEQUENCES = {
 
 
 @pytest.mark.parametrize("version", [1, 2])
+@MARKERS
 def test_a_topic_made_anew_in_a_transaction_knows_nothing_of_its_producer(
     connection, unique, version
 ):
@@ -283,7 +290,7 @@ def test_a_configuration_of_all_partitions_is_that_of_new_ones(connection, uniqu
     """A topic that grows keeps its options: the new partition refuses what the old ones do."""
     topic = unique("grown")
     configs = {"max.message.bytes": "500"}
-    assert not create_topics(connection, new_topic(topic, 1, 1, configs=configs))[topic].error_code
+    assert not create_topics(connection, new_topic(topic, 1, configs=configs))[topic].error_code
     wait_until_served([connection], topic, 1)
     cls = message_class(ApiKey.CREATE_PARTITIONS)
     more = cls.CreatePartitionsTopic(name=topic, count=2, assignments=None)

@@ -15,21 +15,20 @@ from support.raw_admin import (
     change_configs,
     describe_configs,
     make_topic,
-    node_id,
+    node_ids,
     replace_configs,
 )
+from support.routed import connect
 
 from txnlog_spark.wire.records import Record, encode_batch
-
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
 
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
 
 
 @pytest.fixture
 def connection(broker):
-    """A connection to the broker."""
-    with Connection(broker.port) as opened:
+    """A connection to the broker, or to those of a cluster."""
+    with connect(broker) as opened:
         yield opened
 
 
@@ -203,7 +202,7 @@ def test_options_are_described_by_type_text_and_permission(connection, unique):
     assert list(kinds.values()) == [1, 2, 3, 5, 6, 7]
     assert all(each.documentation for each in found.values())
     assert not any(each.read_only or each.is_sensitive for each in found.values())
-    node = str(node_id(connection))
+    node = str(node_ids(connection)[0])
     _, found = describe_configs(connection, BROKER, node, ["num.partitions", "message.max.bytes"])
     assert {name: each.read_only for name, each in found.items()} == {
         "num.partitions": True,
@@ -212,6 +211,7 @@ def test_options_are_described_by_type_text_and_permission(connection, unique):
     assert describe_configs(connection, TOPIC, topic, ["no.such"]) == ("NONE", {})
 
 
+@pytest.mark.one_broker("brokers of a cluster are given other defaults")
 def test_the_numbers_of_all_topic_options_are_kafkas(broker, connection, unique):
     """The answer of Apache Kafka is the test's own expectation for the other broker."""
     topic = unique("defaults")
@@ -298,7 +298,7 @@ BROKER_CHANGES = {
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_changes_of_a_broker_that_cannot_be_are_refused(connection, everywhere):
-    name = "" if everywhere else str(node_id(connection))
+    name = "" if everywhere else str(node_ids(connection)[0])
     found = {
         case: change_configs(connection, (BROKER, name, changes))[0]
         for case, (changes, _) in BROKER_CHANGES.items()
@@ -313,7 +313,7 @@ def test_broker_values_have_layers_are_obeyed_at_once_and_survive(new_broker, un
     broker = new_broker()
     topic, small = unique("layers"), unique("small")
     with Connection(broker.port) as connection:
-        node = str(node_id(connection))
+        node = str(node_ids(connection)[0])
         make_topic(connection, topic)
         make_topic(connection, small, max_message_bytes="500")
         option = "message.max.bytes"
@@ -366,7 +366,7 @@ def test_the_next_request_obeys_a_topics_new_values(connection, unique):
 
 def test_min_insync_replicas_asks_for_no_more_than_the_partition_has(connection, unique):
     topic = unique("insync")
-    make_topic(connection, topic, min_insync_replicas="2")
+    make_topic(connection, topic, replication_factor=1, min_insync_replicas="2")
     assert produce(connection, topic, 200) == "NONE"
 
 

@@ -15,18 +15,19 @@ from support.raw_admin import (
     leaders,
     make_topic,
     new_topic,
-    node_id,
+    node_ids,
 )
+from support.routed import connect
 
 from txnlog_spark.wire.errors import error_name
 
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
 
 
 @pytest.fixture
 def connection(broker):
-    """A connection to the broker."""
-    with Connection(broker.port) as opened:
+    """A connection to the broker, or to those of a cluster."""
+    with connect(broker) as opened:
         yield opened
 
 
@@ -35,35 +36,43 @@ def errors(results) -> dict[str, str]:
     return {name: error_name(result.error_code) for name, result in results.items()}
 
 
+@ONCE
 def test_counts_that_are_left_to_the_broker_are_answered(connection, unique):
     plain, default = unique("plain"), unique("default")
     found = create_topics(connection, new_topic(plain, 3, 1), new_topic(default))
     assert errors(found) == {plain: "NONE", default: "NONE"}
     assert (found[plain].num_partitions, found[plain].replication_factor) == (3, 1)
-    assert (found[default].num_partitions, found[default].replication_factor) == (1, 1)
+    assert (found[default].num_partitions, found[default].replication_factor) == (
+        1,
+        len(node_ids(connection)),
+    ), "the cluster's default is a replica on each broker"
     assert found[plain].topic_id not in (ZERO_ID, found[default].topic_id)
     configs = {each.name: each for each in found[plain].configs}
     assert configs["cleanup.policy"].value == "delete"
     assert "internal.segment.bytes" not in configs
 
 
+TOO_MANY = 99
+"""Stands for one more than there are brokers."""
+
 BAD_COUNTS = {
     "no partitions": ((0, 1), "INVALID_PARTITIONS"),
     "negative partitions": ((-2, 1), "INVALID_PARTITIONS"),
     "no replicas": ((1, 0), "INVALID_REPLICATION_FACTOR"),
     "negative replicas": ((1, -2), "INVALID_REPLICATION_FACTOR"),
-    "more replicas than brokers": ((1, 2), "INVALID_REPLICATION_FACTOR"),
+    "more replicas than brokers": ((1, TOO_MANY), "INVALID_REPLICATION_FACTOR"),
     "neither partitions nor replicas": ((0, 0), "INVALID_REPLICATION_FACTOR"),
+    "no partitions and more replicas than brokers": ((0, TOO_MANY), "INVALID_PARTITIONS"),
     "too many partitions": ((10_001, 1), "POLICY_VIOLATION"),
 }
 
 
+@ONCE
 def test_counts_that_cannot_be_are_refused(connection, unique):
-    name = unique("counts")
-    found = {
-        case: errors(create_topics(connection, new_topic(name, *counts)))[name]
-        for case, (counts, _) in BAD_COUNTS.items()
-    }
+    name, found = unique("counts"), {}
+    for case, ((partitions, factor), _) in BAD_COUNTS.items():
+        real = len(node_ids(connection)) + 1 if factor == TOO_MANY else factor
+        found |= {case: errors(create_topics(connection, new_topic(name, partitions, real)))[name]}
     assert found == {case: error for case, (_, error) in BAD_COUNTS.items()}
     assert errors(create_topics(connection, new_topic(name, 1, 1))) == {name: "NONE"}
 
@@ -75,7 +84,7 @@ def test_too_many_partitions_refuse_the_whole_request(connection, unique):
 
 
 NODE = 0
-"""Stands for the id of the broker in the assignments below."""
+"""Stands for the id of a broker in the assignments below."""
 
 ASSIGNMENTS = {
     "a partition count, too": ([(0, [NODE])], 1, -1, "INVALID_REQUEST"),
@@ -94,8 +103,9 @@ ASSIGNMENTS = {
 }  # fmt: skip
 
 
+@ONCE
 def test_assignments_by_hand_are_checked(connection, unique):
-    node, name = node_id(connection), unique("assigned")
+    node, name = node_ids(connection)[0], unique("assigned")
     found = {}
     for case, (pairs, partitions, factor, _) in ASSIGNMENTS.items():
         real = [(index, [node if b == NODE else b for b in brokers]) for index, brokers in pairs]
@@ -136,6 +146,7 @@ def test_names_that_exist_collide_or_come_twice_are_refused(connection, unique):
     assert leaders(connection, other) == 0
 
 
+@ONCE
 def test_names_in_one_request_are_not_compared_with_one_another(connection, unique):
     dotted = unique("twin.name")
     under = dotted.replace(".", "_", 1)
@@ -169,6 +180,7 @@ TOPIC_CONFIGS = {
 }  # fmt: skip
 
 
+@ONCE
 def test_configurations_are_checked_before_counts(connection, unique):
     found = {}
     for index, (case, (configs, error)) in enumerate(TOPIC_CONFIGS.items()):
@@ -205,9 +217,10 @@ GROWTH = {
 }
 
 
+@ONCE
 def test_topics_grow_and_never_shrink(connection, unique):
-    node, name = node_id(connection), unique("growing")
-    make_topic(connection, name, 2)
+    node, name = node_ids(connection)[0], unique("growing")
+    make_topic(connection, name, 2, replication_factor=1)
     assert create_partitions(connection, (name, 9, None), validate_only=True) == [(name, "NONE")]
     found = {}
     for case, (count, assignments, _) in GROWTH.items():
@@ -219,6 +232,7 @@ def test_topics_grow_and_never_shrink(connection, unique):
     wait_until(lambda: leaders(connection, name) == 5, "five partitions")
 
 
+@ONCE
 def test_growth_of_unknown_and_repeated_topics_is_refused(connection, unique):
     one, two, unknown = unique("one"), unique("two"), unique("unknown")
     make_topic(connection, one)
@@ -236,6 +250,7 @@ def test_growth_of_unknown_and_repeated_topics_is_refused(connection, unique):
     assert leaders(connection, one) == 1
 
 
+@ONCE
 def test_topics_are_deleted_by_name_and_by_id_once(connection, unique):
     by_name, by_id, old = unique("name"), unique("id"), unique("old")
     first = make_topic(connection, by_name)

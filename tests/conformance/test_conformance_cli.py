@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.java_tools import DUMP_LOG
-from support.probe import wait_for, wait_until
-from support.raw import Connection, RawProducer
+from support.probe import ports_of, wait_for, wait_until
+from support.raw import RawProducer
 from support.raw_admin import (
     BROKER,
     DELETE,
@@ -21,19 +21,21 @@ from support.raw_admin import (
     change_configs,
     describe_configs,
     make_topic,
-    node_id,
+    node_ids,
 )
+from support.routed import connect
 
 from broker_sim.cli.main import main
 
-pytestmark = pytest.mark.one_broker("looks at one broker's port and files")
+FILES = pytest.mark.one_broker("looks at one broker's files")
+ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
 
 
 class Commands:
-    """Runs commands on one broker."""
+    """Runs commands on a broker, or a cluster."""
 
-    def __init__(self, port: int, capsys) -> None:
-        self._server = ["--bootstrap-server", f"127.0.0.1:{port}"]
+    def __init__(self, bootstrap: str, capsys) -> None:
+        self._server = ["--bootstrap-server", bootstrap]
         self._capsys = capsys
         self.error = ""
 
@@ -59,7 +61,7 @@ class Commands:
 @pytest.fixture
 def commands(broker, capsys) -> Commands:
     """The commands, on each broker."""
-    return Commands(broker.port, capsys)
+    return Commands(broker.bootstrap_servers, capsys)
 
 
 def column(rows: list[dict], *names: str) -> list:
@@ -71,7 +73,9 @@ def column(rows: list[dict], *names: str) -> list:
 # --------------------------------------------------------------------------- topics
 
 
-def test_topics_are_made_shown_changed_and_removed(commands, unique):
+@ONCE
+def test_topics_are_made_shown_changed_and_removed(commands, broker, unique):
+    replicas = len(ports_of(broker.bootstrap_servers))
     topic = unique("made")
     create = ("topics", "create", "--topic", topic)
     assert commands.json(*create, "--partitions", "2", "--config", "segment.ms=60000") == [
@@ -95,7 +99,7 @@ def test_topics_are_made_shown_changed_and_removed(commands, unique):
         leaders = column(found["partitions"], "partition", "leader")
         return row["partitions"], row["replication_factor"], row["configs"], len(leaders)
 
-    wait_until(lambda: described() == (3, 1, ["retention.ms=5000"], 3), "the changes")
+    wait_until(lambda: described() == (3, replicas, ["retention.ms=5000"], 3), "the changes")
     assert "INVALID_PARTITIONS" in commands.refused(
         "topics", "alter", "--topic", topic, "--partitions", "3"
     )
@@ -134,7 +138,7 @@ def consumed(broker, unique):
     """(topic, group, consumer): five records in each of two partitions, three read of each."""
     bootstrap = {"bootstrap.servers": broker.bootstrap_servers}
     topic, group = unique("read"), unique("group")
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         make_topic(connection, topic, 2)
     producer = Producer(bootstrap)
     for number in range(10):
@@ -226,7 +230,7 @@ def test_offsets_are_reset_shown_first_and_forgotten(commands, consumed):
 
 def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker, unique):
     topic, name = unique("written"), unique("open")
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         make_topic(connection, topic)
         producer = RawProducer(connection, name)
         assert (producer.find_coordinator(), producer.init()) == ("NONE", "NONE")
@@ -255,8 +259,8 @@ def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker
 def unverified(broker) -> Iterator[None]:
     """Switches the check off that makes hanging transactions impossible (KIP-890)."""
     (option,) = VERIFICATION_OFF
-    with Connection(broker.port) as connection:
-        node = str(node_id(connection))
+    with connect(broker) as connection:
+        node = str(node_ids(connection)[0])
 
         def change(*words: int | str | None) -> None:
             assert change_configs(connection, (BROKER, "", [(option, *words)])) == ["NONE"]
@@ -275,9 +279,9 @@ def unverified(broker) -> Iterator[None]:
 @pytest.mark.usefixtures("unverified")
 def test_a_hanging_transaction_is_found_and_aborted_by_hand(commands, broker, unique):
     topic = unique("stuck")
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         make_topic(connection, topic, 2)
-    hangs = plant_hanging_transaction(broker.port, topic, 1, unique("lost"))
+    hangs = plant_hanging_transaction(broker, topic, 1, unique("lost"))
     (row,) = commands.json("transactions", "find-hanging", "--topic", topic)
     assert (row["topic"], row["partition"], row["start_offset"]) == (topic, 1, 0)
     assert (row["producer_id"], row["producer_epoch"]) == (hangs.producer_id, hangs.producer_epoch)
@@ -303,11 +307,12 @@ BATCH_FIELDS = ("baseOffset", "lastOffset", "count", "producerId", "producerEpoc
                 "size", "isTransactional", "isControl", "compresscodec", "crc")  # fmt: skip
 
 
+@FILES
 def test_a_dump_says_of_both_brokers_files_what_kafkas_own_says(
     broker, java, unique, tmp_path, capsys
 ):
     topic = unique("dumped")
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         # The records are of 2023 and the markers of now: one segment is to hold both.
         make_topic(connection, topic, segment_ms=str(2**62))
         producer = RawProducer(connection, unique("txn"))
@@ -354,12 +359,13 @@ def marks(folder, capsys) -> list[dict]:
     return [e for e in told(capsys.readouterr().out, "record") if "endTxnMarker" in e]
 
 
+@FILES
 def test_coordinators_logs_are_decoded_by_the_name_of_their_folder(
     commands, broker, consumed, unique, capsys
 ):
     _, group, _ = consumed
     name = unique("told")
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         producer = RawProducer(connection, name)
         assert (producer.find_coordinator(), producer.init(77_000)) == ("NONE", "NONE")
     del commands
@@ -384,6 +390,7 @@ def test_coordinators_logs_are_decoded_by_the_name_of_their_folder(
     assert sorted(committed) == [(0, 3), (1, 3)]
 
 
+@FILES
 def test_a_whole_data_directory_is_read_without_finding_damage(broker, capsys):
     """A broker is running on it: only the tail of a file may be unfinished, and nothing is."""
     code = main(["dump", str(broker.data_dir / "__cluster_metadata-0"), "--deep", "--json"])

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError
 from support.java_tools import DUMP_LOG
 from support.librdkafka import TIMEOUT_S, create_topic, producer, read_topic, transactional
 from support.probe import wait_until
-from support.raw import Connection, message_class
+from support.raw import message_class
+from support.routed import connect
 
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
@@ -104,7 +105,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(broker, unique):
 @pytest.fixture
 def delete(broker):
     """Sends DeleteRecords for one partition: (error name, low watermark)."""
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
 
         def send(topic: str, offset: int, partition: int = 0, version: int = 2):
             cls = message_class(ApiKey.DELETE_RECORDS)
@@ -119,7 +120,6 @@ def delete(broker):
         yield send
 
 
-@pytest.mark.one_broker("asks one broker by hand")
 def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
     topic = create_topic(broker.bootstrap_servers, unique("deleted"))
     made = producer(broker.bootstrap_servers)
@@ -136,7 +136,6 @@ def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
     assert read_topic(broker.bootstrap_servers, topic) == []
 
 
-@pytest.mark.one_broker("asks one broker by hand")
 def test_records_that_may_not_be_deleted(broker, unique, delete):
     topic = create_topic(broker.bootstrap_servers, unique("kept"), config=COMPACTED)
     both = COMPACTED | {"cleanup.policy": "compact,delete"}

@@ -1,4 +1,4 @@
-"""Fetch requests that name a replica, to a broker that has no other: nobody is its follower."""
+"""Fetch requests that name a replica, to the leader: no broker of this id is its follower."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from support.librdkafka import create_topic, produce_values
 from support.raw import Connection, message_class
+from support.routed import leader
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
-
-pytestmark = pytest.mark.one_broker("asks one broker by hand, which has the only replica")
 
 REQUEST = message_class(ApiKey.FETCH)
 NAMED_IN_HEADER, NAMED_IN_STATE = 12, 15
@@ -40,10 +39,11 @@ def ask(connection: Connection, topic: str, version: int, replica_id: int) -> An
 
 
 @pytest.mark.parametrize("version", [NAMED_IN_HEADER, NAMED_IN_STATE])
+@pytest.mark.no_kill("asks the leader of the moment once")
 def test_ids_below_0_are_those_of_consumers_and_another_one_is_no_replica(broker, unique, version):
     topic = create_topic(broker.bootstrap_servers, unique("replicas"))
     produce_values(broker.bootstrap_servers, topic, ["a"], partition=0)
-    with Connection(broker.port) as connection:
+    with leader(broker, topic) as connection:
         found = {}
         for replica_id in (-1, -2, 77):
             entry = ask(connection, topic, version, replica_id)

@@ -6,18 +6,24 @@ import random
 import struct
 
 import pytest
-from support.probe import read_exactly
+from support.probe import ports_of, read_exactly
 from support.raw import Connection, message_class
 
 from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import ApiKey
 
-pytestmark = pytest.mark.one_broker("sends bytes to one broker")
+pytestmark = pytest.mark.no_kill("looks at the connections of one broker")
 
 FRAME_BYTES_MAX = 104_857_600
 RANDOM_FRAMES = 300
 
 METADATA = encode_request(message_class(ApiKey.METADATA)(topics=[]), 9, 7, "raw")
+
+
+@pytest.fixture
+def port(broker) -> int:
+    """Of the broker, or of one of a cluster."""
+    return ports_of(broker.bootstrap_servers)[0]
 
 
 def framed(body: bytes) -> bytes:
@@ -43,12 +49,13 @@ CLOSING = {
 
 def is_healthy(connection: Connection) -> bool:
     """Whether the broker still answers on this connection."""
-    return len(connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers) == 1
+    known = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers
+    return connection.socket.getpeername()[1] in {each.port for each in known}
 
 
 @pytest.mark.parametrize("name", CLOSING)
-def test_a_frame_that_cannot_be_read_closes_its_connection_only(broker, name):
-    with Connection(broker.port) as bystander, Connection(broker.port) as hostile:
+def test_a_frame_that_cannot_be_read_closes_its_connection_only(port, name):
+    with Connection(port) as bystander, Connection(port) as hostile:
         assert is_healthy(bystander)
         hostile.send_bytes(CLOSING[name])
         assert hostile.closed_by_peer()
@@ -56,25 +63,25 @@ def test_a_frame_that_cannot_be_read_closes_its_connection_only(broker, name):
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 5, 11, len(METADATA) - 1])
-def test_a_truncated_frame_disturbs_nobody(broker, cut):
-    with Connection(broker.port) as bystander:
-        with Connection(broker.port) as hostile:
+def test_a_truncated_frame_disturbs_nobody(port, cut):
+    with Connection(port) as bystander:
+        with Connection(port) as hostile:
             hostile.send_bytes(METADATA[:cut])
         assert is_healthy(bystander)
-    with Connection(broker.port) as fresh:
+    with Connection(port) as fresh:
         assert is_healthy(fresh)
 
 
-def test_a_frame_in_single_bytes_is_answered(broker):
-    with Connection(broker.port) as slow:
+def test_a_frame_in_single_bytes_is_answered(port):
+    with Connection(port) as slow:
         for position in range(len(METADATA) - 1):
             slow.send_bytes(METADATA[position : position + 1])
         slow.send_bytes(METADATA[-1:])
         assert not slow.closed_by_peer()
 
 
-def test_an_unknown_api_versions_version_is_answered_in_version_0(broker):
-    with Connection(broker.port) as connection:
+def test_an_unknown_api_versions_version_is_answered_in_version_0(port):
+    with Connection(port) as connection:
         # Its header is of the newest kind, which ends with (no) tagged fields.
         connection.send_bytes(framed(struct.pack(">hhihb", 18, 99, 1, -1, 0)))
         (size,) = struct.unpack(">i", read_exactly(connection.socket, 4))
@@ -89,22 +96,22 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0(broker):
     ("name", "software_version", "error"),
     [("raw", "1.0-x", 0), ("", "1.0", 42), ("raw", "", 42), ("a b", "1.0", 42)],
 )
-def test_api_versions_wants_a_proper_name_of_the_client(broker, name, software_version, error):
+def test_api_versions_wants_a_proper_name_of_the_client(port, name, software_version, error):
     message = message_class(ApiKey.API_VERSIONS)(
         client_software_name=name, client_software_version=software_version
     )
-    with Connection(broker.port) as connection:
+    with Connection(port) as connection:
         answer = connection.ask(message, 3)
         assert (answer.error_code, bool(answer.api_keys)) == (error, error == 0)
         assert connection.ask(message, 2).error_code == 0
 
 
-def test_features_that_begin_at_level_0_are_told_from_version_4_on(broker):
+def test_features_that_begin_at_level_0_are_told_from_version_4_on(port):
     # Java clients from 3.3 to 3.8 cannot read an answer with one (KAFKA-17492).
     message = message_class(ApiKey.API_VERSIONS)(
         client_software_name="raw", client_software_version="1"
     )
-    with Connection(broker.port) as connection:
+    with Connection(port) as connection:
         for version in (3, 4):
             features = connection.ask(message, version).supported_features
             assert any(f.min_version == 0 for f in features) == (version == 4)
@@ -123,12 +130,12 @@ def random_frame(rng: random.Random) -> bytes:
     return framed(bytes(body))
 
 
-def test_random_frames_leave_the_broker_alive(broker):
+def test_random_frames_leave_the_broker_alive(port):
     rng = random.Random(20260)
-    with Connection(broker.port) as bystander:
+    with Connection(port) as bystander:
         for _ in range(RANDOM_FRAMES):
-            with Connection(broker.port) as hostile:
+            with Connection(port) as hostile:
                 hostile.send_bytes(random_frame(rng))
         assert is_healthy(bystander)
-    with Connection(broker.port) as fresh:
+    with Connection(port) as fresh:
         assert is_healthy(fresh)

@@ -33,7 +33,7 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_until
+from support.probe import ports_of, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -295,17 +295,18 @@ def test_the_transactional_message_copier_copies_exactly_once(console, broker, u
     assert re.search(rf"{pair.topic}\s+0\s+95\s+95\s+0\s", described.out)
 
 
-@pytest.mark.one_broker("tells how many brokers there are")
+@pytest.mark.no_kill("tells which brokers are there")
 def test_the_client_compatibility_test_passes(console, broker, unique):
     supported = [
         word
         for name in ("offsets-for-times", "cluster-id", "create-topics", "describe-configs")
         for word in (f"--{name}-supported", "true")
     ]
-    pair = console()
+    pair, brokers = console(), len(ports_of(broker.bootstrap_servers))
     done = pair.java.run(
         COMPATIBILITY, "--bootstrap-server", broker.bootstrap_servers, *supported,
         "--idempotent-producer-supported", "true", "--expect-record-too-large-exception", "false",
-        "--num-cluster-nodes", 1, "--describe-acls-supported", "true", "--topic", unique("compat"),
+        "--num-cluster-nodes", brokers, "--describe-acls-supported", "true",
+        "--topic", unique("compat"),
     )  # fmt: skip
     assert (done.code, done.lines[-1]) == (0, "SUCCESS.")

@@ -17,7 +17,7 @@ from support.java_tools import (
     Done,
 )
 from support.librdkafka import produce_values, wait_served
-from support.probe import wait_for, wait_until
+from support.probe import ports_of, wait_for, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -58,15 +58,14 @@ def dynamic_configs(done: Done) -> dict[str, str]:
 
 
 def broker_id(java, broker) -> str:
-    """The id of the one broker, from kafka-cluster list-endpoints."""
+    """The id of the broker, or of one of a cluster, from kafka-cluster list-endpoints."""
     done = java.ok(CLUSTER, "list-endpoints", "--bootstrap-server", broker.bootstrap_servers)
-    (row,) = done.rows()
-    assert f"{row['HOST']}:{row['PORT']}" == broker.bootstrap_servers
-    return row["ID"]
+    ids = {f"{row['HOST']}:{row['PORT']}": row["ID"] for row in done.rows()}
+    return ids[broker.bootstrap_servers.partition(",")[0]]
 
 
-@pytest.mark.one_broker("tells how many replicas there are, and that one broker leads all")
-def test_kafka_topics_creates_lists_and_describes(topics, create, unique):
+@pytest.mark.no_kill("tells who leads, and what is in sync")
+def test_kafka_topics_creates_lists_and_describes(topics, broker, create, unique):
     topic = unique("made")
     done = create(topic, "--config", "segment.ms=60000", partitions=3)
     assert done.lines == [f"Created topic {topic}."]
@@ -74,14 +73,16 @@ def test_kafka_topics_creates_lists_and_describes(topics, create, unique):
     header, *partitions = topics("--describe", "--topic", topic).lines
     fields = dict(re.findall(r"(\w+): ?(\S*)", header))
     assert (fields["Topic"], fields["PartitionCount"]) == (topic, "3")
-    assert fields["ReplicationFactor"] == "1"
+    brokers = len(ports_of(broker.bootstrap_servers))
+    assert fields["ReplicationFactor"] == str(brokers), "the default: a replica on each broker"
     assert len(fields["TopicId"]) == 22
     assert "segment.ms=60000" in fields["Configs"]
-    rows = [re.findall(r"(\w+): (\d+)", line) for line in partitions]
-    (leader,) = {dict(row)["Leader"] for row in rows}
-    assert [dict(row) for row in rows] == [
-        {"Partition": str(n), "Leader": leader, "Replicas": leader, "Isr": leader} for n in range(3)
-    ]
+    rows = [dict(re.findall(r"(\w+): ([\d,]+)", line)) for line in partitions]
+    assert [row["Partition"] for row in rows] == ["0", "1", "2"]
+    for row in rows:
+        replicas, in_sync = row["Replicas"].split(","), row["Isr"].split(",")
+        assert (row["Leader"], len(set(replicas))) == (replicas[0], brokers)
+        assert sorted(in_sync) == sorted(replicas)
     for problem in ("--under-replicated-partitions", "--unavailable-partitions"):
         assert topics("--describe", "--topic", topic, problem).lines == []
 
@@ -101,11 +102,10 @@ def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--replication-factor", "2"], "InvalidReplicationFactor"),
+        (["--replication-factor", "4"], "InvalidReplicationFactor"),
         (["--replica-assignment", "77"], "InvalidReplicaAssignment"),
     ],
 )
-@pytest.mark.one_broker("three replicas are too many for one")
 def test_kafka_topics_create_is_refused_by_the_broker(topics, unique, words, error):
     topic = unique("refused")
     done = topics("--create", "--topic", topic, *words)
@@ -180,7 +180,7 @@ def test_kafka_configs_says_where_a_value_comes_from(create, configs, unique):
     assert values["segment.ms"] == "{}"
 
 
-@pytest.mark.one_broker("asks for the only one by its id")
+@pytest.mark.no_kill("asks one broker by its id")
 def test_kafka_configs_changes_an_option_of_the_running_broker_and_takes_it_back(
     java, broker, configs
 ):
@@ -242,7 +242,7 @@ def test_a_changed_topic_config_holds_for_the_next_record(java, broker, create, 
     wait_until(lambda: refused() == set(), "the old limit")
 
 
-@pytest.mark.one_broker("asks for the only one by its id")
+@pytest.mark.no_kill("asks one broker by its id")
 def test_kafka_configs_describes_the_broker(java, broker, configs):
     entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
     described = configs("--describe", *entity, "--all")
@@ -254,7 +254,7 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
     assert values["transactional.id.expiration.ms"] == "604800000"
 
 
-@pytest.mark.one_broker("tells how many brokers there are")
+@pytest.mark.no_kill("a broker that is down tells nothing of its directory")
 def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, unique):
     topic = unique("sized")
     create(topic, partitions=2)
@@ -262,11 +262,15 @@ def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, u
 
     def sizes() -> dict[str, int]:
         done = java.ok(LOG_DIRS, *where, "--describe", "--topic-list", topic)
-        (described,) = json.loads(done.lines[-1])["brokers"]
-        (folder,) = described["logDirs"]
+        described = json.loads(done.lines[-1])["brokers"]
+        assert len(described) == len(ports_of(broker.bootstrap_servers))
+        (found,) = {of_one(*each["logDirs"]) for each in described}
+        return dict(found)
+
+    def of_one(folder: dict) -> tuple[tuple[str, int], ...]:
         assert folder["error"] is None
         assert all(p["offsetLag"] == 0 and not p["isFuture"] for p in folder["partitions"])
-        return {each["partition"]: each["size"] for each in folder["partitions"]}
+        return tuple(sorted((each["partition"], each["size"]) for each in folder["partitions"]))
 
     wait_for(sizes, {f"{topic}-0": 0, f"{topic}-1": 0})
     produce_values(broker.bootstrap_servers, topic, ["v"], partition=1)
@@ -294,10 +298,11 @@ def test_kafka_features_says_that_transactions_are_of_version_2(java, broker):
     assert re.search(r"SupportedMaxVersion: 2\s+FinalizedVersionLevel: 2\s", line)
 
 
-@pytest.mark.one_broker("tells how many brokers there are")
-def test_kafka_cluster_says_its_id_and_its_one_broker(java, broker):
+@pytest.mark.no_kill("tells which brokers are there")
+def test_kafka_cluster_says_its_id_and_its_brokers(java, broker):
     where = ("--bootstrap-server", broker.bootstrap_servers)
     (line,) = java.ok(CLUSTER, "cluster-id", *where).lines
     assert re.fullmatch(r"Cluster ID: [\w-]{22}", line)
-    (row,) = java.ok(CLUSTER, "list-endpoints", *where).rows()
-    assert (row["STATE"], row["ENDPOINT_TYPE"]) == ("unfenced", "broker")
+    rows = java.ok(CLUSTER, "list-endpoints", *where).rows()
+    assert len(rows) == len(ports_of(broker.bootstrap_servers))
+    assert {(row["STATE"], row["ENDPOINT_TYPE"]) for row in rows} == {("unfenced", "broker")}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from support.hanging import HangingTransaction, plant_hanging_transaction
 from support.java_tools import (
-    CLUSTER,
     CONFIGS,
     DELETE_RECORDS,
     GET_OFFSETS,
@@ -46,11 +46,10 @@ def topic(broker, unique) -> str:
 
 
 @pytest.fixture
-def broker_id(java, broker) -> str:
-    """The id of the one broker."""
-    where = ("--bootstrap-server", broker.bootstrap_servers)
-    (row,) = java.ok(CLUSTER, "list-endpoints", *where).rows()
-    return row["ID"]
+def leader_id(broker, topic) -> str:
+    """The id of the broker that leads the topic."""
+    found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(topic, 60)
+    return str(found.topics[topic].partitions[0].leader)
 
 
 def by(done: Done, column: str) -> dict[str, dict[str, str]]:
@@ -61,16 +60,16 @@ def by(done: Done, column: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def hanging(java: JavaHost, broker, broker_id, topic, unique) -> HangingTransaction:
+def hanging(java: JavaHost, broker, topic, unique) -> HangingTransaction:
     """A transaction that the coordinator knows nothing of, at offset 1 of the topic."""
     produce_values(broker.bootstrap_servers, topic, ["before"])
-    entity = ("--entity-type", "brokers", "--entity-name", broker_id)
+    entity = ("--entity-type", "brokers", "--entity-default")
     where = ("--bootstrap-server", broker.bootstrap_servers, *entity, "--alter")
     # With KIP-890's check no batch gets into a log without its coordinator's knowledge.
     java.ok(CONFIGS, *where, "--add-config", f"{VERIFICATION}=false")
 
     try:
-        planted = plant_hanging_transaction(broker.port, topic, 0, unique("hanging"))
+        planted = plant_hanging_transaction(broker, topic, 0, unique("hanging"))
     finally:
         java.ok(CONFIGS, *where, "--delete-config", VERIFICATION)
     assert planted.start_offset == 1
@@ -162,12 +161,12 @@ def test_an_ongoing_transaction_is_terminated_by_its_transactional_id(
     assert readable(broker, topic) == []
 
 
-@pytest.mark.one_broker("changes the option of the only one")
+@pytest.mark.no_kill("asks the leader of the moment by its id")
 def test_a_hanging_transaction_is_found_and_aborted_by_its_start_offset(
-    transactions, hanging, broker, broker_id, topic
+    transactions, hanging, broker, leader_id, topic
 ):
     assert readable(broker, topic) == ["before"]
-    for where in (("--broker-id", broker_id), ("--topic", topic)):
+    for where in (("--broker-id", leader_id), ("--topic", topic)):
         row = by(transactions("find-hanging", *where), "Topic")[topic]
         assert (row["Partition"], row["StartOffset"]) == ("0", "1")
         assert row["ProducerId"] == str(hanging.producer_id)
@@ -177,10 +176,9 @@ def test_a_hanging_transaction_is_found_and_aborted_by_its_start_offset(
     assert (wrong.code, readable(broker, topic)) == (1, ["before"])
     assert transactions("abort", *place, "--start-offset", 1).code == 0
     assert readable(broker, topic) == ["after", "before"]
-    assert topic not in by(transactions("find-hanging", "--broker-id", broker_id), "Topic")
+    assert topic not in by(transactions("find-hanging", "--broker-id", leader_id), "Topic")
 
 
-@pytest.mark.one_broker("changes the option of the only one")
 def test_a_hanging_transaction_is_aborted_by_producer_and_coordinator_epoch(
     transactions, hanging, broker, topic
 ):
@@ -194,7 +192,6 @@ def test_a_hanging_transaction_is_aborted_by_producer_and_coordinator_epoch(
     assert values_of(seen) == ["after", "before", "hangs"]
 
 
-@pytest.mark.one_broker("changes the option of the only one")
 def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, broker, topic):
     words = ["--producer-id", hanging.producer_id, "--producer-epoch", hanging.producer_epoch - 1]
     place = ("--topic", topic, "--partition", 0)
@@ -203,7 +200,6 @@ def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, bro
     assert readable(broker, topic) == ["before"]
 
 
-@pytest.mark.no_kill("the replicas' starts are not waited for yet: docs/cluster.md")
 def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
     produce_values(broker.bootstrap_servers, topic, [f"{n}" for n in range(10)])
     where = ("--bootstrap-server", broker.bootstrap_servers)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+from kafka.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
 from kafka.structs import OffsetAndMetadata
 from support.kafka_python import (
     consumer,
@@ -15,6 +20,7 @@ from support.kafka_python import (
     read_topic,
     transactional,
 )
+from support.librdkafka import read_topic as read_with_librdkafka
 from support.librdkafka import values_of
 from support.probe import wait_for, wait_until
 
@@ -215,3 +221,24 @@ def test_compressed_records_come_back(broker, unique, codec):
     values = [f"{number:04}" * 20 for number in range(200)]
     produce_values(bootstrap, topic, values, compression_type=codec, linger_ms=50)
     assert [each.value.decode() for each in read_topic(bootstrap, topic)] == values
+
+
+def test_a_commit_succeeds_without_records_that_were_given_up_and_only_their_futures_say_so(
+    new_broker, unique
+):
+    """kafka-python's own: it takes the time that is over for no error of the transaction."""
+    broker = new_broker()
+    topic = create_topic(broker.bootstrap_servers, unique("given-up"))
+    made = transactional(
+        broker.bootstrap_servers, unique("id"), delivery_timeout_ms=3000, request_timeout_ms=1500
+    )
+    made.begin_transaction()
+    made.send(topic, b"there", partition=0).get(60)
+    broker.kill()
+    given_up = made.send(topic, b"given up", partition=0)
+    wait_until(lambda: given_up.is_done, "the end of its time")
+    assert isinstance(given_up.exception, KafkaTimeoutError)
+    broker.restart()
+    made.commit_transaction()
+    made.close()
+    assert values_of(read_with_librdkafka(broker.bootstrap_servers, topic)) == ["there"]

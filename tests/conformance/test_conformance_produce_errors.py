@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from support.librdkafka import create_topic, produce_values, read_topic
 from support.probe import wait_for
-from support.raw import Connection, RawProducer, message_class
+from support.raw import RawProducer, message_class
+from support.routed import connect, leader
 
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import encode_request
@@ -22,7 +23,8 @@ from txnlog_spark.wire.records import (  # fmt: skip
     refresh_crc,
 )
 
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+TWICE = pytest.mark.no_kill("a plain batch that is sent again is there twice")
+LOST = pytest.mark.no_kill("librdkafka hands out a lost connection for CreateTopics")
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def place(broker, unique):
     """(bootstrap servers, topic with one partition, producer without idempotence)."""
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("raw"))
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         yield bootstrap, topic, RawProducer(connection, retries=False)
 
 
@@ -74,6 +76,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@TWICE
 def test_a_wrong_batch_is_refused_and_not_appended(place, name):
     bootstrap, topic, producer = place
     records, error = REFUSED[name]
@@ -94,6 +97,7 @@ def test_a_marker_from_a_transactional_client_is_refused(place, unique):
     assert producer.produce_bytes(topic, 0, records) == "INVALID_RECORD"
 
 
+@TWICE
 def test_a_torn_batch_is_refused_and_not_appended(place):
     _, topic, producer = place
     batch = bytes(plain("a", "b"))
@@ -102,6 +106,7 @@ def test_a_torn_batch_is_refused_and_not_appended(place):
     assert producer.last_offset == 0
 
 
+@TWICE
 def test_of_a_partition_named_twice_the_last_batch_counts(place, broker):
     bootstrap, topic, _ = place
     cls = message_class(ApiKey.PRODUCE)
@@ -113,7 +118,7 @@ def test_of_a_partition_named_twice_the_last_batch_counts(place, broker):
         for value in ("first", "last")
     ]
     message = cls(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data)
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         answers = [p for t in connection.ask(message, 9).responses for p in t.partition_responses]
     assert [(p.error_code, p.base_offset) for p in answers] == [(0, 0)]
     assert [each.value for each in read_topic(bootstrap, topic)] == [b"last"]
@@ -126,7 +131,7 @@ def test_zstd_is_refused_before_version_7(place, broker):
     partition = cls.TopicProduceData.PartitionProduceData(index=0, records=records)
     data = [cls.TopicProduceData(name=topic, partition_data=[partition])]
     message = cls(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data)
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
         (answer,) = connection.ask(message, 6).responses[0].partition_responses
     assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -139,6 +144,7 @@ def test_unknown_topics_and_partitions_are_refused(place, unique):
     assert producer.produce_bytes(topic, -1, batch) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
+@pytest.mark.no_kill("what nobody acknowledges is lost with the broker that it was sent to")
 def test_what_was_sent_without_acks_before_the_producer_left_is_appended(place, broker):
     bootstrap, topic, _ = place
     cls = message_class(ApiKey.PRODUCE)
@@ -149,7 +155,7 @@ def test_what_was_sent_without_acks_before_the_producer_left_is_appended(place, 
         data = [cls.TopicProduceData(name=topic, partition_data=[partition])]
         message = cls(transactional_id=None, acks=0, timeout_ms=10_000, topic_data=data)
         frames.append(encode_request(message, 9, number, "raw"))
-    with Connection(broker.port) as connection:
+    with leader(broker, topic) as connection:
         connection.send_bytes(b"".join(frames))
     wait_for(
         lambda: [each.value for each in read_topic(bootstrap, topic)],
@@ -174,6 +180,7 @@ def test_a_batch_over_max_message_bytes_is_too_large(place, unique):
     assert producer.produce_bytes(small, 0, bytes(plain("x" * 1800))) == "NONE"
 
 
+@LOST
 def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("small"), 1, {"max.message.bytes": "2000"})
@@ -184,6 +191,7 @@ def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
     assert [each.value for each in read_topic(bootstrap, topic)] == [b"fits"]
 
 
+@LOST
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ünïcode"])
 def test_invalid_topic_names_are_refused(broker, name):
     if name == "":
@@ -196,6 +204,7 @@ def test_invalid_topic_names_are_refused(broker, name):
     assert caught.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
+@LOST
 def test_wrong_partition_and_replica_counts_and_configs_are_refused(broker, unique):
     bootstrap = broker.bootstrap_servers
     with pytest.raises(KafkaException) as caught:

@@ -102,11 +102,17 @@ def error_of(call: Callable[[], Any]) -> int:
 
 
 def delivered(producer: Producer, topic: str, value: str) -> int:
-    """The code of one record's delivery; 0 when it was written."""
+    """The code of one record's delivery; 0 when it was written.
+
+    A metadata answer that comes while ``produce`` runs lets librdkafka refuse the record at once.
+    """
     codes: list[int] = []
-    producer.produce(
-        topic, value, on_delivery=lambda error, _: codes.append(error.code() if error else 0)
-    )
+    try:
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: codes.append(error.code() if error else 0)
+        )
+    except KafkaException as refused:
+        return int(refused.args[0].code())
     producer.flush(TIMEOUT_S)
     return codes[0]
 

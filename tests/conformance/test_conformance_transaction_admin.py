@@ -13,15 +13,14 @@ from support.hanging import (
 from support.librdkafka import create_topic, read_topic, values_of
 from support.probe import wait_for
 from support.raw import Connection, RawProducer
-
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+from support.routed import connect
 
 
 @pytest.fixture
 def place(broker, unique):
     """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
     topic = create_topic(broker.bootstrap_servers, unique("raw"), 2)
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
 
         def make(name: str = "txn") -> RawProducer:
             made = RawProducer(connection, unique(name))
@@ -35,7 +34,7 @@ def place(broker, unique):
 def test_a_hanging_transaction_is_found_and_an_administrators_marker_ends_it(new_broker, unique):
     broker = new_broker(VERIFICATION_OFF)
     topic = create_topic(broker.bootstrap_servers, unique("hanging"), 2)
-    planted = plant_hanging_transaction(broker.port, topic, 1, unique("txn"))
+    planted = plant_hanging_transaction(broker, topic, 1, unique("txn"))
     identity = (planted.producer_id, planted.producer_epoch)
     with Connection(broker.port) as connection:
         after = RawProducer(connection)
@@ -110,6 +109,7 @@ def test_a_client_cannot_add_a_partition_of_a_coordinator_to_its_transaction(pla
     assert producer.end(commit=True) == "INVALID_TXN_STATE"
 
 
+@pytest.mark.no_kill("what moves is in no broker's list for a moment")
 def test_transactions_are_listed_by_state_producer_duration_and_pattern(place, unique):
     connection, topic, make = place
     names = {word: unique(f"list-{word}") for word in ("empty", "open", "done")}

@@ -9,16 +9,17 @@ from __future__ import annotations
 import pytest
 from support.librdkafka import create_topic, read_topic, values_of
 from support.probe import wait_for
-from support.raw import Connection, RawProducer, fetch_offsets
+from support.raw import RawProducer, fetch_offsets
+from support.routed import connect
 
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+AGAIN = pytest.mark.no_kill("InitProducerId that is sent again raises the epoch again")
 
 
 @pytest.fixture
 def place(broker, unique):
     """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
     topic = create_topic(broker.bootstrap_servers, unique("raw"), 2)
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
 
         def make(name: str = "txn", *, init: bool = True, **settings) -> RawProducer:
             made = RawProducer(connection, unique(name), **settings)
@@ -37,6 +38,7 @@ def committed(broker, place):
     return lambda: values_of(read_topic(broker.bootstrap_servers, topic))
 
 
+@AGAIN
 def test_each_init_bumps_the_epoch_of_one_producer_id(place):
     _, _, make = place
     producer = make()
@@ -45,6 +47,7 @@ def test_each_init_bumps_the_epoch_of_one_producer_id(place):
     assert producer.identity == (first[0], first[1] + 1)
 
 
+@AGAIN
 def test_init_with_the_current_epoch_resumes_and_with_an_old_one_is_fenced(place):
     _, _, make = place
     producer, old = make(), make()

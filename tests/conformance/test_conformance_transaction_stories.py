@@ -14,8 +14,7 @@ from support.librdkafka import create_topic, read_topic, values_of
 from support.prepared import PREPARED
 from support.probe import wait_for
 from support.raw import Connection, RawProducer
-
-pytestmark = pytest.mark.one_broker("asks one broker by hand")
+from support.routed import connect
 
 V1, V2 = 11, 12
 """The version of Produce that speaks for a transaction version."""
@@ -26,7 +25,7 @@ END = {V1: 4, V2: 5}
 def place(broker, unique):
     """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
     topic = create_topic(broker.bootstrap_servers, unique("story"), 2)
-    with Connection(broker.port) as connection:
+    with connect(broker) as connection:
 
         def make(name: str = "txn") -> RawProducer:
             made = RawProducer(connection, unique(name))
@@ -85,6 +84,7 @@ def test_a_produce_that_comes_after_the_abort_leaves_no_hanging_transaction(
     wait_for(committed, ["behind"])
 
 
+@pytest.mark.no_kill("the transaction is over before its broker is back")
 def test_a_produce_that_comes_after_a_timeout_is_told_of_its_epoch(place, committed):
     """B7, KAFKA-19690: recoverable INVALID_PRODUCER_EPOCH, not fatal INVALID_TXN_STATE."""
     connection, topic, make = place
@@ -239,6 +239,7 @@ def test_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
 
 
 @pytest.mark.chaos
+@pytest.mark.one_broker("takes longer on three than a body may; the one before it runs there")
 def test_ten_thousand_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
     connection, topic, make = place
     rapid_transactions(connection, topic, make, RAPID_CHAOS)

@@ -29,6 +29,7 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 from txnlog_spark.protocol.effects import Reached
+from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.records import decode_records, iter_batches
 
@@ -152,8 +153,29 @@ def test_version_1_brokers_get_the_same_promises(new_broker, names):
         second = commit_on(client, first.identity, plan_for(names, 1))
         assert second.identity.producer_epoch == first.identity.producer_epoch
         third = commit_on(client, spent(second.identity), plan_for(names, 2))
-        assert third.identity.producer_epoch == second.identity.producer_epoch + 1
+        assert third.identity.producer_epoch == second.identity.producer_epoch + 2
         wait_for(lambda: seen(client, names), expected(0, 1, 2))
+
+
+@pytest.mark.invariant(18)
+def test_an_epoch_that_another_worker_of_the_run_has_written_with_is_not_written_with_again(
+    new_broker, names
+):
+    """For InitProducerId with the epoch before the present one brokers answer the present one, as
+    for a retry (KIP-360). Sent with it, a batch of the same sequences is a duplicate to the brokers
+    and its rows are lost."""
+    running = new_broker(transaction_version=1)
+    with Client(running.bootstrap_servers) as client:
+        make_topics(client, names)
+        mine = commit_on(client, None, plan_for(names, 0)).identity
+        timeout_ms = plan_for(names).transaction_timeout_ms
+        raised = client.run(init_producer_id(client.session, names["t"], timeout_ms, current=mine))
+        another = commit_on(client, raised, plan_for(names, 1)).identity
+        third = commit_on(client, spent(mine), plan_for(names, 2)).identity
+        assert third.producer_epoch > another.producer_epoch
+        wait_for(lambda: seen(client, names), expected(0, 1, 2))
+        with pytest.raises(ProducerFenced):
+            commit_on(client, spent(mine), plan_for(names, 3))
 
 
 def test_a_second_driver_fences_the_first(broker, client, names):

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.checkpoint_files import progress_of
@@ -287,6 +288,33 @@ def test_a_lost_identity_file_loses_nothing(query: Query) -> None:
     query.commit(0, ["a"], run="run-2")
     query.commit(1, ["b"], run="run-2")
     assert query.values("read_uncommitted") == ["a", "b"]
+
+
+@pytest.mark.invariant(18)
+@pytest.mark.parametrize("version", [1, 2])
+def test_workers_of_one_run_that_cannot_read_what_the_others_did_lose_no_row(
+    new_broker: Callable[..., Any], tmp_path: Path, unique: Callable[[str], str], version: int
+) -> None:
+    """At worst the query stops, and the restart that the error advises goes on."""
+    running = new_broker(transaction_version=version)
+    query = Query(running, tmp_path / "checkpoint", unique)
+    run, stops = "run", 0
+    workers: list[dict] = [{}, {}]
+    for batch_id in range(8):
+        (query.checkpoint / "txnlog" / "identity.json").unlink(missing_ok=True)
+        committer.workers.clear()
+        committer.workers.update(workers[batch_id // 2 % 2])
+        try:
+            query.commit(batch_id, [str(batch_id)], run=run)
+        except ProducerFenced as error:
+            assert "identity.json could not be read" in str(error)
+            assert "start the query again" in str(error)
+            run, stops, workers = f"run-{batch_id}", stops + 1, [{}, {}]
+            committer.workers.clear()
+            query.commit(batch_id, [str(batch_id)], run=run)
+        workers[batch_id // 2 % 2] = dict(committer.workers)
+    assert query.values("read_uncommitted") == [str(n) for n in range(8)]
+    assert stops
 
 
 def test_a_sink_that_is_added_to_an_old_checkpoint_begins_where_it_is(query: Query) -> None:

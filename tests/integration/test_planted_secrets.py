@@ -62,6 +62,7 @@ def test_right_secrets_let_in_wrong_ones_fail_and_every_place_is_looked_at(seen:
         assert b"INFO azure.core" in seen.texts["log"]["job/log"]
 
 
+@pytest.mark.invariant(76)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_is_not_to_be_found(seen: Seen, name: str, place: str) -> None:

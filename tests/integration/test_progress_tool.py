@@ -18,6 +18,7 @@ from support.prepared import wait_until_marked
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
+from txnlog_spark.protocol import admin as operations
 from txnlog_spark.sink import committer
 from txnlog_spark.tools.cli import main
 
@@ -205,6 +206,21 @@ def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool) -> None:
     (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"])
+
+
+def test_the_markers_of_a_driver_that_has_just_committed_are_waited_for(
+    query: Query, tool: Tool, monkeypatch
+) -> None:
+    run_batches(query, range(2), "run-1")
+    describe, states = operations.describe_transaction, ["PrepareCommit", "PrepareCommit"]
+
+    def decided_at_first(session, transactional_id):
+        found = yield from describe(session, transactional_id)
+        return replace(found, state=states.pop()) if states else found
+
+    monkeypatch.setattr(operations, "describe_transaction", decided_at_first)
+    tool.run("set", "--next-batch-id", "2")
+    assert states == []
 
 
 def test_a_checkpoint_without_a_batch_of_ours_has_nothing_to_set(query: Query, tool: Tool) -> None:

@@ -1,6 +1,9 @@
 """The witnesses of topics that come and go, and of where replicas have to be."""
 
+import contextlib
+import random
 import uuid
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append, Delete, Rename, WriteFile
 from broker_sim.core.log.files import encode_partition_metadata
+from broker_sim.sim import administrator as administration
 from broker_sim.sim.administrator import Administrator, Place
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.disk import SimDisk
@@ -15,7 +19,9 @@ from broker_sim.sim.metadata_oracle import MetadataOracle
 from broker_sim.sim.passing_topic import PassingTopic, _Life
 from broker_sim.sim.places import Places
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
+from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation
+from txnlog_spark.protocol.effects import Reply
 from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
 
 DIRECTORY = "t-0"
@@ -33,6 +39,7 @@ class Lives:
 
     def __init__(self, count=1):
         self.logs = ReplicaLogs()
+        self.logs.has_to_keep = lambda *_: False
         self.present = 0
         self.logs.partition_of = lambda directory: partition_name(
             directory, encode_partition_metadata(IDS[self.present])
@@ -116,6 +123,32 @@ def test_partitions_of_topics_that_grow_and_go_are_known():
     assert oracle.partitions == oracle.topic_ids == {}
 
 
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_of_a_partition_ordered_before_nothing_is_demanded_where_requests_may_be_late(
+    may_repeat, monkeypatch
+):
+    monkeypatch.setattr(administration, "CANCELLED_SHARE", 0.0)
+    administrator = Administrator(
+        random.Random(1), {"t": 1}, {}, lambda: Places(3), Trace(lambda: 0, None), lambda: True,
+        may_repeat=may_repeat,
+    )  # fmt: skip
+    place = Place("t", 0)
+    administrator._moved = [place]
+    taken = SimpleNamespace(partitions=[SimpleNamespace(error_code=0)])
+
+    def once(_request):
+        return SimpleNamespace(error_code=0, responses=[taken])
+        yield
+
+    administrator._once = once
+    demanded = []
+    for _ in range(2):
+        with contextlib.suppress(StopIteration):
+            next(administrator._move())
+        demanded.append(place in administrator._ordered)
+    assert demanded == [True, not may_repeat]
+
+
 @pytest.mark.invariant(44)
 def test_replicas_that_are_not_where_they_were_ordered_are_noticed():
     administrator = Administrator(None, {}, {}, lambda: Places(3), None, lambda: True)
@@ -124,6 +157,26 @@ def test_replicas_that_are_not_where_they_were_ordered_are_noticed():
     administrator.check(lambda *_: None)
     with pytest.raises(Violation, match="invariant 44:"):
         administrator.check(lambda *_: (1, 2))
+
+
+@pytest.mark.parametrize(("is_late", "expected"), [(False, 1), (True, 0)])
+def test_an_order_that_a_broker_may_have_forwarded_twice_is_not_held_to_be_the_last(
+    is_late, expected
+):
+    trace = Trace(int, None)
+    administrator = Administrator(
+        Random(1), {}, {}, lambda: Places(3), trace, lambda: True
+    )  # fmt: skip
+    moving = administrator._move()
+    next(moving)
+    if is_late:
+        trace.fault("request late")
+    partition = SimpleNamespace(error_code=0)
+    answer = SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
+    with pytest.raises(StopIteration):
+        moving.send((Reply(answer, 1),))
+    assert trace.counts["reassignment"] == 1
+    assert len(administrator._ordered) == expected
 
 
 @pytest.mark.invariant(44)

@@ -1,27 +1,36 @@
-"""The witnesses of a simulated cluster, and what can happen to its network and its processes."""
+"""The witnesses of a simulated cluster."""
 
-import random
 from types import SimpleNamespace
 
 import pytest
 
-from broker_sim.core.config import BrokerConfig
+from broker_sim.apis import RegistryApiKey
+from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.core.effects import Append, Respond, Step, TraceEvent, Truncate
+from broker_sim.core.effects import (
+    Append,
+    Delete,
+    Rename,
+    Request,
+    Respond,
+    Step,
+    TraceEvent,
+    Truncate,
+)
+from broker_sim.sim.bounds_oracle import Bounds, BoundsOracle
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_clients import TOPIC, PlainClients
+from broker_sim.sim.controller_oracle import ControllerOracle
 from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.metadata_oracle import MetadataOracle
+from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.neighbour import check_order
-from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.pipelined_writer import PipelinedWriter
 from broker_sim.sim.places import Places
 from broker_sim.sim.reader import ReadBounds
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.sync_oracle import SyncOracle
-from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import Violation
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import (
     MarkerType,
@@ -33,126 +42,7 @@ from txnlog_spark.wire.records import (
 )
 
 DIRECTORY = "t-0"
-PATH = f"{DIRECTORY}/0.log"
-
-
-class End:
-    """Either end of a connection."""
-
-    incarnation = 1
-
-    def __init__(self, name):
-        self.name, self.frames, self.closed = name, [], 0
-
-    def on_frame(self, _connection, frame):
-        self.frames.append(frame)
-
-    def on_closed(self, _connection):
-        self.closed += 1
-
-    on_ended = on_disconnected = on_closed
-
-
-def connected():
-    scheduler = Scheduler()
-    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
-    client, broker = End("a"), End("b")
-    return scheduler, network, client, broker, network.connect(client, broker)
-
-
-def run(scheduler):
-    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 10_000_000)
-
-
-def test_what_is_sent_into_a_closed_direction_arrives_in_its_order_when_it_is_open_again():
-    scheduler, network, client, broker, connection = connected()
-    network.cut_off(("a", "b"))
-    connection.request(b"1")
-    connection.request(b"2")
-    connection.respond(b"the other way")
-    run(scheduler)
-    assert (broker.frames, client.frames) == ([], [b"the other way"])
-    assert not network.reaches("b", "a")
-    assert network.connect(client, broker) is None
-    network.open_again(("a", "b"))
-    connection.request(b"3")
-    run(scheduler)
-    assert broker.frames == [b"1", b"2", b"3"]
-
-
-def test_a_clogged_link_lets_connect_and_gives_all_it_holds_when_it_is_clogged_no_more():
-    scheduler, network, client, broker, connection = connected()
-    network.clog(("a", "b"))
-    network.clog(("a", "b"))
-    other = network.connect(client, broker)
-    connection.request(b"1")
-    other.request(b"other")
-    connection.request(b"2")
-    run(scheduler)
-    network.unclog(("a", "b"))
-    assert broker.frames == []
-    network.unclog(("a", "b"))
-    assert sorted(broker.frames) == [b"1", b"2", b"other"]
-    assert broker.frames.index(b"1") < broker.frames.index(b"2")
-
-
-def test_all_drivers_of_a_query_are_on_one_machine():
-    scheduler = Scheduler()
-    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
-    broker = End("broker-0")
-    first = network.connect(End("job-driver-1"), broker)
-    network.cut_off(("job", "broker-0"))
-    first.request(b"1")
-    run(scheduler)
-    assert (broker.frames, list(network.machines)) == ([], ["job"])
-    assert network.connect(End("job-driver-2"), broker) is None
-    assert network.connect(End("job-observer"), broker) is not None
-
-
-def test_a_late_request_arrives_after_its_client_has_given_up():
-    scheduler, network, client, broker, connection = connected()
-    network.weather = Weather(late=1.1)
-    connection.request(b"late")
-    run(scheduler)
-    assert (broker.frames, client.closed) == ([b"late"], 1)
-
-
-def alone():
-    scheduler = Scheduler()
-    broker = SimulatedBroker(
-        name="b",
-        config=BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:9092"}),
-        scheduler=scheduler,
-        trace=Trace(lambda: scheduler.now_us, None),
-        seed="1",
-    )
-    broker.start()
-    return scheduler, broker
-
-
-def test_a_process_that_stands_still_finds_what_has_happened_when_it_goes_on():
-    scheduler, broker = alone()
-    found = []
-    broker.pause(1_000_000)
-    for number in range(3):
-        broker.later(number, lambda number=number: found.append(number))
-    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 900_000)
-    assert found == []
-    run(scheduler)
-    assert found == [0, 1, 2]
-
-
-def test_what_a_dead_process_was_about_to_do_is_not_done_by_the_next_one():
-    scheduler, broker = alone()
-    broker.later(5, lambda: pytest.fail("done"))
-    broker.pause(1_000_000)
-    broker.later(5, lambda: pytest.fail("done"))
-    broker.kill("kill")
-    broker.start()
-    run(scheduler)
-
-
-# ------------------------------------------------------------------ replicas
+PATH, LATER = f"{DIRECTORY}/0.log", f"{DIRECTORY}/1.log"
 
 
 def batch(base_offset, value=b"v", leader_epoch=0):
@@ -164,10 +54,10 @@ def batch(base_offset, value=b"v", leader_epoch=0):
 class Replicas:
     """Disks of brokers with their witnesses."""
 
-    def __init__(self, count=2):
+    def __init__(self, count=2, prefix="b"):
         self.logs = ReplicaLogs()
         self.logs.in_sync = lambda _: tuple(self.disks)
-        self.disks = {f"b{number}": SimDisk() for number in range(count)}
+        self.disks = {f"{prefix}{number}": SimDisk() for number in range(count)}
         for name, disk in self.disks.items():
             ReplicaOracle(name, disk, self.logs)
 
@@ -228,6 +118,37 @@ def test_a_truncation_of_what_is_committed_is_noticed_and_no_other():
     replicas.do("b1", Truncate(PATH, len(batch(0))))
     with pytest.raises(Violation, match="invariant 10:"):
         replicas.do("b1", Truncate(PATH, 0))
+
+
+def rolled() -> Replicas:
+    """Both have two segments of one batch, all of it committed."""
+    replicas = Replicas()
+    for name in replicas.disks:
+        replicas.append(name, batch(0))
+        replicas.do(name, Append(LATER, 0, batch(1)))
+    replicas.logs.on_high_watermark("b0", DIRECTORY, 2)
+    return replicas
+
+
+@pytest.mark.invariant(10)
+@pytest.mark.parametrize(
+    "operation",
+    [Delete(LATER), Delete(PATH), Rename(DIRECTORY, "t-0.0-delete"), Delete(DIRECTORY)],
+)
+def test_segments_and_folders_of_what_is_committed_do_not_go(operation):
+    with pytest.raises(Violation, match="invariant 10:"):
+        rolled().do("b1", operation)
+
+
+def test_what_another_broker_has_from_now_on_or_a_client_has_deleted_may_go():
+    replicas = rolled()
+    replicas.logs.has_to_keep = lambda broker, *_: broker == "b0"
+    replicas.do("b1", Rename(DIRECTORY, "t-0.0-delete"))
+    replicas.logs.on_log_start("b0", DIRECTORY, 1)
+    replicas.logs.trimmed.add(DIRECTORY)
+    replicas.do("b0", Delete(PATH))
+    with pytest.raises(Violation, match="invariant 10:"):
+        replicas.do("b0", Delete(LATER))
 
 
 def test_a_replica_that_is_being_cut_ends_where_it_was_damaged():
@@ -291,6 +212,35 @@ def test_another_history_is_noticed():
         oracle.on_read("b0", [changed(leader=1, leader_epoch=4, partition_epoch=8)], 6)
 
 
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda oracle: oracle.on_decided("b1", 4),
+        lambda oracle: oracle.on_decided("b0", 3),
+        lambda oracle: oracle.on_read(7, 4),
+        lambda oracle: told(oracle, 3),
+    ],
+)
+def test_a_controller_epoch_that_goes_back_or_has_two_controllers_is_noticed(bad):
+    oracle = ControllerOracle()
+    oracle.on_decided("b0", 3)
+    oracle.on_decided("b0", 4)
+    oracle.on_read(7, 3)
+    oracle.on_read(8, 4)
+    told(oracle, 4)
+    with pytest.raises(Violation, match=r"invariant 9\b"):
+        bad(oracle)
+
+
+def told(oracle, epoch):
+    """Somebody asked the registry for the epoch."""
+    oracle.on_asked(Request(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, "b2", "host", message=None))
+    node = SimpleNamespace(path=CONTROLLER_EPOCH_PATH, node_version=epoch)
+    message = SimpleNamespace(error_code=0, nodes=[node])
+    oracle.on_told(Respond(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, message))
+
+
 # ------------------------------------------------------------------ clients and the end
 
 
@@ -323,6 +273,33 @@ def test_what_plain_clients_saw_is_held_against_what_is_there():
         good._on_bounds(TOPIC, 0, ReadBounds(5, 3))
 
 
+@pytest.mark.invariant(3, 14)
+def test_what_a_producer_with_five_batches_in_flight_is_answered_is_true():
+    none, gap, again = (
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    )
+
+    def written(*errors):
+        writer = PipelinedWriter(lambda: Places(3), lambda: True)
+        left = dict.fromkeys(range(3))
+        writer._take(left, errors)
+        return writer, list(left)
+
+    assert written(none, again, gap)[1] == written(none, None, gap)[1] == [1, 2]
+    for errors in ((gap, none, none), (none, gap, gap)):
+        with pytest.raises(Violation, match=r"invariant 14: .* refused"):
+            written(*errors)
+    writer, _ = written(none, none, none)
+    there = [Record(b"n", b"%d" % number) for number in range(3)]
+    writer.check(there)
+    with pytest.raises(Violation, match="invariant 3:"):
+        writer.check(there[1:])
+    with pytest.raises(Violation, match=r"invariant 14: .* twice"):
+        writer.check([*there, there[0]])
+
+
 @pytest.mark.invariant(11)
 def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
     answered = SimpleNamespace(
@@ -350,16 +327,36 @@ def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
     for needed in (None, 2):
         with pytest.raises(Violation, match="invariant 11:"):
             check((0,), needed)
+
     # The answer waited for another partition, and more replicas are asked for meanwhile.
-    for reached, was_enough in ((6, True), (6, False), (5, True)):
-        moved = Step(traces=(TraceEvent("high-watermark", {"log": "t-0", "hw": reached}),))
-        oracle = SyncOracle(2)
-        check((0,), 1 if was_enough else 2, step=moved, oracle=oracle)
-        if reached > 5 and was_enough:
-            check((0,), 2, oracle=oracle)
-        else:
-            with pytest.raises(Violation, match="invariant 11:"):
-                check((0,), 2, oracle=oracle)
+    def moved(reached, *traces):
+        return Step(traces=(TraceEvent("high-watermark", {"log": "t-0", "hw": reached}), *traces))
+
+    oracle = SyncOracle(2)
+    check((0,), 1, step=moved(6), oracle=oracle)
+    check((0,), 2, oracle=oracle)
+    oracle = SyncOracle(2)
+    check((0,), 1, step=moved(5), oracle=oracle)
+    with pytest.raises(Violation, match="invariant 11: acks=all"):
+        check((0,), 2, oracle=oracle)
+    with pytest.raises(Violation, match="invariant 11: a high watermark"):
+        check((0,), 2, step=moved(6))
+    # Which metadata held when it moved, in a step that reads some, is not seen.
+    changing = TraceEvent(METADATA_TRACE, {"type": "topic-changed"})
+    check((0,), 2, step=moved(6, changing))
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize(
+    "bad", [(1, 4, 5), (2, 3, 5), (2, 4, 4), (-1, -1, 4), (5, 4, 6), (3, 6, 5)]
+)
+def test_an_end_that_goes_back_in_one_leader_epoch_is_noticed(bad):
+    oracle = BoundsOracle("b0")
+    oracle.on_bounds(("id", 0, 3), Bounds(2, 4, 5))
+    oracle.on_bounds(("id", 0, 3), Bounds(-1, -1, 5))
+    oracle.on_bounds(("id", 0, 4), Bounds(0, 0, 0))
+    with pytest.raises(Violation, match=r"invariant 5\b"):
+        oracle.on_bounds(("id", 0, 3), Bounds(*bad))
 
 
 @pytest.mark.invariant(29)

@@ -7,6 +7,8 @@ each row once and in order under read_committed, the group behind it, all progre
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from support.explored_query import driver, explore, hanging_worker, two_workers
 from support.explorer import (
@@ -40,14 +42,20 @@ CAUGHT_WITH_TWO_IDS = (
 TWO_IDS = (driver("run-1", "one"), driver("run-2", "two"))
 
 
-def see(explored: Explored, states_min: int) -> None:
+@pytest.fixture
+def see(record_property: Callable[[str, object], None]) -> Callable[[Explored, int], None]:
     """Say how much was seen; fewer states are an explorer that has gone blind."""
-    print(
-        f"explored {explored.states} states, {explored.schedules} schedules, "
-        f"{explored.ends} ends, drivers stopped with {sorted(explored.stops)}"
-    )
-    assert explored.states >= states_min
-    assert explored.schedules > explored.states
+
+    def told(explored: Explored, states_min: int) -> None:
+        record_property(
+            "said",
+            f"{explored.states} states, {explored.schedules} schedules, {explored.ends} ends, "
+            f"drivers stopped with {sorted(explored.stops)}",
+        )
+        assert explored.states >= states_min
+        assert explored.schedules > explored.states
+
+    return told
 
 
 @pytest.mark.invariant(35, 36, 37, 39, 41, 58)
@@ -64,7 +72,9 @@ def see(explored: Explored, states_min: int) -> None:
         pytest.param(LATE, 300_000, marks=pytest.mark.chaos),
     ],
 )
-def test_two_drivers_in_every_order(fault: str | None, states_min: int) -> None:
+def test_two_drivers_in_every_order(
+    fault: str | None, states_min: int, see: Callable[[Explored, int], None]
+) -> None:
     see(explore(frozenset({fault} - {None})), states_min)
 
 
@@ -77,23 +87,31 @@ def test_two_drivers_in_every_order(fault: str | None, states_min: int) -> None:
         pytest.param(WRITE_LATE, 70_000, marks=pytest.mark.chaos),
         pytest.param(WRITE_DONE, 50_000, marks=pytest.mark.chaos),
         pytest.param(ANSWER_LOST, 200_000, marks=pytest.mark.chaos),
+        pytest.param(REQUEST_LOST, 150_000, marks=pytest.mark.chaos),
     ],
 )
 def test_two_drivers_with_two_new_transactional_ids_in_every_order(
-    fault: str | None, states_min: int
+    fault: str | None, states_min: int, see: Callable[[Explored, int], None]
 ) -> None:
     see(explore(frozenset({fault} - {None}), programs=TWO_IDS), states_min)
 
 
 @pytest.mark.invariant(35, 57)
-def test_two_workers_of_one_run_and_a_third_that_hangs_in_every_order() -> None:
+@pytest.mark.parametrize(
+    ("fault", "states_min"), [(CRASH, 9_000), (REQUEST_LOST, 50_000), (ANSWER_LOST, 70_000)]
+)
+def test_two_workers_of_one_run_and_a_third_that_hangs_in_every_order(
+    fault: str, states_min: int, see: Callable[[Explored, int], None]
+) -> None:
     programs = [two_workers("run-1"), hanging_worker("run-1")]
-    see(explore(frozenset({CRASH}), programs=programs, may_fail=2), 9_000)
+    see(explore(frozenset({fault}), programs=programs, may_fail=2), states_min)
 
 
 @pytest.mark.invariant(35, 58)
 @pytest.mark.parametrize("version", [1, 2])
-def test_one_driver_with_any_fault_on_either_transaction_version(version: int) -> None:
+def test_one_driver_with_any_fault_on_either_transaction_version(
+    version: int, see: Callable[[Explored, int], None]
+) -> None:
     faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, FILE_FAILED, WRITE_DONE, WRITE_LATE})
     see(explore(faults, programs=[driver("run-1")], transaction_version=version), 500)
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from broker_sim.core.group.offsets import OffsetStore
+from broker_sim.sim import one_broker
+from broker_sim.sim.cli import run_seed
 from broker_sim.sim.group_history import Committed, GroupHistory, metadata_of
 from broker_sim.sim.violation import Violation
 from txnlog_spark.wire.records import Record
@@ -62,3 +65,53 @@ def old_generation(made):
 def test_a_history_that_must_not_be_is_noticed(number, bad):
     with pytest.raises(Violation, match=f"^invariant {number}:"):
         bad(history())
+
+
+def copying(*, found_before, found_after):
+    """A copier that does not know of its commit, and stable reads before and after it began
+    again."""
+    made = GroupHistory()
+    for offset in (2, 3):
+        made.on_commit_sent(1, {0: offset})
+    assert made.on_copy("b", {0: 3}) == b"00000000"
+    assert made.on_copy("a", {0: 3}) == b"00000001"
+    made.on_stable_read(found_before, {}, made.initialised)
+    made.on_initialised("b")
+    made.on_stable_read(found_before, {}, made.initialised)
+    made.on_initialised("a")
+    made.on_stable_read(found_after, {}, made.initialised)
+    return made
+
+
+@pytest.mark.invariant(32)
+def test_a_stable_read_after_init_producer_id_has_the_commit_of_before():
+    names = "0:0", "0:1", "0:2"
+
+    def copies(*names):
+        return [Record(b"00000001", name.encode()) for name in names]
+
+    good = copying(found_before={}, found_after={0: committed(3)})
+    good.check_copied({0: records(3)}, copies(*names))
+    aborted = copying(found_before={}, found_after={})
+    aborted.check_copied({0: records(3)}, copies())
+    for found in ({}, {0: committed(2)}):
+        bad = copying(found_before={}, found_after=found)
+        bad.on_durable({0: 3})
+        with pytest.raises(Violation, match=r"^invariant 32\b"):
+            bad.check_copied({0: records(3)}, copies(*names))
+
+
+def sweeping(monkeypatch, seeds):
+    """Groups without offsets are looked for all the time: what failed."""
+    key = "offsets.retention.check.interval.ms"
+    monkeypatch.setitem(one_broker.BROKER_OPTIONS, key, 50)
+    found = [run_seed(seed, "calm") for seed in seeds]
+    return [verdict.failure for verdict in found if verdict.failure]
+
+
+@pytest.mark.invariant(34)
+def test_a_group_with_pending_offsets_that_expires_is_noticed(monkeypatch):
+    assert sweeping(monkeypatch, range(4)) == []
+    monkeypatch.setattr(OffsetStore, "has_open_transactions", lambda *_: False)
+    failures = sweeping(monkeypatch, range(4))
+    assert any(failure.startswith("invariant 34:") for failure in failures), failures

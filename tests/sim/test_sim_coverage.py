@@ -8,6 +8,8 @@ import pytest
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.sim.cli import main, run_seed
 from broker_sim.sim.coverage import (
+    ALONE,
+    ALONE_FAULTS,
     COLUMNS,
     CONTROLLER,
     FAULTS,
@@ -22,6 +24,7 @@ from broker_sim.sim.coverage import (
     idle_cells,
     never,
 )
+from broker_sim.sim.outcomes import DRIVER, KINDS, ORDER, SEND, Outcome, lines
 
 ENOUGH_SEEDS = 400
 
@@ -75,11 +78,15 @@ def test_a_cell_at_zero_is_named_unless_it_has_a_reason():
 
 @pytest.mark.invariant(51)
 def test_runs_count_what_happened_in_each_state():
-    counts, cells = Counter(), Counter()
+    counts, cells, outcomes = Counter(), Counter(), Counter()
     for seed in range(3):
         verdict = run_seed(seed, "cluster")
         counts.update(verdict.counts)
         cells.update(verdict.cells)
+        outcomes.update(verdict.outcomes)
+    # Of the kinds that are in every run, and need no luck: how each operation ended, three-valued.
+    assert all(outcomes[kind, each] for kind in (SEND, ORDER) for each in Outcome), outcomes
+    assert all(outcomes[DRIVER, each] for each in (Outcome.OK, Outcome.FAILED)), outcomes
     assert {fault for fault, _ in cells} <= set(FAULTS)
     assert {column for _, column in cells} <= set(COLUMNS)
     assert len({fault for fault, _ in cells}) > len(FAULTS) // 2
@@ -94,15 +101,49 @@ def test_the_command_prints_the_table_and_fails_for_a_cell_at_zero(capsys):
     assert any(line.split()[:1] == ["kill"] for line in lines)
     assert any(line.startswith("NEVER happened: ") for line in lines)
     with pytest.raises(SystemExit):
-        main(["--seeds", "0:1", "--table"])
+        main(["--seeds", "0:1", "--scenario", "calm", "--table"])
+
+
+def test_the_command_prints_a_table_of_one_broker_too(capsys):
+    assert main(["--seeds", "0:4", "--table"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    header = next(line for line in lines if line.split() == list(STATES))
+    (row,) = [line for line in lines if line.startswith("delay ")]
+    assert len(row) == len(header)
+    assert any(int(count) for count in row.split()[1:])
+    assert not any(line.startswith("NEVER happened: partition") for line in lines)
+
+
+def test_of_a_broker_that_is_alone_no_cell_is_demanded_that_one_step_has_passed():
+    full = {(fault, column): 1 for fault in ALONE_FAULTS for column in STATES}
+    assert idle_cells(full, ALONE) == []
+    assert idle_cells(full | {("worker lost", "prepare-commit"): 0}, ALONE) == []
+    assert idle_cells(full | {("kill", "prepare-commit"): 0}, ALONE) == [("kill", "prepare-commit")]
+    assert never("worker lost", "prepare-commit") is None
 
 
 @pytest.mark.chaos
 @pytest.mark.invariant(51)
 def test_in_a_long_run_every_fault_happens_in_every_state():
-    cells = Counter()
+    cells, outcomes = Counter(), Counter()
     for seed in range(ENOUGH_SEEDS):
         verdict = run_seed(seed, "cluster")
         assert verdict.failure is None, f"seed {seed}: {verdict.failure}"
         cells.update(verdict.cells)
+        outcomes.update(verdict.outcomes)
     assert idle_cells(cells) == [], "\n".join(as_table(cells))
+    never_ended_so = [
+        (kind, each) for kind in KINDS for each in Outcome if not outcomes[kind, each]
+    ]
+    assert never_ended_so == [], "\n".join(lines(outcomes.items()))
+
+
+@pytest.mark.chaos
+@pytest.mark.invariant(51)
+def test_in_a_long_run_of_one_broker_every_fault_happens_in_every_state():
+    cells = Counter()
+    for seed in range(ENOUGH_SEEDS):
+        verdict = run_seed(seed, "random")
+        assert verdict.failure is None, f"seed {seed}: {verdict.failure}"
+        cells.update(verdict.cells)
+    assert idle_cells(cells, ALONE) == [], "\n".join(as_table(cells, ALONE))

@@ -4,7 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from support.transaction_records import state_record
+from support.transaction_records import state_record, tombstone
 
 from broker_sim.core.broker import CHECKPOINT_TIMER, Broker
 from broker_sim.core.config import BrokerConfig
@@ -12,9 +12,12 @@ from broker_sim.core.effects import Append, Effects
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER, DelayedFetches
 from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER
+from broker_sim.registry.sessions import SESSION_TIMER
+from broker_sim.registry.waits import WAIT_TIMER
 from broker_sim.sim import leftovers, world
 from broker_sim.sim import operator as operator_
 from broker_sim.sim.cli import run_seed
+from broker_sim.sim.compaction_oracle import check_compaction
 from broker_sim.sim.disk import SimDisk
 from broker_sim.sim.fetch_oracle import check_aborted, check_last_stable_offset
 from broker_sim.sim.invariants import (
@@ -32,11 +35,16 @@ from broker_sim.sim.violation import Violation
 from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.records import (
+    DELETE_HORIZON_MASK,
+    HEADER_BYTES,
     MarkerType,
     Record,
     TransactionMarker,
     encode_batch,
+    encode_header,
     encode_marker,
+    iter_batches,
+    refresh_crc,
     stamp_offsets,
 )
 
@@ -44,7 +52,7 @@ SOURCE = SimpleNamespace(partitions=1, rows=2, output_partition=lambda key: 0)
 
 
 def row(position: int, at: int, partition: int = 0) -> Record:
-    return Record(b"k", b"%d:%d:run" % (partition, position), record_offset=at)
+    return Record(b"k", b"%d:%d:run:1" % (partition, position), record_offset=at)
 
 
 def final(*records: Record, group: int = 2, progress: int = 1) -> FinalState:
@@ -80,7 +88,7 @@ def test_a_clean_history_breaks_nothing() -> None:
     check_exactly_once(SOURCE, good)
     check_order(good)
     given("a", "a")
-    check_observed(observed(b"0:0:run"), good)
+    check_observed(observed(b"0:0:run:1"), good)
     check_groups(operator(0), good)
 
 
@@ -88,15 +96,16 @@ def test_a_clean_history_breaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("number", "check"),
     [
-        (1, lambda: observed(b"0:1:run").on_records(0, [row(0, 0)])),
+        (1, lambda: observed(b"0:1:run:1").on_records(0, [row(0, 0)])),
         (16, lambda: given("a", "b")),
-        (21, lambda: check_observed(observed(b"0:0:run"), final())),
+        (21, lambda: check_observed(observed(b"0:0:run:1"), final())),
         (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {("t", 0): 4}, 0)),
         (31, lambda: Observations(groups={"g": {("t", 0): 5}}).on_group("g", {}, 0)),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0)))),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(1, 2)))),
         (35, lambda: check_exactly_once(SOURCE, final(row(0, 0), row(1, 1), row(2, 2)))),
         (35, lambda: check_order(final(row(1, 0), row(0, 1)))),
+        (35, lambda: check_exactly_once(SOURCE, final(Record(b"k", b"0:0:run")))),
         (
             35,
             lambda: check_decided_batches(
@@ -130,6 +139,8 @@ def open_batch() -> bytes:
         (12, [("t-0", open_batch()[:-1])]),
         (28, [("__transaction_state-0", state_record("prepare-commit", 0)),
               ("__transaction_state-0", state_record("ongoing", 1))]),
+        (28, [("__transaction_state-0", state_record("ongoing", 0)),
+              ("__transaction_state-0", tombstone(1))]),
         (25, [("__transaction_state-0", state_record("ongoing", 0, "t")),
               ("t-0", open_batch()),
               ("__transaction_state-0", state_record("prepare-commit", 1)),
@@ -207,6 +218,29 @@ def marker(kind: MarkerType, base_offset: int, epoch: int = 1) -> bytes:
 
 
 ABORT, COMMIT = MarkerType
+
+
+@pytest.mark.invariant(50)
+def test_a_marker_that_is_compacted_away_before_its_time() -> None:
+    def compacted(old: bytes, new: bytes) -> None:
+        disk, log = SimDisk(), "t-0/00000000000000000000.log"
+        disk.apply(Append(log, 0, old))
+        disk.apply(Append(f"{log}.swap", 0, new))
+        check_compaction(disk, f"{log}.swap")
+
+    ended = marker(MarkerType.ABORT, 1)
+    header = next(iter_batches(ended))[0]
+    due = bytearray(ended)
+    due[:HEADER_BYTES] = encode_header(
+        header._replace(attributes=header.attributes | DELETE_HORIZON_MASK)
+    )
+    refresh_crc(due, 0, len(due))
+    last = marker(MarkerType.ABORT, 2)
+    compacted(ended + last, ended + last)
+    compacted(bytes(due) + last, last)
+    compacted(ended, b"")
+    with pytest.raises(Violation, match=r"^invariant 50:"):
+        compacted(ended + last, last)
 
 
 def logged(*appends: bytes, states: tuple[str, ...] = ("ongoing",), newest: int = -1) -> LogOracle:
@@ -292,13 +326,21 @@ def test_a_timer_that_nobody_takes_back(monkeypatch) -> None:
     run_of("calm", 47)
 
 
+def closed(*, is_left: bool, correlation_id: int | None = None) -> SimpleNamespace:
+    """A client, and the request of it that is carried out."""
+    connection = SimpleNamespace(is_left=is_left)
+    return SimpleNamespace(connection=connection, correlation_id=correlation_id)
+
+
 def waiting(**changed: object) -> SimpleNamespace:
     """A broker with a delayed fetch of connection 5."""
     fetches, core = DelayedFetches(), Broker(BrokerConfig({}), SimDisk(), Random(0))
     fetches.add(SimpleNamespace(connection_id=5), [], 100, Effects(0, 0))
     core._parts = SimpleNamespace(fetches=fetches)
-    client = SimpleNamespace(connection=SimpleNamespace(is_left=False))
-    found = {"clients": {5: client}, "timer_keys": ((FETCH_TIMER, "0"), CHECKPOINT_TIMER)}
+    found = {
+        "clients": {5: closed(is_left=False)},
+        "timer_keys": ((FETCH_TIMER, "0"), CHECKPOINT_TIMER),
+    }
     return SimpleNamespace(name="broker-0", core=core, **(found | changed))
 
 
@@ -307,13 +349,33 @@ def waiting(**changed: object) -> SimpleNamespace:
     "left",
     [
         {"clients": {}},
-        {"clients": {5: SimpleNamespace(connection=SimpleNamespace(is_left=True))}},
+        {"clients": {5: closed(is_left=True)}},
         {"timer_keys": ()},
         {"timer_keys": ((FETCH_TIMER, "0"), (FETCH_TIMER, "1"))},
         {"timer_keys": ((FETCH_TIMER, "0"), (PRODUCE_TIMER, "0"))},
     ],
 )
 def test_what_a_broker_keeps_of_others(left: dict[str, object]) -> None:
-    leftovers.check_leftovers(waiting())
+    leftovers.check_leftovers({"broker-0": leftovers.left_over(waiting())})
+    goes = waiting(clients={5: closed(is_left=True, correlation_id=1)})
+    leftovers.check_leftovers({"broker-0": leftovers.left_over(goes)})
     with pytest.raises(Violation, match=r"^invariant 47:"):
-        leftovers.check_leftovers(waiting(**left))
+        leftovers.check_leftovers({"broker-0": leftovers.left_over(waiting(**left))})
+
+
+@pytest.mark.invariant(47)
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"clients": {1: closed(is_left=True)}},
+        {"timer_keys": ((SESSION_TIMER, "1"),)},
+        {"timer_keys": tuple((SESSION_TIMER, f"{n}") for n in range(3))},
+        {"timer_keys": tuple((n, "1") for n in (SESSION_TIMER, SESSION_TIMER, *3 * [WAIT_TIMER]))},
+        {"timer_keys": tuple((n, "1") for n in (SESSION_TIMER, SESSION_TIMER, "other"))},
+    ],
+)
+def test_what_the_registry_keeps_of_former_sessions(left: dict[str, object]) -> None:
+    timers = tuple((name, "1") for name in (SESSION_TIMER, SESSION_TIMER, WAIT_TIMER))
+    registry: dict[str, object] = {"clients": {}, "timer_keys": timers}
+    assert leftovers.left_at_registry(SimpleNamespace(**registry), 2) == []
+    assert leftovers.left_at_registry(SimpleNamespace(**registry | left), 2) != []

@@ -1,8 +1,14 @@
-"""A failing seed is brought down to the faults that it takes."""
+"""A failing seed is brought down to the faults that it takes, and its events are told in order."""
 
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+from broker_sim.sim import failure_report
 from broker_sim.sim.cli import main
+from broker_sim.sim.failure_report import TIMELINE_LINES_MAX, report_failure, timeline
 from broker_sim.sim.scenario import Expect, Fault, Scenario, load_scenario, parse_scenario
-from broker_sim.sim.shrink import as_toml, shrunk
+from broker_sim.sim.shrink import as_toml, kind_of, shrunk
 
 
 def test_only_what_it_takes_is_left():
@@ -36,3 +42,87 @@ def test_the_command_writes_the_scenario_of_the_first_failure(tmp_path, capsys):
     replay = line.partition(" simulate ")[2].removesuffix(" --trace").split()
     assert main(replay) == 1
     assert "1 failed" in capsys.readouterr().out
+
+
+def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsys):
+    assert main(["--seeds", "0:6", "--plant", "aborted-list-missing"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("  the fewest kinds of faults")]
+    assert lines[at - 2].startswith("FAILED seed 0 "), "of the first failure only"
+    assert re.fullmatch(r".* fails with: driver_pause=0\.\d+", lines[at])
+    events = [line for line in lines[at + 2 :] if re.match(r" +\d+\.\d{6} s  ", line)]
+    assert re.search(r" job-driver-\d+ +paused for_us=", "\n".join(events))
+    assert re.search(r" s  world +FAILED why=.invariant 27: ", events[-1])
+
+
+def test_a_report_is_of_a_scenario_that_fails_with_less():
+    drawn = replace(load_scenario("random", 0), plant="aborted-list-missing")
+    report = report_failure(0, drawn)
+    assert report.scenario.driver_pause == drawn.driver_pause > 0
+    assert report.scenario.plant == drawn.plant
+    assert drawn.driver_kill > 0 == report.scenario.driver_kill
+    assert report.failure.startswith("invariant 27: ")
+
+
+def test_a_timeline_leaves_out_requests_files_and_what_repeats():
+    told = timeline(
+        [
+            "     1500000 broker-0 request-FETCH connection=1 version=12",
+            "     1500001 job-driver-1 answer-FETCH version=12 error='NONE'",
+            "     1500002 job-driver-1 reached step='S1' when='before' batch_id=0",
+            "     1500003 job-driver-1 reached step='S1' when='after' batch_id=0",
+            "     1500004 broker-1 isr-not-decided log='x-0'",
+            "     1500005 network answer-lost id=4",
+            "     1500005 network request-again id=5",
+            "     1500006 job-driver-1 killed",
+        ]
+    )
+    assert told == [
+        "    1.500003 s  job-driver-1     reached step='S1' when='after' batch_id=0",
+        "    1.500005 s  network          answer-lost id=4",
+        "    1.500005 s  network          request-again id=5",
+        "    1.500006 s  job-driver-1     killed",
+    ]
+
+
+def test_a_timeline_is_the_end_of_a_run():
+    told = timeline(f"{at} broker-0 killed" for at in range(100))
+    assert len(told) == TIMELINE_LINES_MAX
+    assert told[-1].startswith("    0.000099 s")
+
+
+def test_planned_faults_are_left_out_one_by_one():
+    first, second, third = Fault("data"), Fault("marker"), Fault("marker", occurrence=2)
+    planned = Scenario(name="x", faults=(first, second, third), spike=0.5)
+    found = shrunk(planned, lambda scenario: second in scenario.faults)
+    assert found == replace(planned, faults=(second,), spike=0.0)
+    assert shrunk(planned, lambda scenario: len(scenario.faults) > 1).faults == (second, third)
+
+
+def test_only_a_failure_of_the_same_kind_counts(monkeypatch):
+    def failure(scenario):
+        if scenario.spike and scenario.late:
+            return "invariant 35: a row is there twice"
+        return "invariant 46: a query did not finish" if scenario.spike else None
+
+    monkeypatch.setattr(
+        failure_report, "World",
+        lambda _seed, scenario, _echo: SimpleNamespace(
+            run=lambda: SimpleNamespace(failure=failure(scenario))
+        ),
+    )  # fmt: skip
+    report = report_failure(0, Scenario(spike=0.5, late=0.5, partition=0.5))
+    assert report.failure == "invariant 35: a row is there twice"
+    assert report.faults == "spike=0.5, late=0.5"
+
+
+def test_failures_are_of_one_kind_by_the_invariant_or_what_was_raised():
+    assert kind_of("invariant 3: one") == kind_of("invariant 3: another") == "invariant 3"
+    assert kind_of("invariant 31: one") != kind_of("invariant 3: one")
+    assert kind_of("crash: KeyError: 3") == kind_of("crash: KeyError: 4") == "crash: KeyError"
+
+
+def test_a_report_names_the_planned_faults_that_are_left():
+    planned = Scenario(faults=(Fault("marker", occurrence=2), Fault("step", step="S8")))
+    told = failure_report.FailureReport(planned, "", []).faults
+    assert told == "a broker dies after marker 2, kill after S8 of batch 0"

@@ -8,9 +8,11 @@ never added to a transaction is all it takes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from support.probe import wait_for
 from support.raw import Connection, RawProducer, message_class
+from support.routed import connect
 from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
@@ -28,13 +30,13 @@ class HangingTransaction:
 
 
 def plant_hanging_transaction(
-    port: int, topic: str, partition: int, transactional_id: str
+    broker: Any, topic: str, partition: int, transactional_id: str
 ) -> HangingTransaction:
     """Leave one behind on a partition of a broker with VERIFICATION_OFF.
 
     One that switches the check off while it runs describes it as off before it leaves it out.
     """
-    with Connection(port) as connection:
+    with connect(broker) as connection:
         producer = RawProducer(connection, transactional_id)
         assert producer.find_coordinator() == "NONE"
         assert producer.init() == "NONE"

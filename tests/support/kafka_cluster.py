@@ -83,9 +83,13 @@ class KafkaCluster:
         for broker in self.brokers.values():
             broker.kill_now()
 
+    def launch(self, number: int) -> None:
+        """Start a broker that was killed or stopped, while another one is down."""
+        self.brokers[number].launch()
+
     def restart(self, number: int) -> None:
         """Start a broker that was killed or stopped."""
-        self.brokers[number].launch()
+        self.launch(number)
         self.wait_whole()
 
     def kill(self, number: int) -> None:

@@ -22,17 +22,22 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1) -> str:
     """Create a topic on one broker, wait for its leaders, return its name."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        _create(admin, topic, {"num_partitions": partitions, "replication_factor": 1})
+        options = {"num_partitions": partitions, "replication_factor": 1}
+        _create(admin, topic, options, has_several="," in bootstrap)
     finally:
         admin.close()
     return topic
 
 
-def _create(admin: KafkaAdminClient, topic: str, options: dict[str, int]) -> None:
-    """Asks again when the controller's connection is lost, which the client does not."""
+def _create(
+    admin: KafkaAdminClient, topic: str, options: dict[str, int], *, has_several: bool
+) -> None:
+    """Asks again when the connection to one of several brokers is lost: the client does not."""
     try:
         admin.create_topics({topic: options}, wait_for_metadata=True)
     except KafkaConnectionError:
+        if not has_several:
+            raise
         with suppress(TopicAlreadyExistsError):
             admin.create_topics({topic: options}, wait_for_metadata=True)
 

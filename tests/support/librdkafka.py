@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.prepared import wait_until_marked
-from support.probe import wait_until
+from support.probe import ports_of, wait_until
 from support.raw import Connection
 from support.raw_admin import wait_until_served
 
@@ -80,11 +80,6 @@ def _is_served(ports: list[int], topic: str, partitions: int) -> bool:
     except (OSError, EOFError):
         return False
     return True
-
-
-def ports_of(bootstrap: str) -> list[int]:
-    """The ports of these brokers, all on loopback."""
-    return [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
 
 
 def producer(bootstrap: str, **settings) -> Producer:

@@ -44,6 +44,11 @@ def wait_for(read: Callable[[], object], expected: object, *, timeout_s: float =
         pause()
 
 
+def ports_of(bootstrap: str) -> list[int]:
+    """The ports of these brokers, all on loopback."""
+    return [int(address.rpartition(":")[2]) for address in bootstrap.split(",")]
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nothing listens on, all different.
 

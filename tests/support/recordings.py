@@ -35,7 +35,9 @@ TESTS = REPOSITORY / "tests"
 RECORDED = TESTS / "recorded" / VERSION
 PASSED = RECORDED / "passed.json"
 KAFKA = "apache_kafka"
-SESSION = "the shared Spark session"
+SESSIONS = ("a shared Spark session", "the other shared Spark session")
+OTHER_SESSION_FROM = "tests/integration/test_connector_errors.py"
+"""Half of the files come before it."""
 SESSION_FIXTURES = re.compile(r"\b(connector_spark|pipe|both_pipe)\b")
 OWN_SESSION = re.compile(r"\bspark_sessions\b")
 CHAOS_TIMEOUT_S = 7200
@@ -133,8 +135,8 @@ def runs_on_kafka(item: pytest.Item) -> bool:
 
 class Together(LoadFileScheduling):
     """A file stays in one worker. So do all of the connector's tests that need an Apache Kafka, so
-    that there is one; and all others that share a Spark session: to start one and to run a first
-    query takes five seconds of a processor."""
+    that there is one; and all others that share a Spark session, in two halves, for all of them
+    take longest of all: to start one and to run a first query takes five seconds of a processor."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
@@ -142,7 +144,7 @@ class Together(LoadFileScheduling):
             if KAFKA in nodeid:
                 return KAFKA
             if _shares_session(REPOSITORY / file):
-                return SESSION
+                return SESSIONS[file >= OTHER_SESSION_FROM]
         return file
 
 

@@ -82,6 +82,9 @@ class SimCluster:
         """Start one that was killed or stopped."""
         self._cluster.start(number)
 
+    launch = restart
+    """The same while another one is down: nobody is waited for."""
+
     def port(self, number: int) -> int:
         """Of one broker, by its id."""
         return self.ports[number]

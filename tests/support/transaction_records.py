@@ -30,3 +30,10 @@ def state_record(state: str, base_offset: int, *topics: str, producer_id: int = 
     data = bytearray(encode_batch([Record(KEY, encode_fields(fields, 0))]))
     stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
     return bytes(data)
+
+
+def tombstone(base_offset: int) -> bytes:
+    """A batch with one record: the id has expired."""
+    data = bytearray(encode_batch([Record(KEY, None)]))
+    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
+    return bytes(data)

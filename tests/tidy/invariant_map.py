@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "invariants.md"
 SIMULATOR = "broker_sim/sim/invariants.py"
+ANOMALIES = "broker_sim/sim/violation.py"
 CLUSTER_SECTION = "With the cluster"
 _ROW = re.compile(r"^\| (\d+) \| (.*?) \|(.*)\|$")
 
@@ -97,11 +98,18 @@ def problems(
             yield f"invariant {row.number} has no test: mark one with invariant({row.number})"
 
 
-def with_checks(document: str, tests: Mapping[int, list[str]], simulator: set[int]) -> str:
+def with_checks(
+    document: str,
+    tests: Mapping[int, list[str]],
+    simulator: set[int],
+    anomalies: Mapping[int, Sequence[str]],
+) -> str:
     """The document with its last column written."""
 
     def cell(row: Invariant) -> str:
-        names = ["simulator"] if row.number in simulator else []
+        named = ", ".join(f"*{name}*" for name in anomalies.get(row.number, ()))
+        simulated_as = f"simulator ({named})" if named else "simulator"
+        names = [simulated_as] if row.number in simulator else []
         names += [f"`{name}`" for name in row.contracts + tests.get(row.number, [])]
         return ", ".join(dict.fromkeys(names))
 
@@ -120,6 +128,16 @@ def read_tests() -> dict[str, str]:
     return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in paths}
 
 
+def read_anomalies() -> dict[int, tuple[str, ...]]:
+    """What the simulator calls a broken invariant, by number."""
+    source = (ROOT / ANOMALIES).read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "ANOMALIES":
+            found: dict[int, tuple[str, ...]] = ast.literal_eval(node.value or ast.Dict([], []))
+            return found
+    raise ValueError("the simulator has no table ANOMALIES")
+
+
 def read_simulated() -> set[int]:
     """The numbers in the simulator's table."""
     return simulated((ROOT / SIMULATOR).read_text(encoding="utf-8"))
@@ -127,5 +145,5 @@ def read_simulated() -> set[int]:
 
 if __name__ == "__main__":
     before = DOCUMENT.read_text(encoding="utf-8")
-    after = with_checks(before, tests_by_number(read_tests()), read_simulated())
+    after = with_checks(before, tests_by_number(read_tests()), read_simulated(), read_anomalies())
     DOCUMENT.write_text(after, encoding="utf-8")

@@ -69,7 +69,7 @@ def outcomes(name: str) -> dict[str, str]:
         elif config.standing is Standing.REFUSED:
             found[word] = f"refused: {config.why}"
         else:
-            but = f" (else refused: {config.allowed})" if config.allowed else ""
+            but = f" (another value is refused: {config.allowed})" if config.allowed else ""
             found[word] = f"no effect: {config.why}{but}"
     return found
 
@@ -106,7 +106,7 @@ def configs_text() -> str:
     for name, config in KAFKA_CONFIGS.items():
         if config.standing is Standing.OBEYED:
             continue
-        but = f" (else refused: {config.allowed})" if config.allowed else ""
+        but = f" (another value is refused: {config.allowed})" if config.allowed else ""
         rows.setdefault((config.standing.value, config.why + but), []).append(f"`{name}`")
     lines = [f"| {', '.join(names)} | {what} | {why} |" for (what, why), names in rows.items()]
     return (

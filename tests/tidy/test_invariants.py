@@ -36,7 +36,7 @@ def test_every_invariant_has_a_check_and_every_mark_an_invariant(tests) -> None:
 
 def test_the_document_names_the_checks_that_there_are(tests) -> None:
     document = map_.DOCUMENT.read_text(encoding="utf-8")
-    written = map_.with_checks(document, tests, map_.read_simulated())
+    written = map_.with_checks(document, tests, map_.read_simulated(), map_.read_anomalies())
     assert document == written, "run python tests/tidy/invariant_map.py"
 
 
@@ -86,9 +86,9 @@ def test_marks_are_found_on_functions_classes_and_modules() -> None:
     found = map_.tests_by_number({"tests/test_m.py": source})
     assert found == {1: ["test_m.py"], 2: ["test_a"], 3: ["test_a"], 4: ["B"]}
     assert map_.simulated("INVARIANTS = {1: 'a', 7: 'b'}") == {1, 7}
-    written = map_.with_checks(DOCUMENT, found, {1})
-    assert "| 1 | a | simulator, `test_m.py` |" in written
-    assert map_.with_checks(written, found, {1}) == written
+    written = map_.with_checks(DOCUMENT, found, {1}, {1: ("lost-write",)})
+    assert "| 1 | a | simulator (*lost-write*), `test_m.py` |" in written
+    assert map_.with_checks(written, found, {1}, {1: ("lost-write",)}) == written
 
 
 def imports_of(*paths: str) -> set[str]:
@@ -110,3 +110,13 @@ def test_source_and_sink_build_no_requests_and_the_protocol_knows_no_arrow() -> 
 @pytest.mark.invariant(56)
 def test_the_code_of_a_task_imports_no_producer() -> None:
     assert not {name for name in imports_of(*TASK_MODULES) if name.startswith(PRODUCERS)}
+
+
+def test_the_contract_of_the_log_store_names_every_module_of_the_connector() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(map_.ROOT / "setup.cfg", encoding="utf-8")
+    contract = parser[f"{PREFIX}log-store-shares-the-wire-only"]
+    package = map_.ROOT / "txnlog_spark"
+    modules = {path.stem for path in package.iterdir() if not path.name.startswith("__")}
+    modules -= {"wire", "errors", "stores", "ARCHITECTURE", "py"}
+    assert {name.rpartition(".")[2] for name in contract["forbidden_modules"].split()} == modules

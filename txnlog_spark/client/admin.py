@@ -9,7 +9,7 @@ from txnlog_spark.protocol import admin as operations
 from txnlog_spark.protocol import log_ends, metadata, offsets
 from txnlog_spark.protocol.admin import TransactionDescription, TransactionListing
 from txnlog_spark.protocol.offsets import CommittedOffset, ListedOffset
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 EARLIEST = offsets.EARLIEST_TIMESTAMP
 LATEST = offsets.LATEST_TIMESTAMP
@@ -44,14 +44,16 @@ def matching_topics(client: Client, selects: Callable[[str], bool]) -> dict[str,
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
-def confirm_missing(client: Client, partitions: Iterable[Partition]) -> frozenset[Partition]:
+def confirm_missing(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> frozenset[TopicPartition]:
     """Those of `partitions` that the cluster does not have, asked again and again for a while."""
     return client.run(metadata.confirm_missing(client.session, partitions))
 
 
 def list_offsets(
-    client: Client, specs: Mapping[Partition, int], *, read_committed: bool
-) -> dict[Partition, ListedOffset]:
+    client: Client, specs: Mapping[TopicPartition, int], *, read_committed: bool
+) -> dict[TopicPartition, ListedOffset]:
     """Per partition: EARLIEST, LATEST (the LSO under read_committed) or a timestamp in ms.
 
     For a timestamp `offset` is -1 when no record is that new. Raises UnknownTopic.
@@ -60,8 +62,8 @@ def list_offsets(
 
 
 def confirm_log_ends(
-    client: Client, positions: Mapping[Partition, int], said: Mapping[Partition, int]
-) -> dict[Partition, int]:
+    client: Client, positions: Mapping[TopicPartition, int], said: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """The high watermarks of logs that are `said` to end before these positions, of the leaders
     that most brokers say."""
     return client.run(log_ends.confirm_log_ends(client.session, positions, said))
@@ -71,9 +73,9 @@ def committed_offsets(
     client: Client,
     group_id: str,
     *,
-    partitions: Iterable[Partition] = (),
+    partitions: Iterable[TopicPartition] = (),
     require_stable: bool = True,
-) -> dict[Partition, int]:
+) -> dict[TopicPartition, int]:
     """All committed offsets of a group; empty for an unknown one.
 
     Name the `partitions` that matter: Kafka does not report a partition whose first offset ever is
@@ -87,7 +89,7 @@ def committed_offsets(
     return {partition: c.committed_offset for partition, c in found.items()}
 
 
-def commit_offsets(client: Client, group_id: str, committed: Mapping[Partition, int]) -> None:
+def commit_offsets(client: Client, group_id: str, committed: Mapping[TopicPartition, int]) -> None:
     """A plain OffsetCommit outside any transaction and any group membership."""
     values = {partition: CommittedOffset(offset, "") for partition, offset in committed.items()}
     client.run(offsets.commit_offsets(client.session, group_id, values))

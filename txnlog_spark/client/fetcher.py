@@ -15,7 +15,7 @@ from txnlog_spark.protocol.fetch import (
     fetch_ahead,
     fetch_together,
 )
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITIONS_TOGETHER_MAX = 500
@@ -38,7 +38,9 @@ def fetch_range(
 
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
     """
-    cursor = FetchCursor((topic, partition), start_offset, end_offset, read_committed, max_bytes)
+    cursor = FetchCursor(
+        TopicPartition(topic, partition), start_offset, end_offset, read_committed, max_bytes
+    )
     return fetch_rest(client, cursor)
 
 
@@ -58,7 +60,7 @@ class FirstAnswers:
     def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:
         self._client = client
         self._cursors = cursors
-        self._found: dict[Partition, FetchedBatches] = {}
+        self._found: dict[TopicPartition, FetchedBatches] = {}
 
     def fetch(self, index: int) -> Iterator[FetchedBatches]:
         """All batches of the range with this index, as `fetch_range` gives them."""

@@ -17,8 +17,9 @@ from txnlog_spark.protocol.transaction import (
     add_offsets,
     commit_all_offsets,
 )
-from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class CommitAttempt:
     commit_sent: bool = False
     """EndTxn(commit) may have left: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
-    missing_sources: frozenset[Partition] = frozenset()
+    missing_sources: frozenset[TopicPartition] = frozenset()
 
 
 def begin_transaction(
@@ -91,5 +92,5 @@ def add_progress(
     yield from commit_all_offsets(session, transaction, groups, may_be_gone=None)
 
 
-def _placed(plan: CommitPlan, progress: Progress) -> dict[Partition, CommittedOffset]:
+def _placed(plan: CommitPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
     return {plan.progress_partition: progress_offset(progress)}

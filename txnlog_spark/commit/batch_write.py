@@ -12,7 +12,8 @@ from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 from txnlog_spark.protocol.admin import delete_group
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition, StagedPartition
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class BatchWrite:
     staged: Sequence[StagedPartition]
     app_id: str | None = None
     version: int = 0
-    source_offsets: Mapping[Partition, int] = field(default_factory=dict)
+    source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome]:

@@ -23,7 +23,6 @@ from txnlog_spark.offsets import (
     CommittedStart,
     OffsetFormatError,
     SourceNote,
-    by_plain_names,
     committed_start_of,
     from_json_value,
     is_source_offset,
@@ -31,7 +30,6 @@ from txnlog_spark.offsets import (
     source_note_of,
 )
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
@@ -90,8 +88,8 @@ class BatchOffsets:
         for source in self.sources:
             start = source.committed_start
             if start is not None and source.offsets is not None:
-                committed: dict[Partition, int | None] = {
-                    (p.topic, p.partition): start.committed.get(p) for p in source.offsets
+                committed: dict[TopicPartition, int | None] = {
+                    p: start.committed.get(p) for p in source.offsets
                 }
                 found.append(ExpectedOffsets(start.group_id, committed))
         return tuple(found)
@@ -126,7 +124,7 @@ def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets
     return parse_batch_offsets(path, (yield from read_text(path)))
 
 
-def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[Partition, int]]:
+def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[TopicPartition, int]]:
     """The sources' end offsets of the batch before; {} before the first, or where it was purged.
 
     Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
@@ -136,7 +134,7 @@ def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[Part
     data = yield from read_file(path)
     if data is None:
         return {}
-    return by_plain_names(parse_batch_offsets(path, text_of(path, data)).source_offsets)
+    return parse_batch_offsets(path, text_of(path, data)).source_offsets
 
 
 def offsets_path(checkpoint: str, batch_id: int) -> str:

@@ -16,8 +16,8 @@ from txnlog_spark.protocol.offsets import (
     list_offsets,
 )
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
-from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.invariants import present
+from txnlog_spark.wire.topics import TopicPartition
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
@@ -50,10 +50,10 @@ def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> O
     foreign = []
     for offsets in asked.foreign:
         foreign.append((yield from _log_ends(session, offsets)))
-    group: dict[Partition, int] = {}
+    group: dict[TopicPartition, int] = {}
     if asked.group:
         group = yield from committed_offsets(session, plan.group_id, asked.group)
-    starts: dict[Partition, int] = {}
+    starts: dict[TopicPartition, int] = {}
     if asks_log_starts(plan, found):
         specs = dict.fromkeys(unexpected_positions(plan, group), EARLIEST_TIMESTAMP)
         listed = yield from list_offsets(session, specs, read_committed=False)
@@ -64,21 +64,21 @@ def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> O
 def committed_offsets(
     session: Session,
     group_id: str | None,
-    partitions: Iterable[Partition],
+    partitions: Iterable[TopicPartition],
     *,
     require_stable: bool = True,
-) -> Operation[dict[Partition, int]]:
+) -> Operation[dict[TopicPartition, int]]:
     """A group's committed offsets, those of `partitions` among them."""
-    check(group_id is not None, "offsets are asked of a group")
+    group = present(group_id, "offsets are asked of a group")
     committed = yield from fetch_committed(
-        session, str(group_id), partitions=partitions, require_stable=require_stable
+        session, group, partitions=partitions, require_stable=require_stable
     )
     return {p: c.committed_offset for p, c in committed.items()}
 
 
 def _log_ends(
-    session: Session, offsets: Mapping[Partition, int]
-) -> Operation[dict[Partition, int]]:
+    session: Session, offsets: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, int]]:
     missing = yield from confirm_missing(session, offsets)
     specs = {p: LATEST_TIMESTAMP for p in offsets if p not in missing}
     ends = yield from list_offsets(session, specs, read_committed=False)

@@ -21,8 +21,9 @@ from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.protocol.effects import Operation, RunBegan
-from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.topics import TopicPartition
 
 ATTEMPT_VERSION = 1
 IDENTITY_VERSION = 3
@@ -38,7 +39,7 @@ class Attempt:
     run_id: str
     transactional_id: str
     progress_group_id: str
-    progress_partition: Partition | None
+    progress_partition: TopicPartition | None
     group_digest: str = ""
     cluster_id: str = ""
     host: str = ""
@@ -102,8 +103,7 @@ def _attempt_of(path: str, data: bytes) -> Attempt:
     try:
         if value.pop("version") != ATTEMPT_VERSION:
             raise unreadable(path, "it is of a newer version of txnlog_spark")
-        partition = value.pop("progress_partition")
-        located = None if partition is None else (str(partition[0]), int(partition[1]))
+        located = _located(value.pop("progress_partition"))
         return Attempt(**value, progress_partition=located)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
@@ -175,15 +175,19 @@ def _attempt_before_version_3(path: str, data: bytes) -> Attempt:
     recorded = _identity_of(data)
     if recorded is None or not recorded.extra:
         raise unreadable(path, "it is damaged, or attempt.json beside it is gone")
-    partition = recorded.extra["progress_partition"]
     return Attempt(
         recorded.query_id,
         recorded.next_batch_id or None,
         recorded.run_id,
         recorded.transactional_id,
         str(recorded.extra["progress_group_id"] or ""),
-        None if partition is None else (str(partition[0]), int(partition[1])),
+        _located(recorded.extra["progress_partition"]),
     )
+
+
+def _located(partition: Any) -> TopicPartition | None:
+    """Where progress lies, of the JSON `[topic, number]` or null."""
+    return None if partition is None else TopicPartition(str(partition[0]), int(partition[1]))
 
 
 def check_cluster(attempt: Attempt, cluster_id: str) -> None:
@@ -200,12 +204,17 @@ def check_cluster(attempt: Attempt, cluster_id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The record of what was begun, for one commit; `host` and `pid` say who begins it."""
+    """The record of what was begun, for one commit; `host` and `pid` say who begins it.
+
+    `previous_run_id` is the run that had begun the last batch when this commit was planned, before
+    it fenced anybody; "" when there was none.
+    """
 
     folder: str
     cluster_id: str
     host: str = ""
     pid: int = -1
+    previous_run_id: str = ""
 
     def begin(self, plan: CommitPlan) -> Operation[None]:
         """Record the batch, durably, before its transaction begins: its outcome may be unknown.
@@ -235,7 +244,9 @@ class Journal:
         )
         if attempt != recorded:
             yield from write_attempt(self.folder, attempt)
-        if recorded is None or recorded.run_id != plan.run_id:
+        run_id = "" if recorded is None else recorded.run_id
+        # A run that has begun since may have fenced this one, and lives: what it staged stays.
+        if run_id != plan.run_id and run_id == self.previous_run_id:
             yield RunBegan()
 
     def _recorded(self, plan: CommitPlan) -> Operation[Attempt | None]:

@@ -22,8 +22,8 @@ from txnlog_spark.errors import (
     ProgressMissing,
     WrongCluster,
 )
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.invariants import check
+from txnlog_spark.wire.topics import TopicPartition
 
 _SHOWN_MAX = 5
 
@@ -41,11 +41,11 @@ class Verdict(enum.Enum):
 class Questions:
     """What has to be asked before the batch can be judged."""
 
-    group: frozenset[Partition] = frozenset()
+    group: frozenset[TopicPartition] = frozenset()
     """Stable committed offsets of the plan's group."""
     expected: Sequence[ExpectedOffsets] = ()
     """Stable committed offsets that the query started from."""
-    foreign: Sequence[Mapping[Partition, int]] = ()
+    foreign: Sequence[Mapping[TopicPartition, int]] = ()
     """Offsets that have to be positions in this cluster's logs."""
     progress_topic: bool = False
     """Whether the topic that progress lies on still exists."""
@@ -57,11 +57,11 @@ class Facts:
 
     progress: Progress | None
     asked: Questions = Questions()
-    group: Mapping[Partition, int] = field(default_factory=dict)
-    expected: Sequence[Mapping[Partition, int]] = ()
-    foreign: Sequence[Mapping[Partition, int]] = ()
+    group: Mapping[TopicPartition, int] = field(default_factory=dict)
+    expected: Sequence[Mapping[TopicPartition, int]] = ()
+    foreign: Sequence[Mapping[TopicPartition, int]] = ()
     """The log ends of those partitions that exist."""
-    log_starts: Mapping[Partition, int] = field(default_factory=dict)
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of `unexpected_positions`."""
     progress_topic_is_gone: bool = False
 
@@ -82,7 +82,7 @@ def questions(plan: CommitPlan, found: Progress | None) -> Questions:
         return Questions(group=frozenset(plan.source_offsets if several and plan.group_id else ()))
     if found is not None and found.next_batch_id < plan.batch_id:
         return Questions()
-    group: set[Partition] = set()
+    group: set[TopicPartition] = set()
     if _compares_group_with_previous(plan, found):
         group.update(plan.previous_offsets)
     if _is_first(plan) and not plan.overwrite_group:
@@ -129,7 +129,9 @@ def _check_start(plan: CommitPlan, facts: Facts) -> None:
         check_previous(plan, facts.group)
 
 
-def unexpected_positions(plan: CommitPlan, group: Mapping[Partition, int]) -> dict[Partition, int]:
+def unexpected_positions(
+    plan: CommitPlan, group: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Where the group of a new query has come to, and the query does not say that it knows.
 
     A committed offset at the end of an empty first batch is where the query begins.
@@ -154,7 +156,7 @@ def _is_first(plan: CommitPlan) -> bool:
     return plan.batch_id == 0 and plan.group_id is not None
 
 
-def _unexpected(plan: CommitPlan) -> list[Partition]:
+def _unexpected(plan: CommitPlan) -> list[TopicPartition]:
     expected = [e.committed for e in plan.expected]
     return [p for p in plan.source_offsets if not any(p in c for c in expected)]
 
@@ -183,7 +185,7 @@ def _compares_group_with_previous(plan: CommitPlan, found: Progress | None) -> b
     return bool(plan.previous_offsets) and left != "" and left == group_digest(plan.group_id)
 
 
-def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[Partition, int]) -> bool:
+def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartition, int]) -> bool:
     """Whether all that the batch read is in the committed output: only then it may be skipped.
 
     Spark's offset log can be lost with its commit log; the batch is then planned again and may
@@ -219,7 +221,7 @@ def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
 
 
 def _check_of_this_cluster(
-    plan: CommitPlan, offsets: Mapping[Partition, int], ends: Mapping[Partition, int]
+    plan: CommitPlan, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> None:
     """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs.
 
@@ -243,7 +245,7 @@ def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
 
 
 def check_expected(
-    plan: CommitPlan, expected: ExpectedOffsets, committed: Mapping[Partition, int]
+    plan: CommitPlan, expected: ExpectedOffsets, committed: Mapping[TopicPartition, int]
 ) -> None:
     """Refuse a start from committed offsets that the group has left meanwhile.
 
@@ -253,9 +255,9 @@ def check_expected(
     stay. Raises CommittedOffsetsMoved.
     """
     moved = [
-        f"{topic}-{number} from {_shown(was)} to {_shown(committed.get((topic, number)))}"
-        for (topic, number), was in sorted(expected.committed.items())
-        if committed.get((topic, number)) != was
+        f"{name[0]}-{name[1]} from {_shown(was)} to {_shown(committed.get(name))}"
+        for name, was in sorted(expected.committed.items())
+        if committed.get(name) != was
     ]
     if not moved:
         return
@@ -268,7 +270,7 @@ def check_expected(
     )
 
 
-def check_previous(plan: CommitPlan, committed: Mapping[Partition, int]) -> None:
+def check_previous(plan: CommitPlan, committed: Mapping[TopicPartition, int]) -> None:
     """Refuse to go on from a checkpoint that its group has left behind.
 
     After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
@@ -276,9 +278,9 @@ def check_previous(plan: CommitPlan, committed: Mapping[Partition, int]) -> None
     says nothing: its topic was deleted. Raises CommittedOffsetsMoved.
     """
     moved = [
-        f"{topic}-{number} from {was} to {committed[topic, number]}"
-        for (topic, number), was in sorted(plan.previous_offsets.items())
-        if committed.get((topic, number), was) != was
+        f"{name[0]}-{name[1]} from {was} to {committed[name]}"
+        for name, was in sorted(plan.previous_offsets.items())
+        if committed.get(name, was) != was
     ]
     if not moved:
         return
@@ -370,7 +372,7 @@ def _shown(offset: int | None) -> str:
     return "none" if offset is None else str(offset)
 
 
-def _places(offsets: Mapping[Partition, int]) -> str:
+def _places(offsets: Mapping[TopicPartition, int]) -> str:
     shown = [f"{topic}-{number} at {at}" for (topic, number), at in sorted(offsets.items())]
     more = len(shown) - _SHOWN_MAX
     return ", ".join(shown[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -54,6 +54,7 @@ from txnlog_spark.protocol.transaction import (
 )
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.invariants import check, present
+from txnlog_spark.wire.topics import TopicPartition
 
 STEPS = ("S1", "S2", "S3", "S4", "S5", "S5.first", "S5.middle", "S5.last", "S7", "S8", "S9", "S11")
 """The failpoints that this operation reaches, in their order."""
@@ -135,7 +136,9 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
         verdict = yield from judge_for_certain(session, attempt, judged, identity)
         if verdict is Verdict.SKIP:
             yield Reached("S3", "after", plan.batch_id)
-            return _skipped(attempt, judged, identity)
+            # With an identity to go on from, the worker that did it may have this very epoch.
+            again = replace(identity, initialised=attempt.identity is None)
+            return _skipped(attempt, judged, again)
         if found is None and plan.journal is not None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
@@ -183,7 +186,7 @@ def _skipped(
 def _write(session: Session, attempt: CommitAttempt, transaction: Transaction) -> Operation[None]:
     """S4 to S8: everything that belongs to the transaction."""
     plan = attempt.plan
-    partitions = sorted({(part.topic, part.partition) for part in plan.staged})
+    partitions = sorted({TopicPartition(part.topic, part.partition) for part in plan.staged})
     yield from require_leaders(session, partitions, allow_auto_create=True)
     yield from require_progress_topic(session, plan)
     yield Reached("S4", "before", plan.batch_id)

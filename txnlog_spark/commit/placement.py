@@ -14,20 +14,21 @@ from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS, confirm_missing, refresh_metadata
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition, StagedPartition
+from txnlog_spark.protocol.values import StagedPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 
 def place_progress(
     session: Session,
     *,
-    recorded: Partition | None,
+    recorded: TopicPartition | None,
     may_move: bool,
     progress_group_id: str,
     query_id: str,
-    sources: Collection[Partition],
+    sources: Collection[TopicPartition],
     staged: Sequence[StagedPartition],
     topic: str | None,
-) -> Operation[Partition]:
+) -> Operation[TopicPartition]:
     """Where the query's progress is, else (the first batch) where it is going to be.
 
     `recorded` is what the checkpoint says. Progress that went with its topic is placed again only
@@ -45,10 +46,10 @@ def place_progress(
 
 def choose_partition(
     session: Session,
-    sources: Collection[Partition],
+    sources: Collection[TopicPartition],
     staged: Sequence[StagedPartition],
     topic: str | None,
-) -> Operation[Partition]:
+) -> Operation[TopicPartition]:
     """A partition that exists, to commit progress for. Raises TxnLogError without any topic."""
     if sources:
         missing = yield from confirm_missing(session, sources)
@@ -56,19 +57,19 @@ def choose_partition(
             if partition not in missing:
                 return partition
     if topic is not None:
-        return (topic, 0)
+        return TopicPartition(topic, 0)
     for piece in staged:
-        return (piece.topic, piece.partition)
+        return TopicPartition(piece.topic, piece.partition)
     yield from refresh_metadata(session, None)
     for name in sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS):
-        return (name, session.cluster.partitions(name)[0])
+        return TopicPartition(name, session.cluster.partitions(name)[0])
     raise TxnLogError(
         "an empty batch cannot be recorded on a cluster without topics: create the output topic, "
         "or set the option topic"
     )
 
 
-def _is_gone(session: Session, partition: Partition) -> Operation[bool]:
+def _is_gone(session: Session, partition: TopicPartition) -> Operation[bool]:
     topic, number = partition
     if number in session.cluster.partitions(topic):
         return False

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from txnlog_spark.protocol.values import Partition, ProducerIdentity, StagedPartition
+from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from txnlog_spark.commit.journal import Journal
@@ -53,7 +54,7 @@ class ExpectedOffsets:
     """
 
     group_id: str
-    committed: Mapping[Partition, int | None]
+    committed: Mapping[TopicPartition, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,10 @@ class CommitPlan:
     batch_id: int
     transactional_id: str
     progress_group_id: str
-    progress_partition: Partition
+    progress_partition: TopicPartition
     staged: Sequence[StagedPartition] = ()
     group_id: str | None = None
-    source_offsets: Mapping[Partition, int] = field(default_factory=dict)
+    source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_digest: str = ""
     batch_hash: str = ""
     is_pinned: bool = False
@@ -98,8 +99,8 @@ class CommitPlan:
     """Progress that is known to have been committed; less than that has been lost."""
     previous_transactional_id: str | None = None
     expected: Sequence[ExpectedOffsets] = ()
-    previous_offsets: Mapping[Partition, int] = field(default_factory=dict)
-    foreign_sources: Sequence[Mapping[Partition, int]] = ()
+    previous_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
     """Source offsets, per source, that do not say which cluster they belong to."""
     overwrite_group: bool = False
     """A new query may start elsewhere than its group's committed offsets."""
@@ -148,4 +149,4 @@ class CommitOutcome:
     produced_partitions: int = 0
     transaction_version: int = 0
     attempts: int = 1
-    missing_sources: frozenset[Partition] = frozenset()
+    missing_sources: frozenset[TopicPartition] = frozenset()

@@ -31,7 +31,7 @@ from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 PROGRESS_FORMAT_VERSION = 1
 """In every metadata string; an unknown version is not progress of ours."""
@@ -99,7 +99,7 @@ def progress_offset(progress: Progress) -> CommittedOffset:
 
 def locate_progress(
     session: Session, progress_group_id: str, query_id: str
-) -> Operation[Partition | None]:
+) -> Operation[TopicPartition | None]:
     """The partition that the query's newest decided progress is committed for, None without one.
 
     Nothing may be concluded from it about a batch: an undecided progress is not waited for.
@@ -115,7 +115,7 @@ def fetch_progress(
     progress_group_id: str,
     query_id: str,
     *,
-    partitions: Iterable[Partition] = (),
+    partitions: Iterable[TopicPartition] = (),
 ) -> Operation[Progress | None]:
     """The query's stable progress; waits while a transaction on the group is undecided.
 

@@ -38,11 +38,11 @@ from txnlog_spark.commit.placement import place_progress
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome, CommitPlan
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import ProducerFenced, TxnLogError
-from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition, ProducerIdentity, StagedPartition
+from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,9 @@ def commit_query_batch(
     try:
         outcome = yield from commit_micro_batch(session, identity, plan)
     except ProducerFenced as error:
-        raise _explained(error, options, plan, run.attempt) from error
+        alone = identity is None or run.recorded is not None
+        unread = "" if alone else f"{batch.folder}/identity.json"
+        raise _explained(error, options, plan, run.attempt, unread) from error
     if outcome.identity is not None:
         worker.held[run.transactional_id] = Held(query_id, run_id, outcome.identity)
         record = _record(plan, outcome.identity, outcome.progress.next_batch_id)
@@ -207,7 +209,7 @@ def _plan(
     """The commit as a value, with all that the checkpoint tells of the batches before."""
     options, attempt = batch.options, run.attempt
     begun = None if attempt is None else attempt.batch_id
-    source_offsets = by_plain_names(sources.source_offsets)
+    source_offsets = sources.source_offsets
     group_id = options.group_id if source_offsets else None
     recorded_group = "" if attempt is None else attempt.progress_group_id
     progress_group_id = recorded_group or options.progress_group_of(run.query_id)
@@ -222,7 +224,7 @@ def _plan(
         staged=batch.staged,
         topic=options.topic,
     )
-    previous: dict[Partition, int] = {}
+    previous: dict[TopicPartition, int] = {}
     if group_id is not None and not follows:
         previous = yield from read_previous_offsets(batch.checkpoint, batch.batch_id)
     foreign = [s.offsets for s in sources.sources if s.offsets and s.note is None]
@@ -246,9 +248,15 @@ def _plan(
         previous_transactional_id=run.previous_transactional_id,
         expected=sources.expected,
         previous_offsets=previous,
-        foreign_sources=tuple(by_plain_names(offsets) for offsets in foreign),
+        foreign_sources=tuple(foreign),
         overwrite_group=options.overwrite_group,
-        journal=Journal(batch.folder, run.cluster_id, batch.host, batch.pid),
+        journal=Journal(
+            batch.folder,
+            run.cluster_id,
+            batch.host,
+            batch.pid,
+            previous_run_id="" if attempt is None else attempt.run_id,
+        ),
         transaction_timeout_ms=options.transaction_timeout_ms,
         produce_request_bytes=options.produce_request_bytes,
     )
@@ -269,10 +277,22 @@ def _record(plan: CommitPlan, identity: ProducerIdentity, next_batch_id: int) ->
 
 
 def _explained(
-    error: ProducerFenced, options: CommitOptions, plan: CommitPlan, attempt: Attempt | None
+    error: ProducerFenced,
+    options: CommitOptions,
+    plan: CommitPlan,
+    attempt: Attempt | None,
+    unread: str,
 ) -> ProducerFenced:
-    """The error with what the brokers cannot tell: who took over, where the id comes from."""
+    """The error with what the brokers cannot tell: who took over, where the id comes from.
+
+    `unread` is the file that would say what other workers of the run did, if it could not be read.
+    """
     texts = [str(error)]
+    if unread:
+        texts.append(
+            f"{unread} could not be read, so it may have been another Python worker of this query: "
+            "then start the query again"
+        )
     if options.transactional_id is None:
         origin = "kafka.group.id" if options.group_id is not None else "the query's id"
         texts.append(f"The transactional id {plan.transactional_id!r} was made from {origin}")

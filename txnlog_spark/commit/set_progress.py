@@ -19,10 +19,10 @@ from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import abort_transaction, commit_transaction
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 
-def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Partition]]:
+def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[TopicPartition]]:
     """Commit progress and group offsets as after the plan's batch; what no longer exists is left.
 
     Raises ProgressError when the brokers have more, and what a commit raises.

@@ -23,7 +23,8 @@ def initialise(
     """S2: the identity as it is while it is good, else a new epoch, which fences all others.
 
     Without `current` the query is taken over, from whatever transactional id it had. Raises
-    ProducerFenced when, with `current`, another driver has taken it over since.
+    ProducerFenced when, with `current`, another driver has taken it over since (KIP-360; the rule
+    for a retry is TransactionMetadata.prepareIncrementProducerEpoch).
     """
     if current is not None and current.initialised:
         return current
@@ -31,9 +32,15 @@ def initialise(
     taken_over = plan.journal if current is None else None
     if taken_over is not None:
         yield from record_ids(taken_over.folder, plan)
-    identity = yield from init_producer_id(
-        session, plan.transactional_id, plan.transaction_timeout_ms, current=current
-    )
+    name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+    identity = yield from init_producer_id(session, name, timeout_ms, current=current)
+    if current is not None:
+        # The answer for the epoch before the present one is the present one, as for a retry: then
+        # another worker of this run has raised it, and may have written with it. Sequences begin
+        # at 0 again, and what has those of another batch is taken for a duplicate of it. For the
+        # present epoch the answer is one that nobody has had; if another worker asked in between,
+        # it does this batch, and this one is skipped.
+        identity = yield from init_producer_id(session, name, timeout_ms, current=identity)
     if taken_over is not None:
         yield from fence_other_ids(session, plan, taken_over.folder)
     yield Reached("S2", "after", plan.batch_id)

@@ -19,9 +19,9 @@ from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unan
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 __all__ = [
     "TransactionDescription",
@@ -63,7 +63,7 @@ class TransactionDescription:
     start_time_ms: int
     producer_id: int
     producer_epoch: int
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 def create_topic(
@@ -101,7 +101,7 @@ def create_topic(
     yield from _ask_controller(
         session, message, doing, accepted, ErrorCode.TOPIC_ALREADY_EXISTS, _topic_codes
     )
-    expected = [(topic, number) for number in range(max(partitions, 1))]
+    expected = [TopicPartition(topic, number) for number in range(max(partitions, 1))]
     deadline = session.deadline()
     while not session.cluster.partitions(topic):
         yield from refresh_metadata(session, [topic], deadline=deadline)
@@ -258,7 +258,9 @@ def describe_transaction(
         start_time_ms=state.transaction_start_time_ms,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
-        partitions=tuple(sorted((t.topic, p) for t in state.topics for p in t.partitions)),
+        partitions=tuple(
+            sorted(TopicPartition(t.topic, p) for t in state.topics for p in t.partitions)
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.effects import FileFailed
 from txnlog_spark.protocol.transaction import Transaction
-from txnlog_spark.protocol.values import Bytes, Partition, StagedPartition, StagedPiece
+from txnlog_spark.protocol.values import Bytes, StagedPartition, StagedPiece
 from txnlog_spark.wire.records import (
     NO_PRODUCER_ID,
     BatchHeader,
@@ -25,13 +25,14 @@ from txnlog_spark.wire.records import (
     iter_batches,
     stamp_producer,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class StampedBatch:
     """One record batch as it goes over the wire; `data` never changes after this."""
 
-    partition: Partition
+    partition: TopicPartition
     data: bytearray
     base_sequence: int
     record_count: int
@@ -41,7 +42,7 @@ class PartitionQueue:
     """One partition's batches that are not acknowledged yet, in order."""
 
     def __init__(
-        self, partition: Partition, staged: Iterable[StagedPartition], transaction: Transaction
+        self, partition: TopicPartition, staged: Iterable[StagedPartition], transaction: Transaction
     ) -> None:
         self.partition = partition
         self._transaction = transaction
@@ -126,11 +127,11 @@ class PartitionQueue:
 
 def queues_of(
     staged: Iterable[StagedPartition], transaction: Transaction
-) -> dict[Partition, PartitionQueue]:
+) -> dict[TopicPartition, PartitionQueue]:
     """One queue per partition, in the order in which the plan first names them."""
-    grouped: dict[Partition, list[StagedPartition]] = {}
+    grouped: dict[TopicPartition, list[StagedPartition]] = {}
     for part in staged:
-        grouped.setdefault((part.topic, part.partition), []).append(part)
+        grouped.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
     return {p: PartitionQueue(p, parts, transaction) for p, parts in grouped.items()}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import Message
+from txnlog_spark.wire.topics import TopicPartition
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
@@ -36,7 +36,7 @@ class ClusterView:
     cluster_id: str | None = None
     controller_id: int = -1
 
-    def leader(self, partition: Partition) -> int:
+    def leader(self, partition: TopicPartition) -> int:
         """The node that leads `partition`, or -1 when that is not known."""
         topic = self.topics.get(partition[0])
         return NO_LEADER if topic is None else topic.leaders.get(partition[1], NO_LEADER)
@@ -51,11 +51,11 @@ class ClusterView:
         view = self.topics.get(topic)
         return () if view is None else tuple(sorted(view.leaders))
 
-    def forget_leader(self, partition: Partition) -> ClusterView:
+    def forget_leader(self, partition: TopicPartition) -> ClusterView:
         """The same view without this partition's leader, so that it is asked for again."""
         return self.with_leader(partition, NO_LEADER)
 
-    def with_leader(self, partition: Partition, node: int) -> ClusterView:
+    def with_leader(self, partition: TopicPartition, node: int) -> ClusterView:
         """The same view with this leader of a partition that it knows."""
         view = self.topics.get(partition[0])
         if view is None or partition[1] not in view.leaders:

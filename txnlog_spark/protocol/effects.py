@@ -2,7 +2,7 @@
 
 An operation is a generator: it yields one `Ask` (a request to a broker, an answer, a sleep, a
 failpoint, a file of the checkpoint) and is resumed with the outcome. Blocking code's readability
-without blocking: `txnlog_spark.client` performs asks on sockets, `sink.files` on the disk, the
+without blocking: `txnlog_spark.client` performs asks on sockets, `sink.disk` on the disk, the
 simulator performs all of them on virtual time. The code that commits in production is the code that
 is simulated. `together.py` carries several operations on side by side.
 """

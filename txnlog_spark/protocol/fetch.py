@@ -24,10 +24,11 @@ from txnlog_spark.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, 
 from txnlog_spark.protocol.read_replicas import NO_REPLICA
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.values import Bytes, Partition
+from txnlog_spark.protocol.values import Bytes
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import CorruptBatch, iter_batches
+from txnlog_spark.wire.topics import TopicPartition
 
 TOPIC_NAME_VERSION_MAX = 12
 """Fetch names topics up to here, and only their ids from v13 on (KIP-516)."""
@@ -58,7 +59,7 @@ class FetchedBatches:
 class FetchCursor:
     """Where a range of one partition is read: [next_offset, end_offset)."""
 
-    partition: Partition
+    partition: TopicPartition
     next_offset: int
     end_offset: int
     read_committed: bool
@@ -185,7 +186,7 @@ class FetchCursor:
         return next_offset
 
 
-def name_replica(session: Session, partition: Partition, answer: Message) -> bool:
+def name_replica(session: Session, partition: TopicPartition, answer: Message) -> bool:
     """Whether a leader's answer names a replica to read from (from v11 on); then it is noted."""
     replica = getattr(answer, "preferred_read_replica", NO_REPLICA)
     if replica == NO_REPLICA or replica not in session.cluster.nodes:
@@ -249,7 +250,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
 
 def fetch_together(
     session: Session, cursors: Sequence[FetchCursor]
-) -> Operation[dict[Partition, FetchedBatches]]:
+) -> Operation[dict[TopicPartition, FetchedBatches]]:
     """What one Fetch to each node brings of many partitions, to save a round trip for each.
 
     Nothing is asked again and nothing refused here: a partition that is not in the result, for
@@ -263,7 +264,7 @@ def fetch_together(
     for cursor in cursors:
         by_node[session.read_node(cursor.partition)].append(cursor)
     by_node.pop(NO_LEADER, None)
-    found: dict[Partition, FetchedBatches] = {}
+    found: dict[TopicPartition, FetchedBatches] = {}
     if not by_node:
         return found
     outcomes = yield from call_all(
@@ -287,14 +288,16 @@ def fetch_together(
 
 def _answers_by_partition(
     session: Session, asked: Sequence[FetchCursor], outcome: Reply | Unanswered
-) -> dict[Partition, Message]:
+) -> dict[TopicPartition, Message]:
     if isinstance(outcome, Unanswered) or outcome.message.error_code != ErrorCode.NONE:
         return {}
     names = {
         uuid.UUID(bytes=session.cluster.topic_id(t)): t for t, _ in (c.partition for c in asked)
     }
     return {
-        (topic.topic if named else names.get(topic.topic_id, ""), part.partition_index): part
+        TopicPartition(
+            topic.topic if named else names.get(topic.topic_id, ""), part.partition_index
+        ): part
         for named in (outcome.version <= TOPIC_NAME_VERSION_MAX,)
         for topic in outcome.message.responses
         for part in topic.partitions

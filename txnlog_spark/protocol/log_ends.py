@@ -9,12 +9,12 @@ from txnlog_spark.protocol.metadata import UNKNOWN_TOPIC_PATIENCE_MS
 from txnlog_spark.protocol.most_brokers import find_leaders
 from txnlog_spark.protocol.offsets import LATEST_TIMESTAMP, list_offsets
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 
 def confirm_log_ends(
-    session: Session, positions: Mapping[Partition, int], said: Mapping[Partition, int]
-) -> Operation[dict[Partition, int]]:
+    session: Session, positions: Mapping[TopicPartition, int], said: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, int]]:
     """The high watermarks of logs of which it was `said` that they end before these positions.
 
     A former leader ends its log early. So where there are several brokers, most of them are asked

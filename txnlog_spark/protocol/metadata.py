@@ -11,10 +11,10 @@ from txnlog_spark.protocol.effects import Operation, Unanswered
 from txnlog_spark.protocol.most_brokers import find_missing
 from txnlog_spark.protocol.retry import Subject, decide, error_of
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.version import __version__
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 CLIENT_SOFTWARE_NAME = "txnlog-spark"
 KAFKA_INTERNAL_TOPICS = frozenset(
@@ -89,7 +89,9 @@ def require_topics(
         elif unknown_since_ms is None:
             unknown_since_ms = now_ms
         elif now_ms - unknown_since_ms >= patience_ms:
-            gone = yield from find_missing(session, [(t, 0) for t in missing], deadline=deadline)
+            gone = yield from find_missing(
+                session, [TopicPartition(t, 0) for t in missing], deadline=deadline
+            )
             if gone:
                 raise _no_topics(sorted({topic for topic, _ in gone}))
             if all(session.cluster.partitions(t) for t in wanted):
@@ -106,8 +108,8 @@ def _no_topics(names: Sequence[str]) -> UnknownTopic:
 
 
 def confirm_missing(
-    session: Session, partitions: Iterable[Partition], *, deadline: Deadline | None = None
-) -> Operation[frozenset[Partition]]:
+    session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
+) -> Operation[frozenset[TopicPartition]]:
     """Those of `partitions` that the metadata of most brokers does not have, again and again for a
     while.
 
@@ -143,7 +145,7 @@ def _check_topic_errors(errors: dict[str, int]) -> None:
 
 def require_leaders(
     session: Session,
-    partitions: Iterable[Partition],
+    partitions: Iterable[TopicPartition],
     *,
     allow_auto_create: bool = False,
     deadline: Deadline | None = None,
@@ -166,7 +168,7 @@ def require_leaders(
             allow_auto_create=allow_auto_create,
             deadline=deadline,
         )
-        absent = [(t, n) for t, n in lost if n not in session.cluster.partitions(t)]
+        absent = [p for p in lost if p[1] not in session.cluster.partitions(p[0])]
         now_ms = session.monotonic_ms()
         if not absent:
             absent_since_ms = None

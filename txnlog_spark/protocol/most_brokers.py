@@ -16,9 +16,9 @@ from txnlog_spark.protocol.calls import LOOKUP_TIMEOUT_MS, call_all, call_any, r
 from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID, ClusterView, topic_id_of
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 _SURE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _METADATA = APIS[ApiKey.METADATA]
@@ -54,7 +54,7 @@ def ask_most(
 
 
 def find_leaders(
-    session: Session, partitions: Iterable[Partition], *, deadline: Deadline
+    session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline
 ) -> Operation[None]:
     """Make the session know the leaders that most brokers say, each of the newest epoch."""
     wanted = list(partitions)
@@ -63,7 +63,7 @@ def find_leaders(
 
 
 def newest_leaders(
-    cluster: ClusterView, partitions: Iterable[Partition], answers: Iterable[Message]
+    cluster: ClusterView, partitions: Iterable[TopicPartition], answers: Iterable[Message]
 ) -> ClusterView:
     """The view with each partition's leader of the newest epoch among Metadata answers.
 
@@ -87,13 +87,13 @@ def newest_leaders(
             if part.partition_index == number
         ]
         _, leader = max(found, default=(-1, NO_LEADER))
-        cluster = cluster.with_leader((name, number), leader)
+        cluster = cluster.with_leader(TopicPartition(name, number), leader)
     return cluster
 
 
 def find_missing(
-    session: Session, partitions: Iterable[Partition], *, deadline: Deadline
-) -> Operation[frozenset[Partition]]:
+    session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline
+) -> Operation[frozenset[TopicPartition]]:
     """Those of `partitions` that none of most brokers has, and none says anything else of than
     UNKNOWN_TOPIC_OR_PARTITION. The session knows the others then."""
     wanted = frozenset(partitions)

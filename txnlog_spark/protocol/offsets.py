@@ -19,9 +19,9 @@ from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_spark.wire.topics import TopicPartition
 
 EARLIEST_TIMESTAMP = -2
 """ListOffsets: the log start offset."""
@@ -54,7 +54,9 @@ class CommittedOffset:
     metadata: str
 
 
-def by_topic(partitions: Mapping[Partition, object] | list[Partition]) -> dict[str, list[int]]:
+def by_topic(
+    partitions: Mapping[TopicPartition, object] | list[TopicPartition],
+) -> dict[str, list[int]]:
     """Partition numbers by topic, both ascending."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(partitions):
@@ -63,19 +65,19 @@ def by_topic(partitions: Mapping[Partition, object] | list[Partition]) -> dict[s
 
 
 def list_offsets(
-    session: Session, specs: Mapping[Partition, int], *, read_committed: bool
-) -> Operation[dict[Partition, ListedOffset]]:
+    session: Session, specs: Mapping[TopicPartition, int], *, read_committed: bool
+) -> Operation[dict[TopicPartition, ListedOffset]]:
     """One offset per partition for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a timestamp in ms.
 
     Asks all leaders at once and follows leader changes. Raises UnknownTopic, FatalError,
     DeadlineExceeded.
     """
     deadline = session.deadline()
-    found: dict[Partition, ListedOffset] = {}
+    found: dict[TopicPartition, ListedOffset] = {}
     doing = "listing offsets"
     while missing := [p for p in specs if p not in found]:
         yield from require_leaders(session, missing, deadline=deadline)
-        by_leader: dict[int, dict[Partition, int]] = defaultdict(dict)
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for partition in missing:
             by_leader[session.cluster.leader(partition)][partition] = specs[partition]
         outcomes = yield from call_all(
@@ -92,7 +94,7 @@ def list_offsets(
     return found
 
 
-def _list_request(specs: Mapping[Partition, int], read_committed: bool) -> Message:
+def _list_request(specs: Mapping[TopicPartition, int], read_committed: bool) -> Message:
     topic_type = _LIST.request.ListOffsetsTopic
     return _LIST.request(
         replica_id=-1,
@@ -102,7 +104,7 @@ def _list_request(specs: Mapping[Partition, int], read_committed: bool) -> Messa
                 name=topic,
                 partitions=[
                     topic_type.ListOffsetsPartition(
-                        partition_index=number, timestamp=specs[topic, number]
+                        partition_index=number, timestamp=specs[TopicPartition(topic, number)]
                     )
                     for number in numbers
                 ],
@@ -114,9 +116,9 @@ def _list_request(specs: Mapping[Partition, int], read_committed: bool) -> Messa
 
 def _take_listed(
     session: Session,
-    asked: Mapping[Partition, int],
+    asked: Mapping[TopicPartition, int],
     outcome: Reply | Unanswered,
-    found: dict[Partition, ListedOffset],
+    found: dict[TopicPartition, ListedOffset],
     doing: str,
 ) -> list[str]:
     """Keep what was answered; forget the leaders of the rest and say why."""
@@ -131,7 +133,7 @@ def _take_listed(
                 name = f"{topic.name}-{answer.partition_index}"
                 if action is Action.DONE:
                     listed = ListedOffset(answer.offset, answer.timestamp)
-                    found[topic.name, answer.partition_index] = listed
+                    found[TopicPartition(topic.name, answer.partition_index)] = listed
                 elif action in (Action.RETRY, Action.REFRESH):
                     errors.append(f"{name}: {describe_code(answer.error_code)}")
                 else:
@@ -148,9 +150,9 @@ def fetch_committed(
     session: Session,
     group_id: str,
     *,
-    partitions: Iterable[Partition] = (),
+    partitions: Iterable[TopicPartition] = (),
     require_stable: bool = True,
-) -> Operation[dict[Partition, CommittedOffset]]:
+) -> Operation[dict[TopicPartition, CommittedOffset]]:
     """All committed offsets of a group; {} for a group that does not exist.
 
     With `require_stable` it waits while a transaction's offsets are undecided
@@ -159,7 +161,7 @@ def fetch_committed(
     (`OffsetMetadataManager.fetchAllOffsets` walks the committed ones), so `partitions`, those that
     matter, are asked for by name as well. Raises FatalError, DeadlineExceeded.
     """
-    found: dict[Partition, CommittedOffset] = {}
+    found: dict[TopicPartition, CommittedOffset] = {}
     named = sorted(set(partitions))
     if named and require_stable:
         found.update((yield from _fetch_offsets(session, group_id, named, require_stable)))
@@ -168,8 +170,8 @@ def fetch_committed(
 
 
 def _fetch_offsets(
-    session: Session, group_id: str, named: list[Partition] | None, require_stable: bool
-) -> Operation[dict[Partition, CommittedOffset]]:
+    session: Session, group_id: str, named: list[TopicPartition] | None, require_stable: bool
+) -> Operation[dict[TopicPartition, CommittedOffset]]:
     message = _fetch_request(group_id, named, require_stable)
     request = CoordinatorRequest(
         GROUP,
@@ -187,14 +189,18 @@ def _fetch_offsets(
             "cannot wait for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
         )
     return {
-        (topic.name, p.partition_index): CommittedOffset(p.committed_offset, p.metadata or "")
+        TopicPartition(topic.name, p.partition_index): CommittedOffset(
+            p.committed_offset, p.metadata or ""
+        )
         for topic in _fetched_group(answer.reply).topics
         for p in topic.partitions
         if p.committed_offset >= 0
     }
 
 
-def _fetch_request(group_id: str, named: list[Partition] | None, require_stable: bool) -> Message:
+def _fetch_request(
+    group_id: str, named: list[TopicPartition] | None, require_stable: bool
+) -> Message:
     """For the named partitions, or for all; in the shape up to v7 and in that from v8 on."""
     group_type = _FETCH.request.OffsetFetchRequestGroup
     if named is None:
@@ -228,7 +234,7 @@ def _fetch_codes(reply: Reply) -> tuple[int, ...]:
 
 
 def commit_offsets(
-    session: Session, group_id: str, offsets: Mapping[Partition, CommittedOffset]
+    session: Session, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> Operation[None]:
     """A plain OffsetCommit, outside any transaction and any group membership.
 
@@ -245,8 +251,8 @@ def commit_offsets(
                 partitions=[
                     topic_type.OffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=offsets[topic, number].committed_offset,
-                        committed_metadata=offsets[topic, number].metadata,
+                        committed_offset=offsets[TopicPartition(topic, number)].committed_offset,
+                        committed_metadata=offsets[TopicPartition(topic, number)].metadata,
                     )
                     for number in numbers
                 ],

@@ -59,11 +59,12 @@ from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.together import Together
 from txnlog_spark.protocol.transaction import PRODUCE_VERSION_MAX_V1, Transaction
 from txnlog_spark.protocol.turns import Memory, Turns
-from txnlog_spark.protocol.values import Partition, ProducePlan, StagedPartition
+from txnlog_spark.protocol.values import ProducePlan, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import increment_sequence
+from txnlog_spark.wire.topics import TopicPartition
 
 IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
@@ -99,7 +100,7 @@ class Produced:
 
     records: int = 0
     bytes: int = 0
-    partitions: set[Partition] = field(default_factory=set)
+    partitions: set[TopicPartition] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +116,7 @@ class _Request:
 class _Recovery:
     """A wait before partitions send again; `node` rests with them where it is given."""
 
-    partitions: list[Partition]
+    partitions: list[TopicPartition]
     node: int | None
 
 
@@ -124,7 +125,7 @@ class _Failures:
     """Why batches of one answer have to be sent again."""
 
     reason: str = ""
-    moved: set[Partition] = field(default_factory=set)
+    moved: set[TopicPartition] = field(default_factory=set)
     """Those whose leader has to be looked up."""
     stops_leader: bool = False
 
@@ -159,7 +160,7 @@ def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
     for part in staged:
         totals.records += part.record_count
         totals.bytes += part.size_bytes
-        totals.partitions.add((part.topic, part.partition))
+        totals.partitions.add(TopicPartition(part.topic, part.partition))
     return totals
 
 
@@ -221,7 +222,7 @@ class _Window:
         self._turns = Turns(queues_of(plan.staged, transaction))
         self._memory = Memory(plan.in_flight_bytes_max)
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
-        self._flows: dict[Partition, _Flow] = defaultdict(_Flow)
+        self._flows: dict[TopicPartition, _Flow] = defaultdict(_Flow)
         self._parts: Together[_Request | _Recovery, Reply | Unanswered | None] = Together(
             session.monotonic_ms
         )
@@ -263,7 +264,7 @@ class _Window:
         if leader.requests and room_bytes < request_bytes:
             return None
         request = _Request(node)
-        turned: list[Partition] = []
+        turned: list[TopicPartition] = []
         misses = 0
         for partition, queue in self._turns.of(node):
             if misses == MISSES_MAX or request.bytes >= request_bytes:
@@ -279,7 +280,7 @@ class _Window:
             turn(partition)
         return request if request.batches else None
 
-    def _may_send(self, partition: Partition, node: int) -> bool:
+    def _may_send(self, partition: TopicPartition, node: int) -> bool:
         """Whether the partition may send another batch before an answer, and to this leader."""
         flow = self._flows[partition]
         is_known = partition in self._produced.partitions
@@ -402,7 +403,7 @@ class _Window:
             failures.moved.add(batch.partition)
         failures.stops_leader = failures.stops_leader or code in COORDINATOR_NOT_READY
 
-    def _settle(self, request: _Request) -> list[Partition]:
+    def _settle(self, request: _Request) -> list[TopicPartition]:
         """Let the partitions of an answered request send on; those that have to recover first."""
         recovering = []
         for batch in request.batches:
@@ -419,7 +420,7 @@ class _Window:
     # ------------------------------------------------------------------ recoveries
 
     def _recover(
-        self, partitions: list[Partition], failures: _Failures, node: int | None = None
+        self, partitions: list[TopicPartition], failures: _Failures, node: int | None = None
     ) -> Operation[None]:
         """Begin to wait, and to look leaders up; longer after each failure in a row."""
         attempt = max((self._flows[p].failures for p in partitions), default=0)
@@ -436,7 +437,7 @@ class _Window:
         yield from self._parts.start(recovery, operation)
 
     def _wait_and_look_up(
-        self, partitions: list[Partition], reason: str, attempt: int
+        self, partitions: list[TopicPartition], reason: str, attempt: int
     ) -> Operation[None]:
         deadline = self._deadline
         if reason:

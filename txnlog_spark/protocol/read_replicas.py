@@ -8,7 +8,7 @@ answer or has nothing: then the leader is asked again, and may name one again.
 from __future__ import annotations
 
 from txnlog_spark.protocol.cluster_view import ClusterView
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 NO_REPLICA = -1
 NAMED_MS_MIN = 1_000
@@ -19,9 +19,9 @@ class ReadReplicas:
     """The replicas that leaders have named, each until when."""
 
     def __init__(self) -> None:
-        self._named: dict[Partition, tuple[int, int]] = {}
+        self._named: dict[TopicPartition, tuple[int, int]] = {}
 
-    def node(self, partition: Partition, cluster: ClusterView, now_ms: int) -> int:
+    def node(self, partition: TopicPartition, cluster: ClusterView, now_ms: int) -> int:
         """The node to ask; NO_LEADER when neither is known."""
         replica, until_ms = self._named.get(partition, (NO_REPLICA, 0))
         if replica in cluster.nodes and now_ms < until_ms:
@@ -29,10 +29,10 @@ class ReadReplicas:
         self._named.pop(partition, None)
         return cluster.leader(partition)
 
-    def name(self, partition: Partition, replica: int, now_ms: int, for_ms: int) -> None:
+    def name(self, partition: TopicPartition, replica: int, now_ms: int, for_ms: int) -> None:
         """The leader has answered with this replica."""
         self._named[partition] = replica, now_ms + max(for_ms, NAMED_MS_MIN)
 
-    def forget(self, partition: Partition) -> bool:
+    def forget(self, partition: TopicPartition) -> bool:
         """Ask the leader next; whether a replica was asked until now."""
         return self._named.pop(partition, None) is not None

@@ -14,7 +14,7 @@ from txnlog_spark.errors import DeadlineExceeded
 from txnlog_spark.protocol.cluster_view import ClusterView
 from txnlog_spark.protocol.effects import Operation, Sleep
 from txnlog_spark.protocol.read_replicas import ReadReplicas
-from txnlog_spark.protocol.values import Partition
+from txnlog_spark.wire.topics import TopicPartition
 
 BACKOFF_DOUBLINGS_MAX = 10
 
@@ -64,7 +64,7 @@ class Session:
             timeout_ms = self.config.operation_timeout_ms
         return Deadline(self, self.monotonic_ms(), timeout_ms)
 
-    def read_node(self, partition: Partition) -> int:
+    def read_node(self, partition: TopicPartition) -> int:
         """The node to fetch a partition from."""
         return self.read_replicas.node(partition, self.cluster, self.monotonic_ms())
 

@@ -45,10 +45,11 @@ from txnlog_spark.protocol.retry import (
     error_of,
 )
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.values import Partition, ProducerIdentity
+from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode, error_name
 from txnlog_spark.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from txnlog_spark.wire.topics import TopicPartition
 
 ADD_PARTITIONS_VERSION_MAX = 3
 """AddPartitionsToTxn is for clients up to v3, for brokers from v4 on (its schema says so)."""
@@ -72,7 +73,7 @@ class Transaction:
     producer_id: int
     producer_epoch: int
     version: int
-    sequences: dict[Partition, int] = field(default_factory=dict)
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
     begun: bool = False
     indefinite: bool = False
 
@@ -127,7 +128,7 @@ def init_producer_id(
 
 
 def add_partitions(
-    session: Session, transaction: Transaction, partitions: Iterable[Partition]
+    session: Session, transaction: Transaction, partitions: Iterable[TopicPartition]
 ) -> Operation[None]:
     """Version 1 only: tell the coordinator before the first Produce to these partitions."""
     topic_type = _ADD_PARTITIONS.request.AddPartitionsToTxnTopic
@@ -186,8 +187,8 @@ def commit_source_offsets(
     session: Session,
     transaction: Transaction,
     group_id: str,
-    offsets: Mapping[Partition, CommittedOffset],
-) -> Operation[frozenset[Partition]]:
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Operation[frozenset[TopicPartition]]:
     """TxnOffsetCommit: the offsets become the group's when the transaction commits.
 
     Leaves out what no longer exists, and returns that.
@@ -218,10 +219,10 @@ def commit_source_offsets(
 def commit_all_offsets(
     session: Session,
     transaction: Transaction,
-    groups: Mapping[str, Mapping[Partition, CommittedOffset]],
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     *,
     may_be_gone: str | None,
-) -> Operation[frozenset[Partition]]:
+) -> Operation[frozenset[TopicPartition]]:
     """The offsets of several groups, sent at once; returns what no longer exists.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
@@ -237,7 +238,7 @@ def commit_all_offsets(
     ]
     transaction.begun = True
     answers = yield from call_coordinators(session, requests)
-    missing: frozenset[Partition] = frozenset()
+    missing: frozenset[TopicPartition] = frozenset()
     for request, answer in zip(requests, answers, strict=True):
         transaction.indefinite = transaction.indefinite or answer.indefinite
         refused = _unknown_in(answer.reply)
@@ -252,9 +253,9 @@ def _codes_of_known(reply: Reply) -> tuple[int, ...]:
     return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _unknown_in(reply: Reply) -> frozenset[Partition]:
+def _unknown_in(reply: Reply) -> frozenset[TopicPartition]:
     return frozenset(
-        (topic.name, p.partition_index)
+        TopicPartition(topic.name, p.partition_index)
         for topic in reply.message.topics
         for p in topic.partitions
         if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -264,7 +265,7 @@ def _unknown_in(reply: Reply) -> frozenset[Partition]:
 def _offsets_request(
     transaction: Transaction,
     group_id: str,
-    offsets: Mapping[Partition, CommittedOffset],
+    offsets: Mapping[TopicPartition, CommittedOffset],
     codes: Callable[[Reply], Iterable[int]],
 ) -> CoordinatorRequest:
     topic_type = _TXN_OFFSETS.request.TxnOffsetCommitRequestTopic
@@ -279,8 +280,8 @@ def _offsets_request(
                 partitions=[
                     topic_type.TxnOffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=offsets[topic, number].committed_offset,
-                        committed_metadata=offsets[topic, number].metadata,
+                        committed_offset=offsets[TopicPartition(topic, number)].committed_offset,
+                        committed_metadata=offsets[TopicPartition(topic, number)].metadata,
                     )
                     for number in numbers
                 ],

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch
 from txnlog_spark.protocol.cluster_view import NO_LEADER, ClusterView
 from txnlog_spark.protocol.effects import FileFailed
-from txnlog_spark.protocol.values import Bytes, Partition
+from txnlog_spark.protocol.values import Bytes
+from txnlog_spark.wire.topics import TopicPartition
 
-Ring = OrderedDict[Partition, PartitionQueue]
+Ring = OrderedDict[TopicPartition, PartitionQueue]
 
 
 class Turns:
@@ -29,7 +30,7 @@ class Turns:
     others before them there could be space for nobody.
     """
 
-    def __init__(self, queues: dict[Partition, PartitionQueue]) -> None:
+    def __init__(self, queues: dict[TopicPartition, PartitionQueue]) -> None:
         self._queues = queues
         self._again: dict[int, Ring] = {}
         self._rings: dict[int, Ring] = {NO_LEADER: OrderedDict(queues)}
@@ -41,7 +42,7 @@ class Turns:
         """Whether no queue has anything to send, of those that rest as well."""
         return all(queue.is_drained for queue in self._queues.values())
 
-    def arrange(self, view: ClusterView) -> list[Partition]:
+    def arrange(self, view: ClusterView) -> list[TopicPartition]:
         """Give each queue to its leader's rings; those without a known leader are returned."""
         if view is not self._view:
             self._view = view
@@ -64,20 +65,20 @@ class Turns:
         self._first = (self._first + 1) % max(1, len(nodes))
         return nodes[self._first :] + nodes[: self._first]
 
-    def of(self, node: int) -> Iterator[tuple[Partition, PartitionQueue]]:
+    def of(self, node: int) -> Iterator[tuple[TopicPartition, PartitionQueue]]:
         """The queues of one leader, the next one first; to be looked through before a change."""
         return itertools.chain.from_iterable(
             rings[node].items() for rings in (self._again, self._rings) if node in rings
         )
 
-    def rest(self, partition: Partition) -> None:
+    def rest(self, partition: TopicPartition) -> None:
         """The queue may not send, until `ready` or `put_back`."""
         node = self._leader(partition)
         for rings in (self._again, self._rings):
             if node in rings:
                 rings[node].pop(partition, None)
 
-    def served(self, partition: Partition) -> None:
+    def served(self, partition: TopicPartition) -> None:
         """The queue got its turn and may send on: it comes last; first while it holds a piece.
 
         Were those that hold a piece not next, all that there is space for could be held by others.
@@ -85,7 +86,7 @@ class Turns:
         self.rest(partition)
         self.ready(partition)
 
-    def ready(self, partition: Partition) -> None:
+    def ready(self, partition: TopicPartition) -> None:
         """The queue may send, if it has anything left; nothing changes where it might already."""
         node, queue = self._leader(partition), self._queues[partition]
         if queue.is_drained or partition in self._again.get(node, ()):
@@ -98,13 +99,13 @@ class Turns:
             ring[partition] = queue
             ring.move_to_end(partition, last=queue.must_read)
 
-    def put_back(self, partition: Partition, batches: Sequence[StampedBatch]) -> None:
+    def put_back(self, partition: TopicPartition, batches: Sequence[StampedBatch]) -> None:
         """Batches that were not acknowledged, in sequence order: their partition is next."""
         self.rest(partition)
         self._queues[partition].put_back(batches)
         self.ready(partition)
 
-    def _leader(self, partition: Partition) -> int:
+    def _leader(self, partition: TopicPartition) -> int:
         return NO_LEADER if self._view is None else self._view.leader(partition)
 
 

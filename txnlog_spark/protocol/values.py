@@ -1,7 +1,4 @@
-"""Plain values of producing in a transaction: who produces, and what.
-
-A partition is `(topic, partition)`, so that a `NamedTuple` of the same two fields is one as well.
-"""
+"""Plain values of producing in a transaction: who produces, and what."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-Partition = tuple[str, int]
-"""A topic and a partition number."""
+from txnlog_spark.wire.topics import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
 
@@ -34,7 +30,7 @@ class ProducerIdentity:
     producer_id: int
     producer_epoch: int
     initialised: bool = False
-    sequences: Mapping[Partition, int] = field(default_factory=dict)
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     last_batch_id: int | None = None
     transaction_version: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -14,15 +14,13 @@ from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
 from txnlog_spark.commit_reports import run_reported
-from txnlog_spark.errors import TxnLogError
 from txnlog_spark.failpoints import reached
-from txnlog_spark.offsets import by_plain_names
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.output import check_one_batch, complete_messages, merge_counts
 from txnlog_spark.staging.reader import StagedReader
-from txnlog_spark.wire.invariants import check
 
 workers: dict[tuple[int, str], Worker] = {}
 """What this process remembers, by its id (a fork begins without) and the cluster's address."""
@@ -36,15 +34,9 @@ def commit_streaming(
     Raises what `commit_query_batch` does, StagedBatchesInvalid, and TxnLogError for messages that
     are not one batch; each time Spark stops the query, and its restart replays the batch.
     """
-    staged = _complete(messages)
+    staged = complete_messages(messages)
+    check_one_batch(staged, batch_id)
     first = staged[0] if staged else None
-    for message in staged:
-        check(message.batch_id == batch_id, "a task of another batch", message=message.batch_id)
-        check(
-            first is not None and message.query_id == first.query_id,
-            "a task of another query",
-            message=message.query_id,
-        )
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
     write = settings.write_name("" if first is None else first.query_id)
@@ -90,7 +82,7 @@ def commit_batch_write(
     settings: SinkSettings, messages: Sequence[StagedBatches | None], write_id: str
 ) -> CommitOutcome | None:
     """Commit a batch write as one transaction, see `commit_write`. None when there are no rows."""
-    staged = _complete(messages)
+    staged = complete_messages(messages)
     if settings.txn_app_id is None and not any(message.summary.chunk_count for message in staged):
         return None
     client = client_for(settings.connection)
@@ -101,7 +93,7 @@ def commit_batch_write(
             staged=_staged_partitions(reader, staged),
             app_id=settings.txn_app_id,
             version=settings.txn_version,
-            source_offsets=by_plain_names(settings.source_offsets),
+            source_offsets=settings.source_offsets,
         )
         commit = Disk(read_staged=reader.read).serve(commit_write(client.session, write))
         outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
@@ -114,30 +106,3 @@ def _staged_partitions(
 ) -> tuple[StagedPartition, ...]:
     merge_counts(message.partition_counts for message in staged)
     return tuple(reader.plan(staged))
-
-
-def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The partition counts that all tasks agree on. Raises TxnLogError when they do not.
-
-    Rows of one key would be in two partitions; the replayed batch sees the new count in all tasks.
-    """
-    merged: dict[str, int] = {}
-    for part in counts:
-        for topic, count in part.items():
-            if merged.setdefault(topic, count) != count:
-                raise TxnLogError(
-                    f"partitions were added to topic {topic} while the batch ran ({merged[topic]} "
-                    f"and {count} were seen): nothing was committed, restart the query"
-                )
-    return merged
-
-
-def _complete(messages: Sequence[StagedBatches | None]) -> list[StagedBatches]:
-    """All tasks' messages. A missing one means rows that would be lost."""
-    staged = [message for message in messages if message is not None]
-    if len(staged) != len(messages):
-        raise TxnLogError(
-            f"{len(messages) - len(staged)} of {len(messages)} tasks gave no commit message: "
-            "nothing was committed, restart the query to replay the batch"
-        )
-    return staged

@@ -13,7 +13,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
-from txnlog_spark.offsets import SourceOffset, by_plain_names
+from txnlog_spark.offsets import SourceOffset
 from txnlog_spark.source.positions import (
     NO_OFFSET,
     Bounds,
@@ -139,7 +139,7 @@ def confirm_log_ends(
     def ask() -> dict[TopicPartition, int]:
         client = client_for(settings.connection)
         known = {p: said[p] for p in positions}
-        ends = admin.confirm_log_ends(client, by_plain_names(positions), by_plain_names(known))
+        ends = admin.confirm_log_ends(client, positions, known)
         return {TopicPartition(*name): end for name, end in ends.items()}
 
     return _attempted(settings, ask) if positions else {}
@@ -301,7 +301,7 @@ def _list_offsets(
 
     def ask() -> dict[TopicPartition, int]:
         client = client_for(settings.connection)
-        answer = admin.list_offsets(client, by_plain_names(specs), read_committed=isolation)
+        answer = admin.list_offsets(client, specs, read_committed=isolation)
         return {TopicPartition(*name): found.offset for name, found in answer.items()}
 
     return _attempted(settings, ask)

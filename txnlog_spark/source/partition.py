@@ -53,7 +53,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
 
 def _cursor(settings: SourceSettings, wanted: OffsetRange) -> FetchCursor:
     return FetchCursor(
-        (wanted.topic_partition.topic, wanted.topic_partition.partition),
+        wanted.topic_partition,
         wanted.start_offset,
         wanted.end_offset,
         settings.read_committed,

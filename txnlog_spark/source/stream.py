@@ -13,7 +13,7 @@ another cluster is refused. Four rules keep batches repeatable:
   not keep a Python source's initial offset, so this is where it is kept.
 - A start from a group's committed offsets is logged with a `CommittedStart` beside it, also when
   the group had none. The sink commits this empty batch only if the group is still there, after it
-  has fenced an older driver that might have moved it (`protocol.progress.check_expected`): so what
+  has fenced an older driver that might have moved it (`commit.judgement.check_expected`): so what
   such a driver holds pending is not waited for here.
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
 - With a group, the first batch after a restart ends where the group was committed, if that is ahead

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.option_values import size_in_bytes
-from txnlog_spark.staging.chunks import IndexSummary
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.output import StagedOutput
 
 INLINE_BYTES_MAX = 900 * 1000
 """Staged batches up to this size travel in the commit message: no server, no file. With all around
@@ -25,53 +22,10 @@ RESULT_SIZE_SHARE = 4
 """Of spark.driver.maxResultSize, for the messages. Spark fails a job whose results are larger, and
 every replay of the batch."""
 
-MESSAGE_VERSION = 3
-
 
 @dataclass(frozen=True)
-class StagedBatches(WriterCommitMessage):
-    """What one task attempt staged, and where.
-
-    With `inline` the bytes and their `index` are in the message; with `path` they are in that file,
-    the index behind the bytes; with neither they are in the staging server. `partition_counts` is
-    what the partitioner went by, so that the committer can see that all tasks saw the same topic.
-    """
-
-    attempt: Attempt
-    query_id: str
-    task_attempt_id: int
-    summary: IndexSummary
-    partition_counts: dict[str, int] = field(default_factory=dict)
-    inline: bytes | None = None
-    index: bytes | None = None
-    path: str | None = None
-    host: str = ""
-    version: int = MESSAGE_VERSION
-
-    @property
-    def batch_id(self) -> int:
-        """The micro-batch."""
-        return self.attempt.batch_id
-
-    @property
-    def run_id(self) -> str:
-        """The run of the query."""
-        return self.attempt.run_id
-
-    @property
-    def in_server(self) -> bool:
-        """Whether the staging server has it."""
-        return self.summary.chunk_count > 0 and self.inline is None and self.path is None
-
-
-def check_versions(messages: Sequence[StagedBatches]) -> None:
-    """Raise StagedBatchesInvalid for a message of another version of this package."""
-    for message in messages:
-        if message.version != MESSAGE_VERSION:
-            raise StagedBatchesInvalid(
-                f"a task staged batches in version {message.version}, the driver reads "
-                f"{MESSAGE_VERSION}: install one version of txnlog_spark on all machines"
-            )
+class StagedBatches(StagedOutput, WriterCommitMessage):
+    """`StagedOutput` as Spark takes it from a task to the driver."""
 
 
 def inline_limit(task_index: int, result_size: str | None = None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.protocol.values import StagedPartition, StagedPiece
@@ -18,7 +18,14 @@ from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
 from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
-from txnlog_spark.staging.messages import StagedBatches, check_versions
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.output import (
+    PieceSource,
+    StagedOutput,
+    over_after_commit,
+    over_after_failure,
+    plan_partitions,
+)
 from txnlog_spark.wire.invariants import present
 
 logger = logging.getLogger(__name__)
@@ -26,13 +33,6 @@ logger = logging.getLogger(__name__)
 _not_forgotten: set[str] = set()
 """What a warning was logged for: it would come again with every batch."""
 REPLAY = "nothing was committed, restart the query to replay the batch"
-
-
-class _Source(NamedTuple):
-    """Where a piece is."""
-
-    message: StagedBatches
-    position: int
 
 
 class StagedReader:
@@ -61,19 +61,7 @@ class StagedReader:
         Raises StagedBatchesInvalid for a message of another version of this package, and where an
         index is gone or another one.
         """
-        check_versions(messages)
-        found: dict[tuple[str, int], list[StagedPiece]] = {}
-        for message in messages:
-            if not message.summary.chunk_count:
-                continue
-            for chunk in self._index(message):
-                source = _Source(message, chunk.position)
-                piece = StagedPiece(chunk.size_bytes, chunk.record_count, source, chunk.checksum)
-                found.setdefault((chunk.topic, chunk.partition), []).append(piece)
-        return [
-            StagedPartition(topic, partition, tuple(pieces))
-            for (topic, partition), pieces in sorted(found.items())
-        ]
+        return plan_partitions(messages, self._index)
 
     def read(self, piece: StagedPiece) -> bytes | memoryview:
         """The bytes of a piece of `plan`, unchecked. Raises StagedBatchesInvalid.
@@ -81,10 +69,10 @@ class StagedReader:
         No file stays open between two pieces: all partitions of a batch are read side by side, and
         a topic may have more of them than a process may have open files.
         """
-        message, position = cast("_Source", piece.source)
+        message, position = cast("PieceSource", piece.source)
         return self._bytes(message, position, piece.size_bytes)
 
-    def _index(self, message: StagedBatches) -> list[StagedChunk]:
+    def _index(self, message: StagedOutput) -> list[StagedChunk]:
         summary = message.summary
         if message.index is not None:
             encoded = message.index
@@ -101,7 +89,7 @@ class StagedReader:
                 f"{message.path or 'the staging server'}, what is not there any more. {REPLAY}"
             ) from error
 
-    def _bytes(self, message: StagedBatches, position: int, size_bytes: int) -> bytes | memoryview:
+    def _bytes(self, message: StagedOutput, position: int, size_bytes: int) -> bytes | memoryview:
         if message.inline is not None:
             return memoryview(message.inline)[position : position + size_bytes]
         if message.path is not None:
@@ -118,11 +106,11 @@ class StagedReader:
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _file(self, path: str, position: int, size_bytes: int, message: StagedBatches) -> bytes:
+    def _file(self, path: str, position: int, size_bytes: int, message: StagedOutput) -> bytes:
         files = present(self._files, "a task stages in files where stagingLocation is set")
         return files.read(path, position, size_bytes, message.host)
 
-    def _ask(self, message: StagedBatches, kind: Kind, value: object, wanted: Kind) -> bytes:
+    def _ask(self, message: StagedOutput, kind: Kind, value: object, wanted: Kind) -> bytes:
         try:
             channel = present(self._connected(), "a connection")
             return channel.ask(kind, value, wanted)
@@ -148,10 +136,7 @@ class StagedReader:
 
         An attempt of this run that comes later is refused: the run does not come back to a batch.
         """
-        forgotten = [Forgotten(write, up_to_batch=batch_id)]
-        if run_id:
-            forgotten.append(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
-        self._forget(forgotten)
+        self._forget(over_after_commit(write, batch_id, run_id))
         if self._files is not None:
             self._files.remove_batches(write, batch_id)
 
@@ -159,7 +144,9 @@ class StagedReader:
         """What earlier runs of the query staged for this batch: each crash leaves a whole copy.
 
         Only for who has fenced those runs: a driver of one of them that still reads what it staged
-        could not commit it. What this run's attempts stage stays.
+        could not commit it. What this run's attempts stage stays. A run that was fenced itself and
+        does not know it yet may remove what the one that fenced it has staged, unless that has
+        begun its batch (`journal`): that one stops then, and its restart stages again.
         """
         if not run_id:
             return
@@ -175,15 +162,11 @@ class StagedReader:
 
     def abandon(self, messages: Iterable[StagedBatches | None]) -> None:
         """What the messages of a failed batch point to, and its attempts that gave no message."""
-        batches = set()
-        for message in messages:
-            if message is None:
-                continue
+        given = [message for message in messages if message is not None]
+        for message in given:
             if message.path is not None and self._files is not None:
                 self._files.remove_file(message.path)
-            attempt = message.attempt
-            batches.add((attempt.write, attempt.batch_id, attempt.run_id))
-        self._forget([Forgotten(w, batch_id=b, run_id=run) for w, b, run in batches])
+        self._forget(over_after_failure(given))
 
     def _forget(self, forgotten: Sequence[Forgotten]) -> None:
         """A server that is gone has nothing to forget.

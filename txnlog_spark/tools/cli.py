@@ -21,8 +21,6 @@ from txnlog_spark.commit.journal import check_cluster, write_attempt
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.offsets import by_plain_names
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
@@ -37,10 +35,10 @@ from txnlog_spark.tools.state import (
     read_checkpoint,
     target_of,
 )
+from txnlog_spark.wire.topics import TopicPartition
 
 EXIT_OK = 0
 EXIT_REFUSED = 1
-EXIT_USAGE = 2
 TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -217,7 +215,7 @@ def _plan(
     sources, disk = None, Disk(checkpoint.files)
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
-    ends = {} if sources is None else by_plain_names(sources.source_offsets)
+    ends = {} if sources is None else sources.source_offsets
     return CommitPlan(
         query_id=target.query_id,
         run_id="",
@@ -233,7 +231,7 @@ def _plan(
     )
 
 
-def _place(client: Client, target: Target, sources: Iterable[Partition]) -> Partition:
+def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) -> TopicPartition:
     """Where the progress was, else on a partition of a source; its topic may have been deleted."""
     wanted = [] if target.progress_partition is None else [target.progress_partition]
     wanted += sorted(sources)
@@ -258,7 +256,7 @@ def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
     return ""
 
 
-def _record(checkpoint: CheckpointState, next_batch_id: int, partition: Partition) -> None:
+def _record(checkpoint: CheckpointState, next_batch_id: int, partition: TopicPartition) -> None:
     """Make the sink's own files agree: the attempt, and no producer that would go on."""
     if checkpoint.attempt is not None:
         changed = after_setting(checkpoint.attempt, next_batch_id, partition)

@@ -16,11 +16,11 @@ from txnlog_spark.commit.query import journal_folder
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
-from txnlog_spark.protocol.values import Partition
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.location import Location
+from txnlog_spark.wire.topics import TopicPartition
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -35,7 +35,7 @@ class Target:
     transactional_id: str
     progress_group_id: str
     group_id: str | None
-    progress_partition: Partition | None = None
+    progress_partition: TopicPartition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class BrokerState:
 
     cluster_id: str
     progress: Progress | None
-    progress_partition: Partition | None
+    progress_partition: TopicPartition | None
     transaction: TransactionDescription | None
-    group_offsets: dict[Partition, int]
+    group_offsets: dict[TopicPartition, int]
 
     @property
     def open_transaction(self) -> TransactionDescription | None:
@@ -126,7 +126,7 @@ def ask_brokers(client: Client, target: Target) -> BrokerState:
     group = target.progress_group_id
     committed = client.run(fetch_committed(session, group, require_stable=False))
     located = client.run(locate_progress(session, group, target.query_id))
-    offsets: dict[Partition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     if target.group_id is not None:
         offsets = admin.committed_offsets(client, target.group_id, require_stable=False)
     return BrokerState(
@@ -168,15 +168,15 @@ def described(
     return found
 
 
-def after_setting(attempt: Attempt, next_batch_id: int, partition: Partition) -> Attempt:
+def after_setting(attempt: Attempt, next_batch_id: int, partition: TopicPartition) -> Attempt:
     """The record that goes with progress set by hand: nothing beyond the next batch was begun."""
     begun = next_batch_id if attempt.batch_id is None else attempt.batch_id
     clamped = min(max(begun, next_batch_id - 1), next_batch_id)
     return replace(attempt, batch_id=clamped, progress_partition=partition, run_id="")
 
 
-def _name(partition: Partition | None) -> str | None:
-    return None if partition is None else f"{partition[0]}-{partition[1]}"
+def _name(partition: TopicPartition | None) -> str | None:
+    return None if partition is None else str(partition)
 
 
 def _batch(number: int) -> int | None:

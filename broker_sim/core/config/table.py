@@ -55,6 +55,14 @@ def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> C
     return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
 
 
+_UNTHROTTLED = "No effect here: replicas are not throttled."
+_REPLICATION_QUOTAS = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""What `kafka-reassign-partitions --throttle` sets, in bytes per second."""
+
 _NETWORK = (
     _int("node.id", 0, "This broker's id in the cluster.", 0),
     _text(
@@ -95,6 +103,7 @@ _NETWORK = (
     _int("replica.fetch.min.bytes", 1, "Bytes that a leader waits for before it answers."),
     _int("replica.fetch.max.bytes", 1 << 20, "Bytes of a partition in an answer to a replica.", 0),
     _int("replica.fetch.response.max.bytes", 10 << 20, "Bytes of such an answer.", 0),
+    *(_long(name, INT64_MAX, _UNTHROTTLED, 0) for name in _REPLICATION_QUOTAS),
     _int("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
 )
 
@@ -336,7 +345,6 @@ def _topic_only(
 
 
 _NO_TIER = "No effect here: there is no tiered storage."
-_UNTHROTTLED = "No effect here: replicas are not throttled."
 _REPLICAS = r"\*|[0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*|"
 _AS_PRODUCED = "No effect here: batches stay as the producer made them."
 
@@ -424,6 +432,7 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
 
 DYNAMIC_CONFIGS: frozenset[str] = frozenset(
     {topic.synonym for topic in TOPIC_CONFIG.values() if topic.synonym is not None}
+    | {*_REPLICATION_QUOTAS}
     | {
         "background.threads",
         "log.cleaner.backoff.ms",
@@ -443,4 +452,5 @@ DYNAMIC_CONFIGS: frozenset[str] = frozenset(
         "transaction.partition.verification.enable",
     }
 )
-"""What may be changed while the broker runs (Kafka's `DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`)."""
+"""What may be changed while the broker runs (Kafka's `DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`
+and `QuotaConfig.brokerQuotaConfigs`)."""

@@ -18,7 +18,7 @@ from broker_sim.core.controller.image import (
     Topic,
     partition_changed_record,
 )
-from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 
 
 class Draft:
@@ -59,11 +59,13 @@ class Draft:
         wanted: PartitionRegistration,
         election: Election | None = None,
         leaving: int | None = None,
+        *,
+        unclean: bool = False,
     ) -> PartitionRegistration | None:
         """Change a partition as `change_partition` says; None when nothing changes.
 
         Without an `election` it is the one that the topic's configuration allows. The broker that
-        is `leaving` cannot lead.
+        is `leaving` cannot lead. `unclean`: the wanted ISR has nobody who was in sync.
         """
         after = change_partition(
             self.image.topics[topic.name].partitions[number],
@@ -72,7 +74,8 @@ class Draft:
             election or (Election.UNCLEAN if self.unclean_allowed(topic) else Election.ONLINE),
         )
         if after is not None:
-            self.add(partition_changed_record(topic, number, after))
+            unclean = unclean or after.leader not in (NO_LEADER, *wanted.isr)
+            self.add(partition_changed_record(topic, number, after, unclean=unclean))
         return after
 
     def unclean_allowed(self, topic: Topic) -> bool:

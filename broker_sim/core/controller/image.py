@@ -356,10 +356,14 @@ def partitions_record(
 
 
 def partition_changed_record(
-    topic: Topic, partition: int, registration: PartitionRegistration
+    topic: Topic, partition: int, registration: PartitionRegistration, *, unclean: bool = False
 ) -> MetadataRecord:
-    """A partition has other replicas, another leader or another ISR from here on."""
-    return {
+    """A partition has other replicas, another leader or another ISR from here on.
+
+    `unclean`: nobody of the ISR is in the new one, so what was committed may be lost. Kafka's
+    record says so by its leader recovery state.
+    """
+    return ({"unclean": True} if unclean else {}) | {
         "type": "partition-changed",
         "topic_id": str(topic.topic_id),
         "partition": partition,

@@ -139,7 +139,7 @@ class _Placer:
             broker = self._racks[self._names[place]].next_unfenced(self._turn)
             if broker is not None:
                 return place, broker
-        raise InvariantViolation("no broker is up")
+        raise InvariantViolation("all brokers are fenced")
 
 
 def _shuffle(items: list[Item], draw: Draw) -> None:

@@ -196,7 +196,8 @@ class ReplicationControl:
             unknown = _unknown_partition(asked.topic, asked.partition)
             raise TopicRefused(unknown.error, unknown.message or "")
         if asked.replicas is None:
-            draft.change(topic, asked.partition, _checked_revert(draft, topic, partition))
+            wanted, unclean = _checked_revert(draft, topic, partition)
+            draft.change(topic, asked.partition, wanted, unclean=unclean)
             return
         check_assignment(asked.replicas, draft.image.registered)
         factor = target_size(partition)
@@ -238,7 +239,8 @@ def _leave_isrs(draft: Draft, broker_id: int) -> None:
 
 def _checked_revert(
     draft: Draft, topic: Topic, partition: PartitionRegistration
-) -> PartitionRegistration:
+) -> tuple[PartitionRegistration, bool]:
+    """As `reverted`."""
     if not in_progress(partition):
         raise TopicRefused(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
@@ -250,7 +252,7 @@ def _checked_revert(
             f"none of the original replicas {list(wanted.replicas)} is in the ISR, and an unclean "
             "election is not allowed",
         )
-    return wanted
+    return wanted, unclean
 
 
 def _unknown_partition(topic: str, partition: int) -> PartitionResult:

@@ -92,13 +92,9 @@ class TopicAdmin:
         parsed = parse_topic_configs(configs or {}, self._config)
         if assignments:
             count = self._assigned_count(partition_count, replication_factor, assignments)
+            check_partition_count(count)
         else:
-            if self._is_alone:
-                self._check_replication_factor(replication_factor)
-            count = partition_count
-            if count == USE_DEFAULT:
-                count = self._config.integer("num.partitions")
-        check_partition_count(count)
+            count = self._count_by_numbers(partition_count, replication_factor)
         self._check_room()
         if name in INTERNAL_TOPICS:
             count, parsed = self._internal(name)
@@ -222,7 +218,22 @@ class TopicAdmin:
         draw = self._rng.randrange
         return placed_partitions(self._metadata.image, count, replication_factor, draw)
 
-    def _check_replication_factor(self, replication_factor: int) -> None:
+    def _count_by_numbers(self, partition_count: int, replication_factor: int) -> int:
+        """How many partitions. That there are brokers for all replicas is checked last, in a
+        cluster when they are placed."""
+        if replication_factor != USE_DEFAULT and replication_factor < 1:
+            raise TopicRefused(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"{replication_factor} replicas cannot be"
+            )
+        count = partition_count
+        if count == USE_DEFAULT:
+            count = self._config.integer("num.partitions")
+        check_partition_count(count)
+        if self._is_alone:
+            self._check_alone(replication_factor)
+        return count
+
+    def _check_alone(self, replication_factor: int) -> None:
         if replication_factor == USE_DEFAULT:
             replication_factor = self._config.integer("default.replication.factor")
         if replication_factor != 1:
@@ -239,6 +250,9 @@ class TopicAdmin:
             segment_bytes = config.integer("transaction.state.log.segment.bytes")
             if not self._is_alone:
                 options["min.insync.replicas"] = config.integer("transaction.state.log.min.isr")
+                # Whatever the brokers' default is (Kafka's TransactionStateManager): a decision
+                # that was answered must not be lost.
+                options["unclean.leader.election.enable"] = False
         else:
             count = config.integer("offsets.topic.num.partitions")
             segment_bytes = config.integer("offsets.topic.segment.bytes")

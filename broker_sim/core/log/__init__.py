@@ -1,7 +1,12 @@
 """One partition's log in Kafka's file format: segments, indexes, producer states, recovery."""
 
 from broker_sim.core.log.config import LogConfig
-from broker_sim.core.log.files import DELETED_SUFFIX, InconsistentTopicId
+from broker_sim.core.log.files import (
+    DELETED_SUFFIX,
+    STRAY_SUFFIX,
+    InconsistentTopicId,
+    stray_directory_name,
+)
 from broker_sim.core.log.loading import Folder, KnownAtStart
 from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.log.recovery import DamagedLog
@@ -15,6 +20,7 @@ from broker_sim.core.log.values import (
 
 __all__ = [
     "DELETED_SUFFIX",
+    "STRAY_SUFFIX",
     "AbortedTransaction",
     "AppendOrigin",
     "AppendResult",
@@ -26,4 +32,5 @@ __all__ = [
     "LogRead",
     "PartitionLog",
     "ProducerStateView",
+    "stray_directory_name",
 ]

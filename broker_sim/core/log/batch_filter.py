@@ -30,7 +30,7 @@ from txnlog_spark.wire.records import (
     refresh_crc,
     to_int64,
 )
-from txnlog_spark.wire.varint import encode_signed
+from txnlog_spark.wire.varint import MalformedVarint, decode_signed, encode_signed
 
 _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
@@ -58,17 +58,17 @@ def raw_records(plain: bytes, header: BatchHeader) -> Iterator[RawRecord]:
     position = 0
     for _ in range(header.record_count):
         try:
-            length, body = _varint(plain, position)
+            length, body = decode_signed(plain, position)
             end = body + length
-            timestamp_delta, after_timestamp = _varint(plain, body + 1)
-            offset_delta, at = _varint(plain, after_timestamp)
-            key_length, at = _varint(plain, at)
+            timestamp_delta, after_timestamp = decode_signed(plain, body + 1)
+            offset_delta, at = decode_signed(plain, after_timestamp)
+            key_length, at = decode_signed(plain, at)
             key = None
             if key_length >= 0:
                 key = plain[at : at + key_length]
                 at += key_length
-            value_length, at = _varint(plain, at)
-        except IndexError as error:
+            value_length, at = decode_signed(plain, at)
+        except MalformedVarint as error:
             raise CorruptBatch(f"a record of the batch at {header.base_offset} is torn") from error
         if length < 0 or at + max(value_length, 0) > end or end > len(plain):
             raise CorruptBatch(f"a record of the batch at {header.base_offset} is out of bounds")
@@ -84,23 +84,6 @@ def raw_records(plain: bytes, header: BatchHeader) -> Iterator[RawRecord]:
         position = end
     if position != len(plain):
         raise CorruptBatch(f"bytes after the last record of the batch at {header.base_offset}")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    byte = data[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value, shift = byte & 0x7F, 7
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift > 63:
-            raise CorruptBatch("a varint is over ten bytes")
 
 
 def empty_batch(header: BatchHeader) -> bytes:

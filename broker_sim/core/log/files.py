@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Container
 
 from broker_sim.core.effects import Storage
 
 PARTITION_METADATA = "partition.metadata"
 DELETED_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 TRUNCATION_SUFFIX = ".truncation"
-_DELETED_NAME_BYTES_MAX = 255
+_NAME_BYTES_MAX = 255
 _SMALL_FILE_BYTES = 1 << 20
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
 
@@ -27,8 +29,20 @@ def directory_name(topic: str, partition: int) -> str:
 
 def deleted_directory_name(topic: str, partition: int, topic_id: bytes) -> str:
     """What the folder is renamed to before it is removed; a crash may leave it behind."""
-    tail = f"-{partition}.{topic_id.hex()}{DELETED_SUFFIX}"
-    return topic[: _DELETED_NAME_BYTES_MAX - len(tail)] + tail
+    return _with_tail(topic, f"-{partition}.{topic_id.hex()}{DELETED_SUFFIX}")
+
+
+def stray_directory_name(topic: str, partition: int, taken: Container[str]) -> str:
+    """What the folder of a partition is renamed to that this broker does not host, as
+    `UnifiedLog.logStrayDirName` has it, but with the first number that is not taken."""
+    number = 0
+    while (name := _with_tail(topic, f"-{partition}.{number:032x}{STRAY_SUFFIX}")) in taken:
+        number += 1
+    return name
+
+
+def _with_tail(topic: str, tail: str) -> str:
+    return topic[: _NAME_BYTES_MAX - len(tail)] + tail
 
 
 def truncation_name(offset: int) -> str:

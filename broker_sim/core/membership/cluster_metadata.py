@@ -8,16 +8,23 @@ appends it to the registry's log before anybody is answered. What is appended co
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.controller import ClusterImage
-from broker_sim.core.controller.image import ImageDelta, MetadataRecord
+from broker_sim.core.controller.image import ImageDelta, MetadataRecord, PartitionDelta
 from broker_sim.core.controller.metadata_log import decode_record, trace_record
 from broker_sim.core.effects import Effects
 from txnlog_spark.wire.invariants import check
 
 Answer = TypeVar("Answer")
+
+UNCLEAN_ELECTION = "unclean-election"
+"""The kind of the trace that says so; hosts warn of it, and count it."""
+UNCLEAN_ELECTION_BEFORE = "unclean-election-before-the-start"
+"""Of one that this process finds when it starts; it is not counted."""
 
 
 class ClusterMetadata:
@@ -33,6 +40,10 @@ class ClusterMetadata:
         """Of the registry's log: all records below are in the image."""
         self.bytes_since_snapshot = 0
         """Of the records that were read since the last snapshot that this broker knows of."""
+        self._is_caught_up = False
+        """What is read from here on has just happened; at a start it is history."""
+        self._unclean: dict[tuple[uuid.UUID, int], PartitionDelta] = {}
+        """The last unclean election of each partition that was read at the start."""
         self._draft: list[MetadataRecord] | None = None
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
@@ -59,18 +70,61 @@ class ClusterMetadata:
             self.next_offset += 1
             self.bytes_since_snapshot += len(value)
             trace_record(record, effects)
+            if record.get("unclean") and isinstance(delta, PartitionDelta):
+                if self._is_caught_up:
+                    _report_unclean(UNCLEAN_ELECTION, delta, effects)
+                else:
+                    self._unclean[delta.topic.topic_id, delta.partition] = delta
             if self.image.cluster_id and not had_id:
                 self.on_cluster_id(effects)
             self.publish(delta, effects)
 
+    def catch_up(self, effects: Effects) -> None:
+        """All that was there at the start is read.
+
+        Of it those unclean elections are reported after which nobody has come into the ISR: who was
+        up then may have ended before it could report them.
+        """
+        self._is_caught_up = True
+        for (topic_id, number), delta in self._unclean.items():
+            topic = self.image.topic_of_id(topic_id)
+            if topic is not None and topic.partitions[number].isr == delta.after.isr:
+                _report_unclean(UNCLEAN_ELECTION_BEFORE, delta, effects)
+        self._unclean.clear()
+
     def restore(self, end_offset: int, values: Sequence[bytes], effects: Effects) -> None:
         """The snapshot of all records below the offset, of which this broker lacks some; what it
-        changes is carried out at once."""
-        had_id = bool(self.image.cluster_id)
-        deltas = self.image.restore(map(decode_record, values))
+        changes is carried out at once. Raises DataDirectoryError when it is of another cluster."""
+        records, had_id = [decode_record(value) for value in values], bool(self.image.cluster_id)
+        if had_id:
+            _check_same_cluster(self.image.cluster_id, records)
+        deltas = self.image.restore(records)
         effects.trace("metadata-restored", end_offset=end_offset, before=self.next_offset)
         self.next_offset, self.bytes_since_snapshot = end_offset, 0
         if self.image.cluster_id and not had_id:
             self.on_cluster_id(effects)
         for delta in deltas:
             self.publish(delta, effects)
+
+
+def _check_same_cluster(cluster_id: str, records: Sequence[MetadataRecord]) -> None:
+    """Before anything of a snapshot is carried out: the topics that it lacks would be deleted."""
+    found = next((r["cluster_id"] for r in records if r["type"] == "cluster"), "nothing")
+    if found != cluster_id:
+        raise DataDirectoryError(
+            f"this broker is of the cluster {cluster_id}, and the registry's metadata log says "
+            f"{found}: the registry was started with the data directory of another cluster. "
+            "Nothing was changed: stop all brokers and put the registry's own one back"
+        )
+
+
+def _report_unclean(kind: str, delta: PartitionDelta, effects: Effects) -> None:
+    effects.trace(
+        kind,
+        topic=delta.topic.name,
+        partition=delta.partition,
+        leader=delta.after.leader,
+        leader_epoch=delta.after.leader_epoch,
+        isr_before=list(delta.before.isr),
+        note="committed records may be lost",
+    )

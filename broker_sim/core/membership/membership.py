@@ -168,6 +168,7 @@ class Membership:
             if not self._link.has_all_records:
                 return
             self.open(effects)
+            self._metadata.catch_up(effects)
             self.is_open = True
         self._maybe_change_nodes(effects)
         link = self._link

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from broker_sim.apis.registry import NO_SESSION, RegistryError
+from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.registration import BROKERS_PREFIX, NODE_PATHS
@@ -26,7 +27,6 @@ from broker_sim.core.registry_client import (
     SessionAnswer,
     SnapshotPart,
 )
-from txnlog_spark.wire.invariants import check
 
 HEARTBEAT_TIMER = ("registry-heartbeat",)
 RECONNECT_TIMER = ("registry-reconnect",)
@@ -138,12 +138,12 @@ class RegistryLink:
             if self._may_ask("session"):
                 self._client.open_session(self._timeout_ms, self._on_session, effects)
             return
-        asked = self.session_id
+        asked, read = self.session_id, self._metadata.next_offset
         if not self.has_fresh_nodes and self._may_ask("nodes"):
             self._client.get_nodes(
                 NODE_PATHS,
                 BROKERS_PREFIX,
-                lambda answer, effects: self._on_nodes(asked, answer, effects),
+                lambda answer, effects: self._on_nodes(asked, read, answer, effects),
                 effects,
             )
         self._ask_records(asked, effects)
@@ -151,7 +151,7 @@ class RegistryLink:
             self._client.wait(
                 Position(RegistryError.NONE, self._heard_zxid, self._heard_end),
                 MAX_WAIT_MS,
-                lambda answer, effects: self._on_wait(asked, answer, effects),
+                lambda answer, effects: self._on_wait(asked, read, answer, effects),
                 effects,
             )
 
@@ -212,6 +212,7 @@ class RegistryLink:
     def _on_nodes(
         self,
         asked: int,
+        read: int,
         answer: tuple[Position, Mapping[str, NodeAnswer]] | None,
         effects: Effects,
     ) -> None:
@@ -219,6 +220,7 @@ class RegistryLink:
         error = None if answer is None else answer[0].error
         if self.answered(asked, error, effects) and answer is not None:
             position, self.nodes = answer
+            _check_end(read, position.log_end_offset)
             self._nodes_zxid = position.zxid
             self._heard(position)
             self.pump(effects)
@@ -232,8 +234,7 @@ class RegistryLink:
         self._asking.discard("records")
         error = None if answer is None else answer.error
         if self.answered(asked, error, effects) and answer is not None:
-            check(offset <= answer.log_end_offset, "the registry's log is shorter than before",
-                  offset=offset, log_end_offset=answer.log_end_offset)  # fmt: skip
+            _check_end(offset, answer.log_end_offset)
             self.heard_of_end(answer.log_end_offset)
             self._snapshot.log_start_offset = answer.log_start_offset
             if answer.error is RegistryError.NONE and offset == self._metadata.next_offset:
@@ -259,9 +260,10 @@ class RegistryLink:
         else:
             self.pump(effects)
 
-    def _on_wait(self, asked: int, answer: Position | None, effects: Effects) -> None:
+    def _on_wait(self, asked: int, read: int, answer: Position | None, effects: Effects) -> None:
         self._asking.discard("wait")
         if self.answered(asked, None if answer is None else answer.error, effects) and answer:
+            _check_end(read, answer.log_end_offset)
             self._heard(answer)
         self.pump(effects)
 
@@ -269,3 +271,13 @@ class RegistryLink:
         """Answers come by two connections, so an older one may come later."""
         self._heard_zxid = max(self._heard_zxid, position.zxid)
         self.heard_of_end(position.log_end_offset)
+
+
+def _check_end(read: int, log_end_offset: int) -> None:
+    """`read` is how far this broker had read when it asked. Raises DataDirectoryError."""
+    if log_end_offset < read:
+        raise DataDirectoryError(
+            f"the registry's metadata log ends at offset {log_end_offset}, and this broker has "
+            f"read up to {read}: the registry was started with another data directory, or with "
+            "an older copy of its own. Stop all brokers and put the newest one back"
+        )

@@ -18,7 +18,7 @@ from broker_sim.core.config import (
     topic_config_value,
 )
 from broker_sim.core.controller.image import ClusterImage, Topic
-from broker_sim.core.effects import Delete, Effects, Flush, Storage, Volume, WriteFile
+from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage, Volume, WriteFile
 from broker_sim.core.log import (
     DELETED_SUFFIX,
     DamagedLog,
@@ -27,9 +27,10 @@ from broker_sim.core.log import (
     KnownAtStart,
     LogConfig,
     PartitionLog,
+    stray_directory_name,
 )
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.log.files import directory_name
+from broker_sim.core.log.files import PARTITION_METADATA, directory_name
 from broker_sim.core.log.offset_checkpoint import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -39,6 +40,7 @@ from broker_sim.core.log.offset_checkpoint import (
     decode_offsets,
     encode_offsets,
 )
+from broker_sim.core.log.segment import LOG_SUFFIX
 from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -55,6 +57,23 @@ METADATA_CONFIGS: dict[str, ConfigValue] = {
 their size, and a batch that is refused would end the broker."""
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+
+STRAY_LOG = "stray-log"
+"""The kind of the trace of a log that was set aside; hosts warn of it."""
+
+
+def partition_of_directory(name: str) -> TopicPartition | None:
+    """Whose log a directory would be, by its name; None for the metadata log's, too."""
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or match["topic"] == METADATA_TOPIC:
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))
+
+
+def has_log(directory: str, storage: Storage) -> bool:
+    """By its files: a cluster's directories `broker-0` are not of a topic `broker`."""
+    files = storage.list(directory)
+    return PARTITION_METADATA in files or any(file.endswith(LOG_SUFFIX) for file in files)
 
 
 def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
@@ -109,6 +128,8 @@ class LogManager:
         self._codecs = codecs
         self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
+        self._names: set[str] = set()
+        """Of the data directory, at start."""
         self._recovery_points: dict[tuple[str, int], int] = {}
         """As the file has them."""
         self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
@@ -136,11 +157,12 @@ class LogManager:
         self._recovery_points = offsets or {}
 
     def open_all(self, image: ClusterImage, *, clean_shutdown: bool, effects: Effects) -> None:
-        """At start: load what is there, create what is missing, remove what should not be here."""
-        self._remove_strays(image, effects)
+        """At start: load what is there, create what is missing, set aside what nobody knows."""
+        self._names = set(self._storage.list(""))
         self._log_starts.load(image.partition_count, effects)
         self._high_watermarks.load(image.partition_count, effects)
         self.cleaned.load(image.partition_count, effects)
+        self._find_strays(image, effects)
         if self.cleaned.is_damaged:
             self._take_all_for_cleaned(image, effects)
         for topic in image.topics.values():
@@ -309,8 +331,7 @@ class LogManager:
             if not topic.partitions:
                 raise DataDirectoryError(str(error)) from error
             # The topic was deleted and created again while this broker of a cluster was down.
-            effects.trace("remove-stray", directory=folder.directory)
-            self._forget(TopicPartition(topic.name, partition), effects)
+            self._set_aside(folder.directory, TopicPartition(topic.name, partition), effects)
             return PartitionLog.create(folder, effects)
         except DamagedLog as error:
             raise DataDirectoryError(str(error)) from error
@@ -338,15 +359,25 @@ class LogManager:
             is_replicated=bool(topic.partitions),
         )
 
-    def _remove_strays(self, image: ClusterImage, effects: Effects) -> None:
-        """Directories of deleted topics: the crash came between the record and the removal."""
-        for name in self._storage.list(""):
-            match = _DIRECTORY.fullmatch(name)
-            stray = name.endswith(DELETED_SUFFIX)
-            if match is not None and match["topic"] != METADATA_TOPIC:
-                topic = image.topics.get(match["topic"])
-                hosted = () if topic is None else image.hosted(topic)
-                stray = stray or int(match["partition"]) not in hosted
-            if stray:
-                effects.trace("remove-stray", directory=name)
+    def _find_strays(self, image: ClusterImage, effects: Effects) -> None:
+        """What a deletion has left behind goes. The log of a partition that the metadata does not
+        have on this broker is set aside and stays, as in Kafka: the metadata may be older."""
+        for name in sorted(self._names):
+            if name.endswith(DELETED_SUFFIX):
+                effects.trace("remove-deleted", directory=name)
                 effects.storage.append(Delete(name))
+            elif (partition := partition_of_directory(name)) is not None:
+                topic = image.topics.get(partition.topic)
+                is_hosted = topic is not None and partition.partition in image.hosted(topic)
+                if not is_hosted and has_log(name, self._storage):
+                    self._set_aside(name, partition, effects)
+
+    def _set_aside(self, directory: str, name: TopicPartition, effects: Effects) -> None:
+        # Or the log of a topic of the same name would begin where this one did.
+        self._forget(name, effects)
+        stray = stray_directory_name(*name, self._names)
+        self._names.add(stray)
+        effects.trace(STRAY_LOG, directory=directory, renamed_to=stray,
+                      note="the metadata does not have it here; remove the directory if it is "
+                      "not needed")  # fmt: skip
+        effects.storage.append(Rename(directory, stray))

@@ -30,6 +30,8 @@ from txnlog_spark.wire.topics import TopicPartition
 
 ISR_TIMER = "isr-expiration"
 HIGH_WATERMARK_TIMER = "highwatermark-checkpoint"
+BELOW_HIGH_WATERMARK = "truncated-below-high-watermark"
+"""The kind of the trace (Kafka's ReplicaFetcherThread warns as well)."""
 
 
 def no_controller(proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
@@ -195,6 +197,10 @@ class Replication:
         return log.append_as_follower(data, effects).error
 
     def _truncate(self, log: PartitionLog, offset: int, effects: Effects) -> None:
+        committed = log.high_watermark
+        if offset < committed:
+            # After an unclean election, or where a damaged log is fetched again.
+            effects.trace(BELOW_HIGH_WATERMARK, log=log.directory, offset=offset, hw=committed)
         self._prepare_truncation(log, offset, effects)
         log.truncate_to(offset, effects)
 

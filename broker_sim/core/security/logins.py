@@ -215,7 +215,7 @@ class Logins:
             if user is None:
                 return Authenticated(ErrorCode.NONE, data=data)
             if login.principal not in ("", principal_of(user)):
-                raise LoginRefused("a login is renewed by the user that it was made by")
+                raise LoginRefused("re-authentication has another user than the connection")
         except LoginRefused as refused:
             login.exchange = None
             login.move(LoginState.FAILED)

@@ -20,8 +20,8 @@ from support.cluster_roles import Cluster, coordinator
 from support.coordinators_ready import GROUP, TRANSACTION
 from support.failover.clients import Client, Event
 from support.failover.events import WORKS
-from support.librdkafka import Seen, ports_of, read_topic
-from support.probe import NotReady, live_brokers, pause, wait_for, wait_until
+from support.librdkafka import Seen, read_topic
+from support.probe import NotReady, live_brokers, pause, ports_of, wait_for, wait_until
 from support.raw import Connection
 
 from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey
@@ -35,6 +35,13 @@ START_SECONDS_MAX = 240.0
 NAMES = 20
 """Among so many keys each of three brokers, with a third of the partitions, has one."""
 RECOVERY_SECONDS_MAX = 90.0
+LOST_CONNECTION = {
+    *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_DESTROY_BROKER"),  # librdkafka
+    *("DisconnectException", "NetworkException"),  # Java
+    *("connection refused", "connection reset by peer", "broken pipe", "EOF"),  # franz-go
+    *("KafkaConnectionError", "NodeNotReadyError"),  # kafka-python
+}
+"""What the libraries call it."""
 TIMEOUT_S = 60.0
 STOPPED = "broker stopped cleanly"
 FAULTS = (
@@ -74,7 +81,13 @@ class Outcome:
     @property
     def verdict(self) -> tuple[object, ...]:
         """What must be the same on both kinds of brokers."""
-        return self.library, self.work, self.lost, self.went_on
+        return self.library, self.work, self.lost, self.went_on, self.kinds
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The errors but for lost connections: whether a request was under way when the broker
+        went, and is reported as one, the moment decides, on both."""
+        return tuple(each for each in self.errors if each not in LOST_CONNECTION)
 
 
 @dataclass(frozen=True)

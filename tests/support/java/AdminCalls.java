@@ -193,9 +193,8 @@ public final class AdminCalls {
             var feature = admin.describeFeatures().featureMetadata().get()
                 .finalizedFeatures().get("transaction.version");
             return Clients.seen(
-                "nodes", nodes.size(),
-                "address", node.host() + ":" + node.port(),
-                "controller", cluster.controller().get().id() == node.id(),
+                "addresses", nodes.stream().map(n -> n.host() + ":" + n.port()).sorted().toList(),
+                "controller", nodes.contains(cluster.controller().get()),
                 "id length", cluster.clusterId().get().length(),
                 "folders", folders.size(),
                 "folder error", String.valueOf(folder.error()),

@@ -19,7 +19,7 @@ from support.probe import wait_for, wait_until
 from support.raw import Connection
 from support.registry_client import RegistryConnection
 
-from broker_sim import REGISTRY, LocalCluster
+from broker_sim import REGISTRY, ClusterError, LocalCluster
 from broker_sim.apis import RegistryApiKey
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -171,6 +171,34 @@ def test_a_rolling_restart_a_kill_and_a_lost_disk_under_load_cost_nothing(cluste
     cluster.start(2)
     for each in ports_of_all:
         wait_for(lambda each=each: known_to(cluster, each), ports_of_all)
+
+
+def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_it_is_back(cluster):
+    """docs/faults.md K4. What the errors advise is done: the directory is put back."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    admin.create_topics([NewTopic("paid", 3, 3)])
+    admin.close()
+    writer = producer(cluster.bootstrap_servers, acks="all")
+    for number in range(300):
+        writer.produce("paid", str(number).encode(), partition=number % 3)
+    assert writer.flush(60) == 0
+    found = [each.value for each in read_topic(cluster.bootstrap_servers, "paid")]
+    assert len(found) == 300
+    registry, kept = cluster.data_dir / "registry", cluster.data_dir / "kept"
+    cluster.kill(REGISTRY)
+    registry.rename(kept)
+    cluster.start(REGISTRY)
+    wait_until(lambda: not any(map(cluster.is_running, range(3))), "the end of all brokers")
+    for number in range(3):
+        said = (cluster.data_dir / f"broker-{number}.log").read_text()
+        assert "put the newest one back" in said
+        with pytest.raises(ClusterError, match="or the metadata log was removed"):
+            cluster.start(number)
+    cluster.kill(REGISTRY)
+    shutil.rmtree(registry)
+    kept.rename(registry)
+    cluster.start()
+    wait_for(lambda: [each.value for each in read_topic(cluster.bootstrap_servers, "paid")], found)
 
 
 def in_sync(port: int) -> set[tuple[int, ...]]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import pytest
 from support.certificates import LOCAL, Authority
 from support.probe import free_ports, wait_until
 from support.sasl_client import MODULES, SCRAM_MODULE
@@ -47,6 +48,7 @@ def log_in(sock: socket.socket, password: str) -> int:
     return int(asked(sock, ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code)
 
 
+@pytest.mark.invariant(76)
 def test_no_secret_is_in_the_log_of_a_broker(tmp_path):
     (port,) = free_ports(1)
     jaas = f'{MODULES}.plain.PlainLoginModule required user_alice="{ALICE}";'
@@ -90,6 +92,7 @@ def test_no_secret_is_in_the_log_of_a_broker(tmp_path):
     assert salted not in data
 
 
+@pytest.mark.invariant(76)
 def test_no_secret_is_in_the_line_of_a_broker_that_cannot_start(tmp_path):
     (port,) = free_ports(1)
     for wrong in (f'PlainLoginModule required user_alice="{ALICE}', f"x {ALICE};", f'a="{ALICE}"'):

@@ -28,6 +28,7 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
+from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -156,10 +157,60 @@ def test_a_spent_identity_is_renewed_with_its_epoch_and_starts_at_sequence_0():
     cluster = ScriptedCluster(1)
     first = commit(cluster, build_plan(0))
     second = commit(cluster, build_plan(1), spent(first.identity))
-    init = cluster.requests(K.INIT_PRODUCER_ID)[-1]
-    assert (init.producer_id, init.producer_epoch) == (first.identity.producer_id, 0)
-    assert second.identity.producer_epoch == 1
+    asked = cluster.requests(K.INIT_PRODUCER_ID)[-2:]
+    assert [each.producer_id for each in asked] == [first.identity.producer_id] * 2
+    assert [each.producer_epoch for each in asked] == [0, 1]
+    assert second.identity.producer_epoch == 2
     assert second.identity.sequences == {("out", 0): 3, ("out", 1): 2}
+
+
+@pytest.mark.invariant(18)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_worker_whose_epoch_another_one_has_raised_writes_with_one_that_nobody_had(version):
+    """InitProducerId with the epoch before the present one is answered with the present one."""
+    cluster = ScriptedCluster(version)
+    mine = commit(cluster, build_plan(0)).identity
+    raised = cluster.run(init_producer_id(cluster.session(), "t", 60_000, current=mine))
+    commit(cluster, build_plan(1), raised)
+    if version == 1:
+        commit(cluster, build_plan(2), spent(mine))
+        assert len(cluster.state.committed_values(("out", 0))) == 9
+    else:  # there an epoch is over with its transaction
+        with pytest.raises(ProducerFenced):
+            commit(cluster, build_plan(2), spent(mine))
+
+
+def stands_still(operation, cluster, meanwhile):
+    """The operation; after its next InitProducerId something else happens first."""
+    before, stood_still = len(cluster.requests(K.INIT_PRODUCER_ID)), False
+    ask = next(operation)
+    while True:
+        outcome = yield ask
+        if not stood_still and len(cluster.requests(K.INIT_PRODUCER_ID)) > before:
+            stood_still = True
+            meanwhile()
+        try:
+            ask = operation.send(outcome)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.invariant(18)
+def test_who_finds_its_batch_done_by_another_worker_asks_for_an_epoch_again():
+    """Of two workers of a run that ask InitProducerId in turn both get the same epoch."""
+    cluster = ScriptedCluster(1)
+    mine = spent(commit(cluster, build_plan(0)).identity)
+    others = []
+
+    def another_worker():
+        others.append(commit(cluster, build_plan(1), mine))
+
+    first = commit_micro_batch(cluster.session(), mine, build_plan(1))
+    done = cluster.run(stands_still(first, cluster, another_worker))
+    assert done.skipped
+    assert done.identity.producer_epoch == others[0].identity.producer_epoch
+    commit(cluster, build_plan(2), done.identity)
+    assert len(cluster.state.committed_values(("out", 0))) == 9
 
 
 def test_a_resumed_identity_is_fenced_when_another_driver_took_over():

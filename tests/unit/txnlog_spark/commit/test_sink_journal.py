@@ -164,6 +164,28 @@ def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> 
     assert read_attempt(tmp_path) == recorded
 
 
+@pytest.mark.parametrize(
+    ("previous", "recorded", "removed"),
+    [
+        ("", None, 1),
+        ("crashed", "crashed", 1),
+        ("crashed", "overtook", 0),
+        ("", "overtook", 0),
+        ("crashed", "own", 0),
+    ],
+)
+def test_what_a_run_has_staged_that_has_begun_since_is_left_alone(
+    tmp_path: Path, previous: str, recorded: str | None, removed: int
+) -> None:
+    if recorded is not None:
+        Driver(tmp_path, 1, run_id=recorded).begin()
+    driver = Driver(tmp_path, 1, run_id="own")
+    asked = []
+    disk = Disk(on_run_began=lambda: asked.append(1))
+    disk.run(replace(driver.journal, previous_run_id=previous).begin(driver.plan))
+    assert len(asked) == removed
+
+
 def test_files_left_over_from_another_query_are_none_of_this_one(tmp_path: Path) -> None:
     write_attempt(tmp_path, replace(ATTEMPT, query_id="another", batch_id=99))
     Driver(tmp_path, 0).begin()

@@ -12,6 +12,7 @@ from txnlog_spark.offsets import (
     COMMITTED_START_KEY,
     CommittedStart,
     OffsetFormatError,
+    SourceNote,
     committed_start_of,
     format_offsets,
     from_json_value,
@@ -21,6 +22,7 @@ from txnlog_spark.offsets import (
     plain_offset,
     to_json_value,
     with_committed_start,
+    with_source_note,
 )
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -31,6 +33,17 @@ OFFSETS = st.dictionaries(PARTITIONS, st.integers(-2, 2**62), max_size=8)
 def test_the_text_is_sparks_own() -> None:
     offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 4, TopicPartition("a", 0): 1}
     assert format_offsets(offsets) == '{"a":{"0":1},"b":{"2":4,"10":3}}'
+
+
+def test_what_is_noted_beside_the_topics_has_its_golden_form() -> None:
+    offsets = {TopicPartition("a", 0): 1}
+    start = CommittedStart("g", {TopicPartition("a", 0): 7, TopicPartition("b", 1): 0})
+    value = with_source_note(with_committed_start(offsets, start), SourceNote("cluster", "g"))
+    assert json.dumps(value) == (
+        '{"a": {"0": 1}, "startingOffsets/committed": {"group.id": "g", "committed": '
+        '{"a": {"0": 7}, "b": {"1": 0}}}, "txnlog/cluster.id/cluster": {}, '
+        '"txnlog/group.id/g": {}}'
+    )
 
 
 @given(OFFSETS)

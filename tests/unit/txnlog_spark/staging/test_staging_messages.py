@@ -13,9 +13,9 @@ from txnlog_spark.staging.messages import (
     INLINE_BYTES_MAX,
     INLINE_BYTES_MIN,
     INLINE_TOTAL_BYTES_MAX,
-    check_versions,
     inline_limit,
 )
+from txnlog_spark.staging.output import check_versions
 
 
 @pytest.mark.parametrize("task_count", [1, 24, 48, 49, 200, 1_100, 2_000, 10_000])

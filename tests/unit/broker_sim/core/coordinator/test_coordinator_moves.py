@@ -74,6 +74,43 @@ def test_without_a_leader_there_is_no_coordinator_now(cluster) -> None:
     assert found(cluster, 1, TRANSACTION) == ("COORDINATOR_NOT_AVAILABLE", -1, -1)
 
 
+@pytest.mark.parametrize(
+    ("timeout_ms", "told", "state", "values"),
+    [
+        (600_000, "NONE", "CompleteCommit", ["open"]),
+        (30_000, "PRODUCER_FENCED", "CompleteAbort", []),
+    ],
+)
+def test_without_a_leader_of_its_log_a_transaction_waits_and_the_next_one_ends_it(
+    cluster, timeout_ms, told, state, values
+) -> None:
+    producer = cluster.producer()
+    assert (producer.init(timeout_ms=timeout_ms), producer.add_partitions("orders", 2)) == (
+        "NONE", "NONE",
+    )  # fmt: skip
+    assert producer.produce("orders", 2, "open") == "NONE"
+    cluster.settle()
+    cluster.move(STATE, NO_LEADER)
+    ends = [cluster.brokers[n].log(place).log_end_offset for n in range(3) for place in DATA]
+    end = request(
+        ApiKey.END_TXN,
+        transactional_id="t",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
+    )
+    for number in range(3):
+        assert cluster.brokers[number].ask(end, 4).error_code == ErrorCode.NOT_COORDINATOR
+        cluster.brokers[number].advance(60_000)
+    after = [cluster.brokers[n].log(place).log_end_offset for n in range(3) for place in DATA]
+    assert after == ends, "no marker, also when its time is over"
+    cluster.move(STATE, 1)
+    cluster.settle()
+    assert producer.end(commit=True) == told
+    cluster.settle()
+    assert (cluster.state(1), cluster.committed(DATA[2])) == (state, values)
+
+
 def test_only_the_leader_coordinates_and_the_next_one_goes_on_with_what_it_loads(cluster) -> None:
     producer = cluster.producer()
     assert producer.init() == "NONE"

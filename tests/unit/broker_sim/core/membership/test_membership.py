@@ -19,6 +19,7 @@ from broker_sim.core.controller.image import (
 )
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
+from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.membership import registry_link, snapshots
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import Record, encode_batch
@@ -310,6 +311,9 @@ def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one
     cluster.start(away)
     cluster.run(EXPIRED_MS + 3_000)
     assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
+    (stray,) = (n for n in cluster.brokers[away].disk.list("") if n.endswith(STRAY_SUFFIX))
+    log = f"{stray}/00000000000000000000.log"
+    assert b"old" in cluster.brokers[away].disk.read(log, 0, 1000)
     cluster.check_healed()
 
 

@@ -161,6 +161,20 @@ def test_an_answer_from_before_a_change_of_leader_is_ignored() -> None:
     assert cluster.values(2) == cluster.values(1)
 
 
+def test_an_answer_from_an_earlier_term_of_the_same_leader_is_ignored() -> None:
+    cluster = CoreCluster(3)
+    cluster.create(replicated(0, 1, 2))
+    cluster.produce(0, "a", acks=1)
+    (late,) = [a for a in cluster.sent if a.sender == 2]
+    cluster.deliver(late)
+    cluster.change(leader=1)
+    cluster.change(leader=0)
+    cluster.answer(late)
+    assert cluster.brokers[2].log().log_end_offset == 0
+    cluster.settle()
+    assert cluster.values(2) == cluster.values(0)
+
+
 def test_an_answer_that_comes_twice_is_appended_once(pair: CoreCluster) -> None:
     pair.produce(0, "a", acks=1)
     asked = fetch_of(pair, 1)

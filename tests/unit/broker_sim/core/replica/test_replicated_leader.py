@@ -145,6 +145,26 @@ def test_a_slow_replica_that_always_fetches_the_end_of_before_stays() -> None:
     assert cluster.proposals == []
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_slow_replica_that_fetches_all_the_time_and_falls_behind_leaves(batches: int) -> None:
+    cluster = CoreCluster(2, replica_fetch_max_bytes=1)  # a batch each time
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    broker = cluster.brokers[0]
+    for _ in range(2 * LAG_MS // 1000):
+        for _ in range(batches):
+            cluster.produce(0, "a", acks=1)
+        give(cluster, 1)
+        broker.advance(1000)
+    fetched = cluster.brokers[1].log().log_end_offset
+    assert fetched > LAG_MS // 1000, "it has fetched to the end of its time"
+    proposed = [proposal.isr for proposal, _ in cluster.proposals]
+    assert proposed == ([] if batches == 1 else [(0,)])
+    if proposed:
+        assert cluster.decide() == [ErrorCode.NONE]
+        assert broker.log().high_watermark == broker.log().log_end_offset
+        assert fetched < broker.log().log_end_offset
+
+
 def test_a_replica_joins_when_it_has_what_is_committed() -> None:
     cluster = CoreCluster(2)
     cluster.create(replicated(0, replicas=(0, 1)))

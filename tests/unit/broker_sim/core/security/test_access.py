@@ -100,6 +100,7 @@ CASES = [
 ]
 
 
+@pytest.mark.invariant(77)
 @pytest.mark.parametrize(("key", "number"), CASES)
 def test_who_may_nothing_is_refused_and_who_has_the_row_is_not(key, number):
     message, version, error = ASKS[key][number]

@@ -88,6 +88,7 @@ def test_a_name_with_signs_of_scram_logs_in():
     assert principal_of(broker) == "User:a=b,c"
 
 
+@pytest.mark.invariant(77)
 def test_nothing_else_is_answered_before_the_login():
     broker = secured()
     for number, message in enumerate((METADATA, request(ApiKey.SASL_AUTHENTICATE, auth_bytes=b""))):

@@ -1,0 +1,95 @@
+"""A witness of where a replica says that its log begins and how far it may be read (5).
+
+In one process and one leader epoch, neither the first offset, nor the last stable one, nor the high
+watermark goes back, and they stand in that order. A new leader may be behind its predecessor for a
+moment, as in Kafka, and says so in an epoch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.effects import Respond, Step
+from broker_sim.core.parts import BrokerParts
+from broker_sim.sim.fetch_oracle import answered_parts
+from broker_sim.sim.metadata_oracle import METADATA_TRACE
+from broker_sim.sim.process_clients import Core
+from broker_sim.sim.sync_oracle import HIGH_WATERMARK_TRACE
+from broker_sim.sim.violation import violated
+from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import ApiKey
+
+NOT_SAID = -1
+
+
+class Bounds(NamedTuple):
+    """Where a log begins, and both of its ends for consumers; -1 for what is not said."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+class _Reign(NamedTuple):
+    """A partition, known by its topic's id, in one leader epoch."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
+class BoundsOracle:
+    """Watches what one broker says."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._core: Core | None = None
+        self._highest: dict[_Reign, Bounds] = {}
+
+    def on_step(self, core: Core, step: Step) -> None:
+        """After each step of the broker. Raises Violation (5)."""
+        if core is not self._core:
+            self._core = core
+            self._highest.clear()
+        # In a step that brings another epoch it is not seen here in which one was answered.
+        if not isinstance(core, Broker) or any(t.kind == METADATA_TRACE for t in step.traces):
+            return
+        for directory, bounds in _said(core.parts, step):
+            reign = _reign(core.parts, directory)
+            if reign is not None:
+                self.on_bounds(reign, bounds)
+
+    def on_bounds(self, reign: _Reign, now: Bounds) -> None:
+        """The broker says so in this leader epoch."""
+        before = self._highest.get(reign, Bounds(NOT_SAID, NOT_SAID, NOT_SAID))
+        said = [(a, b) for a, b in zip(before, now, strict=True) if b != NOT_SAID]
+        in_order = [bound for bound in now if bound != NOT_SAID]
+        if any(b < a for a, b in said) or in_order != sorted(in_order):
+            violated(5, "an end of a log goes back, or stands before its begin",
+                     broker=self._broker, where=reign, before=before, now=now)  # fmt: skip
+        self._highest[reign] = Bounds(*map(max, before, now))
+
+
+def _said(parts: BrokerParts, step: Step) -> Iterator[tuple[str, Bounds]]:
+    """The folder of a partition, and what the step says of it; that the high watermark has moved
+    comes last, as some may have been answered before it did."""
+    for answer in step.responses:
+        if isinstance(answer, Respond) and answer.api_key is ApiKey.FETCH:
+            for directory, part in answered_parts(answer.message, parts.image):
+                ends = part.log_start_offset, part.last_stable_offset, part.high_watermark
+                yield directory, Bounds(*ends)
+    for trace in step.traces:
+        if trace.kind == HIGH_WATERMARK_TRACE:
+            reached = int(trace.fields["hw"])
+            yield str(trace.fields["log"]), Bounds(NOT_SAID, NOT_SAID, reached)
+
+
+def _reign(parts: BrokerParts, directory: str) -> _Reign | None:
+    name, _, number = directory.rpartition("-")
+    topic, found = parts.image.topics.get(name), parts.replicas.lookup(name, int(number))
+    if topic is None or isinstance(found, ErrorCode):
+        return None
+    epoch = 0 if found.registration is None else found.registration.leader_epoch
+    return _Reign(str(topic.topic_id), int(number), epoch)

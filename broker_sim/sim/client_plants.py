@@ -1,0 +1,218 @@
+"""Bugs planted in how the connector does things again: tasks, transactions, record batches.
+
+Numbers are those of the planted bugs in `docs/faults.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from broker_sim.sim import spark_driver
+from broker_sim.sim.commit_plants import Plant, replaced, unread
+from broker_sim.sim.spark_tasks import Executors, Job
+from txnlog_spark.commit import attempt as attempt_module
+from txnlog_spark.commit import confirmation, micro_batch, query
+from txnlog_spark.commit.attempt import (
+    CommitAttempt,
+    add_batch_offsets,
+    add_progress,
+    begin_transaction,
+)
+from txnlog_spark.commit.facts import stable_progress
+from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
+from txnlog_spark.commit.progress import progress_after
+from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit.takeover import initialise
+from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch
+from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.produce import _Window
+from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.transaction import (
+    Transaction,
+    commit_all_offsets,
+    commit_transaction,
+    init_producer_id,
+)
+from txnlog_spark.protocol.values import ProducerIdentity
+from txnlog_spark.staging.output import StagedOutput
+from txnlog_spark.wire.records import refresh_crc
+from txnlog_spark.wire.topics import TopicPartition
+
+_BASE_TIMESTAMP_AT = 27
+"""In a record batch, version 2."""
+
+
+@contextlib.contextmanager
+def _skipped_from_memory(_: Any) -> Iterator[None]:
+    """22: which batches are done only the worker that did them knows."""
+    done: dict[int, set[tuple[str, int]]] = {}
+    """By worker."""
+
+    def commit(session: Session, worker: Worker, batch: QueryBatch) -> Operation[CommitOutcome]:
+        remembered = done.setdefault(id(worker), set())
+        key = (batch.checkpoint, batch.batch_id)
+        if key in remembered:
+            progress = Progress(str(batch.query_id), batch.batch_id + 1)
+            return CommitOutcome(None, True, progress)
+        outcome = yield from commit_query_batch(session, worker, batch)
+        remembered.add(key)
+        return outcome
+
+    with (
+        replaced(spark_driver, "commit_query_batch", commit),
+        replaced(micro_batch, "is_committed", lambda *_: False),
+        replaced(confirmation, "judge", lambda *_: Verdict.DO),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
+    """24: who does a batch again that has failed goes on in the transaction of the first time."""
+    left: dict[str, ProducerIdentity] = {}
+    """By transactional id."""
+    identity_of_run = query._identity_of_run
+
+    def leave_open(session: Session, transaction: Transaction) -> Operation[ProducerIdentity]:
+        del session
+        yield from ()
+        left[transaction.transactional_id] = transaction.identity(initialised=True)
+        return left[transaction.transactional_id]
+
+    def go_on(held: Any, run: Any) -> ProducerIdentity | None:
+        return left.pop(run.transactional_id, None) or identity_of_run(held, run)
+
+    with (
+        replaced(micro_batch, "abort_transaction", leave_open),
+        replaced(query, "_identity_of_run", go_on),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
+    """25: a batch's progress is committed behind it, in a transaction of its own."""
+    attempts: dict[int, CommitAttempt] = {}
+    """By transaction."""
+
+    def remember(
+        session: Session, attempt: CommitAttempt, transaction: Transaction
+    ) -> Operation[None]:
+        attempts[id(transaction)] = attempt
+        return add_batch_offsets(session, attempt, transaction)
+
+    def sources_only(
+        session: Session, transaction: Transaction, groups: Any, *, may_be_gone: str | None
+    ) -> Operation[frozenset[TopicPartition]]:
+        if may_be_gone in groups:
+            groups = {may_be_gone: groups[may_be_gone]}
+        return commit_all_offsets(session, transaction, groups, may_be_gone=may_be_gone)
+
+    def commit_twice(
+        session: Session, transaction: Transaction, *, batch_id: int
+    ) -> Operation[ProducerIdentity]:
+        identity = yield from commit_transaction(session, transaction, batch_id=batch_id)
+        attempt = attempts.pop(id(transaction))
+        plan = attempt.plan
+        if not identity.initialised:
+            name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
+            identity = yield from init_producer_id(session, name, timeout_ms, current=identity)
+        second = yield from begin_transaction(session, attempt, identity)
+        yield from add_progress(session, plan, second, progress_after(plan))
+        return (yield from commit_transaction(session, second, batch_id=batch_id))
+
+    with (
+        replaced(micro_batch, "add_batch_offsets", remember),
+        replaced(attempt_module, "commit_all_offsets", sources_only),
+        replaced(micro_batch, "commit_transaction", commit_twice),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _judged_before_initialising(_: Any) -> Iterator[None]:
+    """26: the stable progress is read while an older driver may still commit; and nobody reads it
+    again."""
+    early: dict[int, Progress | None] = {}
+    """By session."""
+
+    def read_first(
+        session: Session, plan: CommitPlan, current: ProducerIdentity | None
+    ) -> Operation[ProducerIdentity]:
+        early[id(session)] = yield from stable_progress(session, plan)
+        return (yield from initialise(session, plan, current))
+
+    def read_already(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+        if id(session) not in early:
+            return (yield from stable_progress(session, plan))
+        return early[id(session)]
+
+    with (
+        replaced(micro_batch, "initialise", read_first),
+        replaced(micro_batch, "stable_progress", read_already),
+        unread(),
+    ):
+        yield
+
+
+def _sequences_reset_without_a_leader(_: Any) -> contextlib.AbstractContextManager[None]:
+    """28: a partition that the metadata does not have, while its leader is looked up, is new."""
+    recover = _Window._recover
+
+    def forgetful(
+        self: _Window, partitions: list[TopicPartition], failures: Any, node: int | None = None
+    ) -> Operation[None]:
+        for partition in failures.moved:
+            self._transaction.sequences.pop(partition, None)
+        return recover(self, partitions, failures, node)
+
+    return replaced(_Window, "_recover", forgetful)
+
+
+def _batches_built_again(_: Any) -> contextlib.AbstractContextManager[None]:
+    """29: what is sent again has the time of now."""
+    put_back = PartitionQueue.put_back
+
+    def rebuild(self: PartitionQueue, batches: Sequence[StampedBatch]) -> None:
+        for batch in batches:
+            batch.data[_BASE_TIMESTAMP_AT + 7] ^= 1
+            refresh_crc(batch.data, 0, len(batch.data))
+        put_back(self, batches)
+
+    return replaced(PartitionQueue, "put_back", rebuild)
+
+
+@contextlib.contextmanager
+def _both_attempts_taken(_: Any) -> Iterator[None]:
+    """The driver commits what every attempt of a task has staged, not what one has."""
+    staged: dict[tuple[str, int], list[StagedOutput]] = {}
+    """By run and batch."""
+    put, run = Executors._put, Executors.run
+
+    def remember(self: Executors, message: StagedOutput, *data: bytes) -> StagedOutput | None:
+        kept = put(self, message, *data)
+        if kept is not None:
+            staged.setdefault((kept.run_id, kept.batch_id), []).append(kept)
+        return kept
+
+    def take_all(self: Executors, job: Job) -> Operation[list[StagedOutput]]:
+        yield from run(self, job)
+        return staged.get((job.run_id, job.batch_id), [])
+
+    with replaced(Executors, "_put", remember), replaced(Executors, "run", take_all):
+        yield
+
+
+CLIENT_PLANTS: dict[str, Plant] = {
+    "skipped-from-memory": _skipped_from_memory,
+    "no-abort-before-a-retry": _no_abort_before_a_retry,
+    "progress-in-a-second-transaction": _progress_in_a_second_transaction,
+    "judged-before-initialising": _judged_before_initialising,
+    "sequences-reset-without-a-leader": _sequences_reset_without_a_leader,
+    "batches-built-again": _batches_built_again,
+    "both-attempts-taken": _both_attempts_taken,
+}
+"""By name; the canary test runs each until it is caught."""

@@ -1,0 +1,130 @@
+"""What can happen to a simulated cluster's network and its processes."""
+
+import random
+
+import pytest
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.sim.network import Network, Weather
+from broker_sim.sim.scheduler import Scheduler
+from broker_sim.sim.sim_broker import SimulatedBroker
+from broker_sim.sim.trace import Trace
+
+
+class End:
+    """Either end of a connection."""
+
+    incarnation = 1
+
+    def __init__(self, name):
+        self.name, self.frames, self.closed = name, [], 0
+
+    def on_frame(self, _connection, frame):
+        self.frames.append(frame)
+
+    def on_closed(self, _connection):
+        self.closed += 1
+
+    on_ended = on_disconnected = on_closed
+
+
+def connected():
+    scheduler = Scheduler()
+    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
+    client, broker = End("a"), End("b")
+    return scheduler, network, client, broker, network.connect(client, broker)
+
+
+def run(scheduler):
+    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 10_000_000)
+
+
+def test_what_is_sent_into_a_closed_direction_arrives_in_its_order_when_it_is_open_again():
+    scheduler, network, client, broker, connection = connected()
+    network.cut_off(("a", "b"))
+    connection.request(b"1")
+    connection.request(b"2")
+    connection.respond(b"the other way")
+    run(scheduler)
+    assert (broker.frames, client.frames) == ([], [b"the other way"])
+    assert not network.reaches("b", "a")
+    assert network.connect(client, broker) is None
+    network.open_again(("a", "b"))
+    connection.request(b"3")
+    run(scheduler)
+    assert broker.frames == [b"1", b"2", b"3"]
+
+
+def test_a_clogged_link_lets_connect_and_gives_all_it_holds_when_it_is_clogged_no_more():
+    scheduler, network, client, broker, connection = connected()
+    network.clog(("a", "b"))
+    network.clog(("a", "b"))
+    other = network.connect(client, broker)
+    connection.request(b"1")
+    other.request(b"other")
+    connection.request(b"2")
+    run(scheduler)
+    network.unclog(("a", "b"))
+    assert broker.frames == []
+    network.unclog(("a", "b"))
+    assert sorted(broker.frames) == [b"1", b"2", b"other"]
+    assert broker.frames.index(b"1") < broker.frames.index(b"2")
+
+
+def test_all_drivers_of_a_query_are_on_one_machine():
+    scheduler = Scheduler()
+    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
+    broker = End("broker-0")
+    first = network.connect(End("job-driver-1"), broker)
+    network.cut_off(("job", "broker-0"))
+    first.request(b"1")
+    run(scheduler)
+    assert (broker.frames, list(network.machines)) == ([], ["job"])
+    assert network.connect(End("job-driver-2"), broker) is None
+    assert network.connect(End("job-observer"), broker) is not None
+
+
+def test_a_late_request_arrives_after_its_client_has_given_up():
+    scheduler, network, client, broker, connection = connected()
+    network.weather = Weather(late=1.1)
+    connection.request(b"late")
+    run(scheduler)
+    assert (broker.frames, client.closed) == ([b"late"], 1)
+
+
+def alone():
+    scheduler = Scheduler()
+    broker = SimulatedBroker(
+        name="b",
+        config=BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:9092"}),
+        scheduler=scheduler,
+        trace=Trace(lambda: scheduler.now_us, None),
+        seed="1",
+    )
+    broker.start()
+    return scheduler, broker
+
+
+def test_a_process_that_stands_still_finds_what_has_happened_when_it_goes_on():
+    scheduler, broker = alone()
+    found = []
+    broker.pause(1_000_000)
+    for number in range(3):
+        broker.later(number, lambda number=number: found.append(number))
+    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 900_000)
+    assert found == []
+    run(scheduler)
+    assert found == [0, 1, 2]
+
+
+def test_what_a_dead_process_was_about_to_do_is_not_done_by_the_next_one():
+    scheduler, broker = alone()
+    broker.later(5, lambda: pytest.fail("done"))
+    broker.pause(1_000_000)
+    broker.later(5, lambda: pytest.fail("done"))
+    broker.kill("kill")
+    broker.start()
+    run(scheduler)
+
+
+# ------------------------------------------------------------------ replicas

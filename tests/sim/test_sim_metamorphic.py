@@ -1,0 +1,108 @@
+"""What must change no result changes none: a run's committed output, with and without it (50).
+
+A run without faults is the measure. Beside it the same query runs while logs are compacted, while
+a broker or a driver ends and begins again, while a broker hands over all that it leads and leads
+again, or while replicas and leaders are moved; and with other batches. The output of a run is what
+a reader of committed records finds at its end, without who wrote it.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from broker_sim.sim import world as world_
+from broker_sim.sim.scenario import Fault, Scenario
+from broker_sim.sim.world import World
+
+SEED = 5
+CALM = Scenario(
+    name="metamorphic", brokers=3, batches=10, rows_per_batch=12, source_partitions=2,
+    output_partitions=2, chaos_ms=20_000,
+)  # fmt: skip
+ALONE = replace(CALM, brokers=1)
+
+RESTART = {"faults": (Fault(on="prepare-commit", occurrence=2),)}
+DRIVER_RESTARTED = {"faults": (Fault(on="step", step="S8", when="before", batch_id=1),)}
+SPLIT = {"batches": 20, "rows_per_batch": 6}
+
+
+def finals_of(scenario, monkeypatch):
+    """What its audits found, one before and one after a restart of all, and what was counted."""
+    finals = []
+
+    def check(operator, observations, final):
+        finals.append(final)
+        check_final(operator, observations, final)
+
+    check_final = world_.check_final
+    with monkeypatch.context() as patched:
+        patched.setattr(world_, "check_final", check)
+        verdict = World(SEED, scenario).run()
+    assert verdict.failure is None, verdict.failure
+    assert len(finals) == 2
+    return finals, verdict.counts
+
+
+def rows_of(final):
+    """Of each partition the rows in their order: key, and place in the source."""
+    return {
+        partition: [(record.key, record.value.split(b":")[:2]) for record in records]
+        for partition, records in final.committed.items()
+    }
+
+
+def rows_by_key(final):
+    """As far as the order says anything when batches are others."""
+    found = defaultdict(list)
+    for partition, rows in rows_of(final).items():
+        for key, place in rows:
+            found[partition, key].append(place)
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def measures():
+    """The output of the run that nothing happens to, by the number of brokers."""
+    patch = pytest.MonkeyPatch()
+    return {made.brokers: finals_of(made, patch)[0] for made in (CALM, ALONE)}
+
+
+def test_a_restart_of_all_and_the_number_of_brokers_change_nothing(measures):
+    cluster, alone = measures[3], measures[1]
+    assert rows_of(cluster[0]) == rows_of(cluster[1])
+    assert rows_of(alone[0]) == rows_of(alone[1])
+    assert rows_by_key(cluster[0]) == rows_by_key(alone[0])
+    assert sum(map(len, rows_of(alone[0]).values())) == 2 * (10 * 12 // 2 + 1)
+
+
+@pytest.mark.invariant(50)
+@pytest.mark.parametrize(
+    ("scenario", "changed", "happened"),
+    [
+        (CALM, {"compaction": True}, "segments compacted"),
+        (ALONE, {"compaction": True}, "segments compacted"),
+        (CALM, RESTART, "kill"),
+        (ALONE, RESTART, "kill"),
+        (CALM, {"clean_stop": 0.3}, "clean stop"),
+        (CALM, {"administrator": True}, "reassignment"),
+    ],
+)
+def test_what_happens_to_brokers_changes_no_row_and_no_order(
+    scenario, changed, happened, measures, monkeypatch
+):
+    finals, counts = finals_of(replace(scenario, **changed), monkeypatch)
+    assert counts[happened] > 0, counts
+    for final in finals:
+        assert rows_of(final) == rows_of(measures[scenario.brokers][0])
+        assert final.groups == measures[scenario.brokers][0].groups
+
+
+@pytest.mark.invariant(50)
+@pytest.mark.parametrize("changed", [DRIVER_RESTARTED, SPLIT])
+def test_a_restarted_driver_and_other_batches_change_no_row_and_no_order_of_a_key(
+    changed, measures, monkeypatch
+):
+    finals, _ = finals_of(replace(CALM, **changed), monkeypatch)
+    for final in finals:
+        assert rows_by_key(final) == rows_by_key(measures[3][0])

@@ -1,0 +1,48 @@
+"""Bugs of transactions and of the log, planted in one broker: each is caught, and by what."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from support.planted_bugs import assert_caught
+
+from broker_sim.sim.transaction_plants import TRANSACTION_PLANTS
+
+
+class Known(NamedTuple):
+    """Where a planted bug is seen."""
+
+    scenario: str
+    seed: int
+    numbers: set[int]
+    """Of the invariants that may catch it."""
+
+
+FIVE_IN_FLIGHT = "three_brokers_five_in_flight"
+KNOWN = {
+    "epoch-not-checked": Known("random", 14, {15}),
+    "epoch-of-the-last-marker-only": Known("random", 31, {15}),
+    "end-answered-before-replication": Known("three_brokers_end_in_isolation", 6, {22, 35, 40, 41}),
+    "open-transactions-forgotten": Known("random", 1, {28, 43}),
+    "aborted-list-missing-inside-a-segment": Known("random", 0, {21, 27}),
+    "marker-dropped-at-a-former-leader": Known("three_brokers_leader_restarts", 2, {25, 43}),
+    "complete-before-the-last-marker": Known("random", 0, {25}),
+    "any-coordinator-epoch": Known("three_brokers_late_markers", 13, {17}),
+    "window-of-four-batches": Known(FIVE_IN_FLIGHT, 58, {14}),
+    "window-of-no-batch": Known(FIVE_IN_FLIGHT, 0, {14}),
+    "pending-offsets-ignored": Known("three_brokers_leader_restarts", 8, {31, 32, 33, 40}),
+    "offsets-materialised-later": Known("driver_dies_before_end", 0, {31, 32, 35, 40, 41}),
+    "id-expires-inside-a-transaction": Known("random", 0, {28, 43}),
+    "timeouts-from-the-wall-clock": Known("clock_jumps", 37, {43}),
+    "late-produce-joins-the-next": Known("late_produce", 6, {22, 23, 24}),
+    "recovered-without-crc": Known("three_brokers_damaged", 4, {6, 7, 8, 10, 12}),
+    "abort-marker-compacted-early": Known("coordinators_are_compacted", 0, {50}),
+}
+
+
+@pytest.mark.invariant(49)
+@pytest.mark.parametrize("plant", TRANSACTION_PLANTS)
+def test_a_bug_of_transactions_planted_in_one_broker_is_caught(plant: str) -> None:
+    known = KNOWN[plant]
+    assert_caught(plant, known.scenario, known.seed, known.numbers)

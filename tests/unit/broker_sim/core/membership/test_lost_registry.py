@@ -1,0 +1,243 @@
+"""A registry that has lost its data directory: no broker removes what it holds."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from support.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.registry_cluster import RegistryCluster
+
+from broker_sim.core.config import DataDirectoryError
+from broker_sim.core.effects import Delete, Rename, WriteFile
+from broker_sim.core.log import STRAY_SUFFIX
+from broker_sim.sim.disk import SimDisk
+from txnlog_spark.wire.messages import ApiKey
+from txnlog_spark.wire.records import Record, encode_batch
+
+SESSION_MS = 3_000
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def cluster() -> RegistryCluster:
+    """Three brokers with one record of the topic `orders` on each."""
+    made = RegistryCluster()
+    made.run(1_000)
+    made.create_topic(0, "orders", 1)
+    produce(made, 1)
+    return made
+
+
+def produce(cluster: RegistryCluster, count: int) -> None:
+    leader = cluster.held("orders").leader
+    for _ in range(count):
+        batch = encode_batch([Record(None, b"paid", cluster.brokers[leader].now_ms)])
+        cluster.ask(leader, produce_request({("orders", 0): batch}), 11)
+    cluster.run(500)
+
+
+def held(cluster: RegistryCluster, folder: str = "orders-0") -> list[bytes]:
+    return [each.disk.read(f"{folder}/{LOG}", 0, 1000) for each in cluster.brokers.values()]
+
+
+def strays(disk: SimDisk) -> list[str]:
+    return [name for name in disk.list("") if name.endswith(STRAY_SUFFIX)]
+
+
+def lose_registry(cluster: RegistryCluster) -> None:
+    cluster.stop_registry()
+    cluster.registry_disk = SimDisk()
+    cluster.start_registry()
+
+
+def test_brokers_that_start_with_an_empty_registry_refuse_and_remove_nothing(cluster):
+    records = held(cluster)
+    assert all(b"paid" in each for each in records)
+    for number in cluster.brokers:
+        cluster.kill(number)
+    lose_registry(cluster)
+    for number in cluster.brokers:
+        cluster.start(number)
+        with pytest.raises(DataDirectoryError, match=r"says nothing.*the registry"):
+            cluster.run(500)
+        cluster.kill(number)
+    assert held(cluster) == records
+
+
+def test_a_new_broker_on_an_empty_registry_makes_another_cluster_and_the_old_ones_refuse(cluster):
+    records = held(cluster)
+    for number in cluster.brokers:
+        cluster.kill(number)
+    lose_registry(cluster)
+    cluster.brokers[0].disk = SimDisk()
+    cluster.start(0)
+    cluster.run(500)
+    assert cluster.brokers[0].membership.is_serving
+    for number in (1, 2):
+        cluster.start(number)
+        with pytest.raises(DataDirectoryError, match="two clusters"):
+            cluster.run(500)
+        cluster.kill(number)
+    assert held(cluster)[1:] == records[1:]
+
+
+def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_have_read(cluster):
+    records = held(cluster)
+    lose_registry(cluster)
+    for number in cluster.brokers:
+        for other in cluster.brokers:
+            if other != number:
+                cluster.pause(other)
+        cluster.resume(number)
+        with pytest.raises(DataDirectoryError, match=r"ends at offset \d+.*has read up to \d+"):
+            cluster.run(SESSION_MS)
+        cluster.kill(number)
+    assert held(cluster) == records
+
+
+def test_a_directory_of_partitions_without_meta_properties_is_refused_and_left_alone(cluster):
+    records = held(cluster)
+    cluster.kill(2)
+    cluster.brokers[2].disk.apply(Delete("meta.properties"))
+    with pytest.raises(DataDirectoryError, match=r"orders-0.*no meta\.properties"):
+        cluster.start(2)
+    assert held(cluster) == records
+
+
+def test_without_meta_properties_and_metadata_a_broker_that_is_alone_removes_nothing_either():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    broker.produce("orders", "paid")
+    disk = broker.disk
+    broker.stop()
+    for name in ("meta.properties", "__cluster_metadata-0"):
+        disk.apply(Delete(name))
+    with pytest.raises(DataDirectoryError, match=r"orders-0.*no meta\.properties"):
+        BrokerOnDisk(disk=disk)
+    assert b"paid" in disk.read(f"orders-0/{LOG}", 0, 1000)
+
+
+def test_logs_of_a_topic_that_was_deleted_while_a_broker_was_down_are_set_aside_as_in_kafka(
+    cluster,
+):
+    (controller,) = cluster.controllers
+    away = next(number for number in cluster.brokers if number != controller)
+    disk = cluster.brokers[away].disk
+    for again in range(2):
+        cluster.kill(away)
+        message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
+        assert cluster.ask(controller, message, 5).responses[0].error_code == 0
+        cluster.start(away)
+        cluster.run(SESSION_MS + 2_000)
+        assert strays(disk) == [f"orders-0.{number:032x}-stray" for number in range(again + 1)]
+        assert b"paid" in disk.read(f"{strays(disk)[0]}/{LOG}", 0, 1000)
+        # They are in nobody's way: the name is free for another topic.
+        assert cluster.create_topic(controller, "orders", 1).error_code == 0
+        cluster.run(500)
+        cluster.check_healed()
+        assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
+
+
+def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters_directory(cluster):
+    """Its log may be longer, and what begins with a snapshot names topics, not what is gone."""
+    records = held(cluster)
+    other = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=2_000)
+    for number in other.brokers:  # with other seeds, and so another cluster id
+        other.kill(number)
+        other.start(number)
+    other.run(6_000)
+    for number in range(40):
+        other.create_topic(0, f"other{number}", 1)
+    other.run(3_000)
+    cluster.stop_registry()
+    cluster.registry_disk = other.registry_disk
+    cluster.start_registry()
+    with pytest.raises(DataDirectoryError, match="directory of another cluster"):
+        for _ in range(20):
+            cluster.run(1_000)
+    assert held(cluster) == records
+    assert not any(map(strays, [each.disk for each in cluster.brokers.values()]))
+
+
+def test_a_topic_of_the_name_of_a_log_that_was_set_aside_begins_at_its_own_start(cluster):
+    """The offsets in the checkpoint files were of the log that was set aside."""
+    (controller,) = cluster.controllers
+    away = next(number for number in cluster.brokers if number != controller)
+    rest = [number for number in cluster.brokers if number != away]
+    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1_000)
+    entry = struct(message, "DeleteRecordsPartition", partition_index=0, offset=1)
+    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    leader = cluster.held("orders").leader
+    assert cluster.ask(leader, message, 2).topics[0].partitions[0].error_code == 0
+    cluster.run(6_000)
+    cluster.kill(away)
+    cluster.run(SESSION_MS + 1_000)
+    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
+    assert cluster.ask(controller, message, 5).responses[0].error_code == 0
+    there = struct(
+        request(ApiKey.CREATE_TOPICS), "CreatableReplicaAssignment", partition_index=0,
+        broker_ids=rest,
+    )  # fmt: skip
+    made = cluster.create_topic(
+        controller, "orders", -1, replication_factor=-1, assignments=[there]
+    )
+    assert made.error_code == 0
+    produce(cluster, 3)
+    cluster.start(away)
+    cluster.run(SESSION_MS + 2_000)
+    assert len(strays(cluster.brokers[away].disk)) == 1
+    message = request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=1_000)
+    moved = struct(message, "ReassignablePartition", partition_index=0, replicas=[away])
+    message.topics = [struct(message, "ReassignableTopic", name="orders", partitions=[moved])]
+    assert cluster.ask(controller, message, 1).error_code == 0
+    cluster.run(5_000)
+    cluster.kill(away)
+    cluster.start(away)
+    cluster.run(SESSION_MS + 3_000)
+    log = cluster.brokers[away].parts.logs.get("orders", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+
+def test_a_clusters_directories_in_that_of_a_broker_that_is_alone_are_no_logs_of_a_topic():
+    broker = BrokerOnDisk()
+    for path in ("broker-0/meta.properties", f"broker-0/orders-0/{LOG}", "backup-2024/notes"):
+        broker.disk.apply(WriteFile(path, b"paid"))
+    broker.stop()
+    broker.start()
+    assert not strays(broker.disk)
+    assert broker.disk.read(f"broker-0/orders-0/{LOG}", 0, 9) == b"paid"
+
+
+def test_logs_that_an_older_copy_of_the_registry_set_aside_are_served_when_renamed_back():
+    """What docs/cluster.md says to do when the newest copy is back."""
+    cluster = RegistryCluster()
+    cluster.run(1_000)
+    older = copy.deepcopy(cluster.registry_disk)
+    cluster.create_topic(0, "orders", 1)
+    produce(cluster, 1)
+    newest = cluster.registry_disk
+    cluster.stop_registry()
+    cluster.registry_disk = older
+    cluster.start_registry()
+    with pytest.raises(DataDirectoryError, match="put the newest one back"):
+        cluster.run(5_000)
+    for number in cluster.brokers:  # and are started again without that
+        cluster.kill(number)
+        cluster.start(number)
+    cluster.run(14_000)
+    for number, broker in cluster.brokers.items():
+        cluster.kill(number)
+        (stray,) = strays(broker.disk)
+        broker.disk.apply(Rename(stray, "orders-0"))
+    cluster.stop_registry()
+    cluster.registry_disk = newest
+    cluster.start_registry()
+    for number in cluster.brokers:
+        cluster.start(number)
+    cluster.run(14_000)
+    cluster.check_healed()
+    assert all(b"paid" in each for each in held(cluster))
+    assert [
+        each.parts.logs.get("orders", 0).log_end_offset for each in cluster.brokers.values()
+    ] == [1] * 3

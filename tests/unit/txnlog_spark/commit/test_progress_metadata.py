@@ -1,0 +1,23 @@
+"""The metadata string beside a query's committed progress: what earlier and later versions read."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnlog_spark.commit.plan import Progress
+from txnlog_spark.commit.progress import format_progress, parse_progress
+from txnlog_spark.protocol.offsets import CommittedOffset
+
+PROGRESS = Progress("q", 7, source_digest="s", group_digest="g", batch_hash="h")
+GOLDEN = '{"e":"s","g":"g","h":"h","q":"q","v":1}'
+
+
+def test_progress_has_its_golden_form_both_ways() -> None:
+    assert format_progress(PROGRESS) == GOLDEN
+    assert parse_progress(CommittedOffset(7, GOLDEN)) == PROGRESS
+
+
+@pytest.mark.parametrize("version", ["0", "2", "null", '"1"'])
+def test_another_version_is_not_progress_of_ours(version: str) -> None:
+    other = GOLDEN.replace('"v":1', f'"v":{version}')
+    assert parse_progress(CommittedOffset(7, other)) is None
