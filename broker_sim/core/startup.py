@@ -190,6 +190,7 @@ def join(
         if unusable:
             effects.trace("unusable-configs", names=unusable)
         logs = LogManager(config, storage, codecs)
+        logs.metadata_read = lambda: metadata.next_offset
         logs.load_recovery_points(effects)
         logs.open_all(metadata.image, clean_shutdown=clean, effects=effects)
         parts = _wired(given, metadata, logs)

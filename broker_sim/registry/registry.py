@@ -47,7 +47,7 @@ from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.journal import Journal
 from broker_sim.registry.metadata_log import fitting
 from broker_sim.registry.nodes import plan_multi
-from broker_sim.registry.sessions import SESSION_TIMER, SessionDeadlines
+from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, SessionDeadlines
 from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
@@ -58,14 +58,9 @@ _K = RegistryApiKey
 WAITS_IN_TIMEOUT = 3
 """A wait takes this part of its session's timeout at most."""
 
-_NEEDS_SPACE = frozenset(
-    {
-        _K.REGISTRY_OPEN_SESSION,
-        _K.REGISTRY_MULTI,
-        _K.REGISTRY_APPEND,
-        _K.REGISTRY_WRITE_SNAPSHOT,
-    }
-)
+_CHANGES = frozenset({_K.REGISTRY_MULTI, _K.REGISTRY_APPEND, _K.REGISTRY_WRITE_SNAPSHOT})
+"""What a session changes."""
+_NEEDS_SPACE = _CHANGES | {_K.REGISTRY_OPEN_SESSION}
 _NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ, _K.REGISTRY_READ_SNAPSHOT})
 """What may be asked with NO_SESSION."""
 
@@ -78,6 +73,7 @@ class Registry:
         self._journal = Journal(storage, config.journal_bytes_max)
         self._state = RegistryState()
         self._deadlines = SessionDeadlines()
+        self._newest = NewestConnections()
         self._waits = Waits()
         self._snapshot_parts = SnapshotParts()
         self._space_is_low = False
@@ -142,6 +138,10 @@ class Registry:
         if error is not RegistryError.NONE:
             _respond(request, _refusal(request.api_key, error), effects)
             return
+        if self._is_late(request.api_key, request):
+            reason = f"a {request.api_key.name} of a session that has a newer connection"
+            effects.responses.append(Close(request.connection_id, reason))
+            return
         message = self._handlers[request.api_key](request, effects)
         if message is not None:
             _respond(request, message, effects)
@@ -158,6 +158,13 @@ class Registry:
         if self._space_is_low and key in _NEEDS_SPACE:
             return RegistryError.KAFKA_STORAGE_ERROR
         return RegistryError.NONE
+
+    def _is_late(self, key: RegistryApiKey, request: Request) -> bool:
+        session_id = request.message.session_id
+        if key is _K.REGISTRY_WAIT or session_id == NO_SESSION:
+            return False
+        is_newest = self._newest.is_newest(session_id, request.connection_id)
+        return key in _CHANGES and not is_newest
 
     def _open_session(self, request: Request, effects: Effects) -> Message:
         session_id = request.message.session_id
@@ -300,6 +307,7 @@ class Registry:
     def _end_session(self, session_id: int, effects: Effects) -> None:
         self._change(SessionClosed(session_id), effects)
         self._deadlines.end(session_id, effects)
+        self._newest.end(session_id)
         for wait in self._waits.take(effects, session_id=session_id):
             self._answer_wait(wait, RegistryError.SESSION_EXPIRED, effects)
 

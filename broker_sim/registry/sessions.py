@@ -1,13 +1,14 @@
-"""When sessions expire: soft state, so that after a restart each has its whole timeout again.
+"""When sessions expire: soft state, so that after a restart each has its whole timeout again. And
+by which connection each asks.
 
 A session expires when its timer fires and no request of it came for its timeout. A request moves
 the deadline only; the timer is set again when it fires too early. A client may use any connections
-for its session, one after another or at the same time.
+for its session, one after another or at the same time; changes it asks for by one after another.
 """
 
 from __future__ import annotations
 
-from broker_sim.core.effects import CancelTimer, Effects, TimerKey
+from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, TimerKey
 
 SESSION_TIMER = "registry-session"
 
@@ -43,3 +44,25 @@ class SessionDeadlines:
             effects.set_timer(*key, after_ms=after_ms)
             return None
         return session_id
+
+
+class NewestConnections:
+    """The newest connection by which each session has asked, but for waits.
+
+    A request that its client has given up may be read after those of a connection that the client
+    opened since. A change that comes so late is refused, for the client has seen by then that it
+    was not carried out (ZooKeeper's SessionMovedException). The ids of connections grow.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, ConnectionId] = {}
+
+    def is_newest(self, session_id: int, connection_id: ConnectionId) -> bool:
+        """Whether the session has not asked by a newer connection; this one counts from here on."""
+        newest = max(connection_id, self._newest.get(session_id, connection_id))
+        self._newest[session_id] = newest
+        return newest == connection_id
+
+    def end(self, session_id: int) -> None:
+        """The session is closed."""
+        self._newest.pop(session_id, None)

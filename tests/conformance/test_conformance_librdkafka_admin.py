@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import (
+    OFFSET_INVALID,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -29,6 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.librdkafka import (
+    ASK_S,
     TIMEOUT_S,
     consumer,
     create_topic,
@@ -42,8 +44,6 @@ from support.librdkafka import (
 from support.probe import ports_of, wait_for, wait_until
 
 T = TypeVar("T")
-ASK_S = 10.0
-"""Timeout of one request to a leader: librdkafka waits that long for one that has been killed."""
 
 
 class Administrator(AdminClient):
@@ -76,7 +76,7 @@ def code_of(future: Future) -> int:
 def answer_of(admin: Administrator, ask: Callable[[], T], what: str) -> T:
     """Of one broker the first answer counts; of several one may be killed, which librdkafka hands
     to the caller of some requests."""
-    return of_leader(ask, what) if admin.has_several else ask()
+    return of_leader(admin, ask, what) if admin.has_several else ask()
 
 
 def low_watermark_after(admin: Administrator, place: TopicPartition) -> int:
@@ -93,7 +93,11 @@ def earliest(admin: Administrator, place: TopicPartition) -> int:
 
     def ask() -> ListOffsetsResultInfo:
         asked = {place: OffsetSpec.earliest()}
-        return admin.list_offsets(asked, request_timeout=ASK_S)[place].result(TIMEOUT_S)
+        found = admin.list_offsets(asked, request_timeout=ASK_S)[place].result(TIMEOUT_S)
+        if found.offset == OFFSET_INVALID:
+            # How librdkafka ends when the leader has not answered in time.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+        return found
 
     return answer_of(admin, ask, f"the start of {place}").offset
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -97,7 +99,20 @@ def read_topic(
     """Every record from the earliest offset to the end that this isolation level has now.
 
     Under read_committed that is what has been committed, not only what has its markers already.
+    Reads again when the connection to one of several brokers is lost: some calls of the client
+    end with that.
     """
+    try:
+        return _read_topic(bootstrap, topic, isolation, settings)
+    except KafkaConnectionError:
+        if "," not in bootstrap:
+            raise
+    return _read_topic(bootstrap, topic, isolation, settings)
+
+
+def _read_topic(
+    bootstrap: str, topic: str, isolation: str, settings: Mapping[str, Any]
+) -> list[Seen]:
     if isolation == "read_committed":
         wait_until_marked(bootstrap)
     reader = consumer(bootstrap, None, isolation_level=isolation, **settings)

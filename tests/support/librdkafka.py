@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.prepared import wait_until_marked
-from support.probe import ports_of, wait_until
+from support.probe import NotReady, ports_of, wait_until
 from support.raw import Connection
 from support.raw_admin import wait_until_served
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
+ASK_S = 10.0
+"""Timeout of one request to a leader: librdkafka waits that long for one that has been killed."""
 SETTINGS = {
     # A client is back soon after its broker is: by default it may wait ten seconds more.
     "reconnect.backoff.max.ms": 500,
@@ -28,9 +31,10 @@ LEADER_MOVED = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
+    KafkaError._TIMED_OUT,
 )
-"""How librdkafka says that its broker was not the right one any more, the last when that broker
-has left the cluster's metadata."""
+"""How librdkafka says that its broker was not the right one any more, the last two when that broker
+has left the cluster's metadata, and when it is down."""
 COORDINATOR_MOVED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -184,13 +188,20 @@ def each_record(
 
 def _end(made: Consumer, place: TopicPartition) -> int:
     """The partition's end, from whoever leads it by then."""
-    return of_leader(lambda: made.get_watermark_offsets(place, TIMEOUT_S)[1], f"the end of {place}")
+    ends = partial(made.get_watermark_offsets, place, ASK_S)
+    return of_leader(made, ends, f"the end of {place}")[1]
 
 
-def of_leader(ask: Callable[[], T], what: str) -> T:
+def of_leader(client: Consumer | AdminClient, ask: Callable[[], T], what: str) -> T:
     """What is asked of a partition's leader, again if that is another broker by then: for requests
-    that change nothing the second time. KafkaException for every other refusal."""
+    that change nothing the second time. KafkaException for every other refusal.
+
+    librdkafka takes the leader from its cache, and does not ask who leads when that one has been
+    killed and its requests time out (rd_kafka_topic_partition_list_query_leaders_async); so it is
+    asked for the metadata in between.
+    """
     found: list[T] = []
+    failures: list[KafkaException] = []
 
     def is_found() -> bool:
         try:
@@ -198,9 +209,14 @@ def of_leader(ask: Callable[[], T], what: str) -> T:
         except KafkaException as failed:
             if not failed.args[0].retriable() and failed.args[0].code() not in LEADER_MOVED:
                 raise
+            failures.append(failed)
+            client.list_topics(timeout=TIMEOUT_S)
         return bool(found)
 
-    wait_until(is_found, what)
+    try:
+        wait_until(is_found, what)
+    except NotReady as late:
+        raise NotReady(f"{late}; the last answer: {failures[-1]}") from None
     return found[0]
 
 

@@ -6,7 +6,8 @@ each partition (Kafka's `OffsetCheckpointFile`). Written whole, atomically.
     recovery-point-offset-checkpoint   below it the log was flushed, and its states recorded
     log-start-offset-checkpoint        the log starts that DeleteRecords moved into a segment
     cleaner-offset-checkpoint          up to where the cleaner has compacted
-    replication-offset-checkpoint      the high watermarks of partitions with several replicas
+    replication-offset-checkpoint      the high watermarks of partitions with several replicas, and
+                                       (`__cluster_metadata 0`) how far the metadata was read
 
 Kafka's files have no checksum, so whoever reads one must live with any offset in it. For the
 recovery points that is so; but a log start with another digit would hide records and then remove

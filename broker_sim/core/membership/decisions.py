@@ -5,8 +5,9 @@ records are one append, with the controller's epoch and the end of the log it wa
 that is answered they are replayed here, and then whoever waits for the decision is answered.
 
 An append whose answer was lost is asked again as it was, which the registry recognises. One that
-was refused may have been carried out all the same, by an earlier asking: the log says, which knows
-what each controller has appended where.
+was refused may have been carried out all the same, by an earlier asking: what the log has there
+says it. What it says stays so, as the registry takes no append from an older connection of this
+session after that.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class _Append:
     @property
     def end_offset(self) -> int:
         return self.offset + len(self.values)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.values))
 
 
 class Decisions:
@@ -112,7 +117,7 @@ class Decisions:
             return
         append.is_asked = True
         if append.is_refused:
-            self._client.read(append.offset, 0, self._on_read, effects)
+            self._client.read(append.offset, append.size_bytes, self._on_read, effects)
         else:
             self._client.append(
                 append.epoch, append.offset, append.values, self._on_answer, effects
@@ -147,8 +152,12 @@ class Decisions:
             self._link.pause(effects)
             return
         self._link.heard_of_end(answer.log_end_offset)
-        # Also where a snapshot has taken the place of the records.
-        self._finish(append, effects, is_in_log=answer.record_epoch == append.epoch)
+        is_in_log = answer.record_epoch == append.epoch
+        if answer.error is RegistryError.NONE:
+            # The epoch may have other records there, of an append that was given up.
+            is_in_log = is_in_log and answer.records[: len(append.values)] == append.values
+        # Else a snapshot has taken the place of the records.
+        self._finish(append, effects, is_in_log=is_in_log)
 
     def _finish(self, append: _Append, effects: Effects, *, is_in_log: bool) -> None:
         self._append = None

@@ -87,6 +87,11 @@ class RegistryLink:
         """Whether the image has all records that are known of."""
         return self.has_fresh_nodes and self._metadata.next_offset >= self._heard_end
 
+    @property
+    def _known_end(self) -> int:
+        """Of the metadata log: as far as it was read, or as an answer has named it."""
+        return max(self._heard_end, self._metadata.next_offset)
+
     def start(self, effects: Effects) -> None:
         """Open a session."""
         effects.set_timer(*HEARTBEAT_TIMER, after_ms=self._heartbeat_ms)
@@ -138,12 +143,12 @@ class RegistryLink:
             if self._may_ask("session"):
                 self._client.open_session(self._timeout_ms, self._on_session, effects)
             return
-        asked, read = self.session_id, self._metadata.next_offset
+        asked, known = self.session_id, self._known_end
         if not self.has_fresh_nodes and self._may_ask("nodes"):
             self._client.get_nodes(
                 NODE_PATHS,
                 BROKERS_PREFIX,
-                lambda answer, effects: self._on_nodes(asked, read, answer, effects),
+                lambda answer, effects: self._on_nodes(asked, known, answer, effects),
                 effects,
             )
         self._ask_records(asked, effects)
@@ -151,13 +156,13 @@ class RegistryLink:
             self._client.wait(
                 Position(RegistryError.NONE, self._heard_zxid, self._heard_end),
                 MAX_WAIT_MS,
-                lambda answer, effects: self._on_wait(asked, read, answer, effects),
+                lambda answer, effects: self._on_wait(asked, known, answer, effects),
                 effects,
             )
 
     def _ask_records(self, asked: int, effects: Effects) -> None:
-        offset, snapshot = self._metadata.next_offset, self._snapshot
-        if self._heard_end <= offset:
+        offset, snapshot, known = self._metadata.next_offset, self._snapshot, self._known_end
+        if known <= offset:
             return
         if offset < snapshot.log_start_offset:
             if self._may_ask("snapshot"):
@@ -172,7 +177,7 @@ class RegistryLink:
             self._client.read(
                 offset,
                 READ_BYTES_MAX,
-                lambda answer, effects: self._on_records(asked, offset, answer, effects),
+                lambda answer, effects: self._on_records(asked, offset, known, answer, effects),
                 effects,
             )
 
@@ -212,7 +217,7 @@ class RegistryLink:
     def _on_nodes(
         self,
         asked: int,
-        read: int,
+        known: int,
         answer: tuple[Position, Mapping[str, NodeAnswer]] | None,
         effects: Effects,
     ) -> None:
@@ -220,7 +225,7 @@ class RegistryLink:
         error = None if answer is None else answer[0].error
         if self.answered(asked, error, effects) and answer is not None:
             position, self.nodes = answer
-            _check_end(read, position.log_end_offset)
+            _check_end(known, position.log_end_offset)
             self._nodes_zxid = position.zxid
             self._heard(position)
             self.pump(effects)
@@ -229,12 +234,17 @@ class RegistryLink:
             self.pump(effects)
 
     def _on_records(
-        self, asked: int, offset: int, answer: ReadAnswer | None, effects: Effects
+        self,
+        asked: int,
+        offset: int,
+        known: int,
+        answer: ReadAnswer | None,
+        effects: Effects,
     ) -> None:
         self._asking.discard("records")
         error = None if answer is None else answer.error
         if self.answered(asked, error, effects) and answer is not None:
-            _check_end(offset, answer.log_end_offset)
+            _check_end(known, answer.log_end_offset)
             self.heard_of_end(answer.log_end_offset)
             self._snapshot.log_start_offset = answer.log_start_offset
             if answer.error is RegistryError.NONE and offset == self._metadata.next_offset:
@@ -260,10 +270,10 @@ class RegistryLink:
         else:
             self.pump(effects)
 
-    def _on_wait(self, asked: int, read: int, answer: Position | None, effects: Effects) -> None:
+    def _on_wait(self, asked: int, known: int, answer: Position | None, effects: Effects) -> None:
         self._asking.discard("wait")
         if self.answered(asked, None if answer is None else answer.error, effects) and answer:
-            _check_end(read, answer.log_end_offset)
+            _check_end(known, answer.log_end_offset)
             self._heard(answer)
         self.pump(effects)
 
@@ -273,11 +283,12 @@ class RegistryLink:
         self.heard_of_end(position.log_end_offset)
 
 
-def _check_end(read: int, log_end_offset: int) -> None:
-    """`read` is how far this broker had read when it asked. Raises DataDirectoryError."""
-    if log_end_offset < read:
+def _check_end(known: int, log_end_offset: int) -> None:
+    """`known` is the end that this broker knew of when it asked. Raises DataDirectoryError."""
+    if log_end_offset < known:
         raise DataDirectoryError(
-            f"the registry's metadata log ends at offset {log_end_offset}, and this broker has "
-            f"read up to {read}: the registry was started with another data directory, or with "
-            "an older copy of its own. Stop all brokers and put the newest one back"
+            f"the registry's metadata log ends at offset {log_end_offset}, and by an earlier "
+            f"answer of the registry it ended at {known}: the registry was started with another "
+            "data directory, or with an older copy of its own. Stop all brokers and put the newest "
+            "one back"
         )

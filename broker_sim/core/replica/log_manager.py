@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker_sim.core.config import (
     INT64_MAX,
@@ -133,7 +133,10 @@ class LogManager:
         self._recovery_points: dict[tuple[str, int], int] = {}
         """As the file has them."""
         self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
-        """Of partitions with several replicas; there is no file at a broker that is alone."""
+        """Of partitions with several replicas, and how far the metadata was read; a broker that is
+        alone has no such file."""
+        self.metadata_read: Callable[[], int] = lambda: 0
+        """How far a broker of a cluster has read the registry's log."""
         self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
 
@@ -160,7 +163,10 @@ class LogManager:
         """At start: load what is there, create what is missing, set aside what nobody knows."""
         self._names = set(self._storage.list(""))
         self._log_starts.load(image.partition_count, effects)
-        self._high_watermarks.load(image.partition_count, effects)
+        self._high_watermarks.load(
+            lambda topic: 1 if topic == METADATA_TOPIC else image.partition_count(topic), effects
+        )
+        self._check_metadata_read()
         self.cleaned.load(image.partition_count, effects)
         self._find_strays(image, effects)
         if self.cleaned.is_damaged:
@@ -243,6 +249,8 @@ class LogManager:
         reached: dict[tuple[str, int], int] = {
             name: log.high_watermark for name, log in self._logs.items() if not log.single_replica
         }
+        if read := self.metadata_read():
+            reached[METADATA_TOPIC, 0] = read
         known = self._high_watermarks.offsets
         if any(known.get(name) != offset for name, offset in reached.items()):
             self._high_watermarks.put(reached, effects)
@@ -358,6 +366,19 @@ class LogManager:
             codecs=self._codecs,
             is_replicated=bool(topic.partitions),
         )
+
+    def _check_metadata_read(self) -> None:
+        """Before anything is set aside for metadata that has forgotten it."""
+        before = self._high_watermarks.offsets.get((METADATA_TOPIC, 0), 0)
+        if self.metadata_read() < before:
+            raise DataDirectoryError(
+                f"the registry's metadata log ends at offset {self.metadata_read()}, and this "
+                f"broker had read up to {before}: the registry was started with an older copy of "
+                "its data directory. Nothing was changed: stop all brokers and put the newest one "
+                f"back. If there is none, remove {HIGH_WATERMARK_FILE} from the data directory of "
+                "each broker: it then takes this copy, and keeps the logs that it does not name "
+                "under another name"
+            )
 
     def _find_strays(self, image: ClusterImage, effects: Effects) -> None:
         """What a deletion has left behind goes. The log of a partition that the metadata does not

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from support.registry_build import K, RegistryHost, error_of
 
-from broker_sim.apis.registry import NO_SESSION, Operation, OperationType, RegistryError
+from broker_sim.apis import OWN_APIS
+from broker_sim.apis.registry import (
+    CONTROLLER_EPOCH_PATH,
+    NO_SESSION,
+    Operation,
+    OperationType,
+    RegistryError,
+)
+from broker_sim.core.effects import Close
 
 OK, EXPIRED = RegistryError.NONE, RegistryError.SESSION_EXPIRED
 
@@ -92,3 +100,28 @@ def test_without_a_session_only_reads_are_carried_out():
     assert error_of(host.wait(NO_SESSION, 0, 0)) is EXPIRED
     assert error_of(host.read(0)) is OK
     assert host.nodes() == {}
+
+
+def test_a_change_that_comes_late_by_an_older_connection_is_refused():
+    """Its client has read since, by a newer one, that it was not carried out (cluster 120)."""
+    host = RegistryHost()
+    session_id = host.open().session_id
+    host.multi(session_id, Operation(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
+    assert host.send(K.REGISTRY_READ, connection=3, session_id=session_id).record_epoch == -1
+    for key, fields in (
+        (K.REGISTRY_APPEND, {"controller_epoch": 0, "records": [b"late"]}),
+        (K.REGISTRY_MULTI, {}),
+        (K.REGISTRY_WRITE_SNAPSHOT, {"controller_epoch": 0}),
+    ):
+        message = OWN_APIS[key].request(session_id=session_id, **fields)
+        (closed,) = host.step(host.request(key, message, 2)).responses
+        assert isinstance(closed, Close)
+        assert "newer connection" in closed.reason
+    assert host.send(K.REGISTRY_READ, connection=3, session_id=session_id).log_end_offset == 0
+    # Waits have a connection of their own, and what changes nothing may come late.
+    assert error_of(host.send(K.REGISTRY_WAIT, connection=2, session_id=session_id)) is OK
+    assert error_of(host.send(K.REGISTRY_WAIT, connection=9, session_id=session_id)) is OK
+    assert error_of(host.send(K.REGISTRY_HEARTBEAT, connection=2, session_id=session_id)) is OK
+    fields = {"controller_epoch": 0, "records": [b"in time"]}
+    answer = host.send(K.REGISTRY_APPEND, connection=3, session_id=session_id, **fields)
+    assert error_of(answer) is OK

@@ -90,7 +90,8 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_h
             if other != number:
                 cluster.pause(other)
         cluster.resume(number)
-        with pytest.raises(DataDirectoryError, match=r"ends at offset \d+.*has read up to \d+"):
+        message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
+        with pytest.raises(DataDirectoryError, match=message):
             cluster.run(SESSION_MS)
         cluster.kill(number)
     assert held(cluster) == records
@@ -209,23 +210,74 @@ def test_a_clusters_directories_in_that_of_a_broker_that_is_alone_are_no_logs_of
     assert broker.disk.read(f"broker-0/orders-0/{LOG}", 0, 9) == b"paid"
 
 
-def test_logs_that_an_older_copy_of_the_registry_set_aside_are_served_when_renamed_back():
-    """What docs/cluster.md says to do when the newest copy is back."""
-    cluster = RegistryCluster()
-    cluster.run(1_000)
+def test_a_broker_that_has_heard_of_more_records_than_the_registry_has_stops(cluster):
+    """It may have read none of them yet: it would ask for them for ever."""
+    records = held(cluster)
+    link = cluster.brokers[2].membership._link
+    end = cluster.brokers[2].parts.metadata.next_offset
+    link.heard_of_end(end + 5)
+    message = rf"ends at offset {end}, .* it ended at {end + 5}:"
+    with pytest.raises(DataDirectoryError, match=message):
+        cluster.run(SESSION_MS)
+    assert held(cluster) == records
+
+
+def start_with_an_older_registry(cluster: RegistryCluster) -> SimDisk:
+    """The registry comes back with a copy without `orders`; returns the disk that has it."""
     older = copy.deepcopy(cluster.registry_disk)
     cluster.create_topic(0, "orders", 1)
     produce(cluster, 1)
+    cluster.run(6_000)  # replica.high.watermark.checkpoint.interval.ms is 5 s
     newest = cluster.registry_disk
+    for number in cluster.brokers:
+        cluster.kill(number)
     cluster.stop_registry()
     cluster.registry_disk = older
     cluster.start_registry()
-    with pytest.raises(DataDirectoryError, match="put the newest one back"):
-        cluster.run(5_000)
-    for number in cluster.brokers:  # and are started again without that
-        cluster.kill(number)
+    return newest
+
+
+def start_all(cluster: RegistryCluster) -> None:
+    for number in cluster.brokers:
         cluster.start(number)
     cluster.run(14_000)
+
+
+@pytest.fixture
+def empty_cluster() -> RegistryCluster:
+    made = RegistryCluster()
+    made.run(1_000)
+    return made
+
+
+def test_brokers_that_start_with_an_older_copy_of_the_registry_refuse_until_the_newest_is_back(
+    empty_cluster,
+):
+    cluster = empty_cluster
+    newest = start_with_an_older_registry(cluster)
+    for number in cluster.brokers:
+        cluster.start(number)
+        with pytest.raises(DataDirectoryError, match=r"had read up to \d+: .* older copy"):
+            cluster.run(5_000)
+        cluster.kill(number)
+    assert all(b"paid" in each for each in held(cluster))
+    cluster.stop_registry()
+    cluster.registry_disk = newest
+    cluster.start_registry()
+    start_all(cluster)
+    check_all_have_the_record(cluster)
+
+
+def test_what_an_older_copy_of_the_registry_does_not_name_is_kept_and_served_when_renamed_back(
+    empty_cluster,
+):
+    """What the error says to do without a newer copy, and docs/cluster.md when it is found."""
+    cluster = empty_cluster
+    newest = start_with_an_older_registry(cluster)
+    for broker in cluster.brokers.values():
+        broker.disk.apply(Delete("replication-offset-checkpoint"))
+    start_all(cluster)
+    cluster.check_healed()
     for number, broker in cluster.brokers.items():
         cluster.kill(number)
         (stray,) = strays(broker.disk)
@@ -233,11 +285,12 @@ def test_logs_that_an_older_copy_of_the_registry_set_aside_are_served_when_renam
     cluster.stop_registry()
     cluster.registry_disk = newest
     cluster.start_registry()
-    for number in cluster.brokers:
-        cluster.start(number)
-    cluster.run(14_000)
+    start_all(cluster)
+    check_all_have_the_record(cluster)
+
+
+def check_all_have_the_record(cluster: RegistryCluster) -> None:
     cluster.check_healed()
     assert all(b"paid" in each for each in held(cluster))
-    assert [
-        each.parts.logs.get("orders", 0).log_end_offset for each in cluster.brokers.values()
-    ] == [1] * 3
+    logs = [each.parts.logs.get("orders", 0) for each in cluster.brokers.values()]
+    assert [log.log_end_offset for log in logs] == [1] * 3
