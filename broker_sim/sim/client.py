@@ -207,8 +207,10 @@ class ClientProcess:
                 ticket = self._send(call)
                 self._later(lambda: self._resume(ticket))
             case Receive(tickets, within_ms):
-                timer = None if within_ms is None else self._timer(self._give_up, within_ms)
-                self._await(_Wait(tickets, timer=timer))
+                wait = _Wait(tickets)
+                if within_ms is not None:
+                    wait.timer = self._timer(partial(self._give_up, wait), within_ms)
+                self._await(wait)
             case Calls(calls):
                 self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
             case Sleep(duration_ms):
@@ -248,9 +250,11 @@ class ClientProcess:
         self._wait = None
         self._later(lambda: self._resume(outcome))
 
-    def _give_up(self) -> None:
-        self._wait = None
-        self._resume(None)
+    def _give_up(self, wait: _Wait) -> None:
+        # While the process was paused its time may have passed, and an answer have come before.
+        if self._wait is wait:
+            self._wait = None
+            self._resume(None)
 
     def _abandon(self) -> None:
         """The operation has ended: close the connections that still owe it an answer."""
@@ -287,9 +291,9 @@ class ClientProcess:
             )
             return
         name = api_of(flight.call.message).name
+        reason = f"no answer to {name} in {flight.call.timeout_ms} ms"
         flight.timer = self._timer(
-            lambda: self._break(node, f"no answer to {name} in {flight.call.timeout_ms} ms"),
-            flight.call.timeout_ms,
+            partial(self._time_out, flight, node, reason), flight.call.timeout_ms
         )
         link.waiting.append(flight)
         self._flush(node, link)
@@ -336,6 +340,10 @@ class ClientProcess:
             self._open.remove(flight.ticket)
             self._outcomes[flight.ticket] = answer
             self._end_wait()
+
+    def _time_out(self, flight: _InFlight, node: int, reason: str) -> None:
+        if flight.ticket in self._open:
+            self._break(node, reason)
 
     def _break(self, node: int, reason: str) -> None:
         link = self._links.pop(node, None)

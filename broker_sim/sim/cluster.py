@@ -363,6 +363,9 @@ class Cluster:
         if host is None or not host.is_up:
             return
         topic, _, number = directory.rpartition("-")
+        known = host.parts.image.topics.get(topic)
+        if known is None or str(known.topic_id) != self.metadata.topic_ids.get(topic):
+            return  # it leads one of this name that was deleted
         found = host.parts.replicas.lookup(topic, int(number))
         leader = None if isinstance(found, ErrorCode) else found.leader
         if leader is None or leader.registration.leader_epoch != held.leader_epoch:

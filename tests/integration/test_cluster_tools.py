@@ -322,8 +322,13 @@ def test_the_preferred_replica_is_elected_when_an_administrator_says_so(tools: T
         error = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
         said = "Error completing leader election (PREFERRED) for partition: {}-{}: {}"
         assert (code, lines[0].startswith(said.format(*absent, error))) == (1, True), lines
+
     # Also of the other topics, where a broker that came back may not be in sync yet.
-    wait_for(lambda: tools.elect("preferred", "--all-topic-partitions")[0], 0)
+    def refused() -> list[str]:
+        code, lines = tools.elect("preferred", "--all-topic-partitions")
+        return lines if code else []
+
+    wait_for(refused, [])
 
 
 def test_an_unclean_leader_is_elected_on_demand_only(tools: Tools) -> None:

@@ -22,9 +22,10 @@ class Broker:
     def __init__(self, name):
         self.name, self.incarnation = name, 1
         self.is_held = False
-        self.held, self.asked, self.closed = [], 0, 0
+        self.held, self.asked, self.closed, self.connections = [], 0, 0, set()
 
     def on_frame(self, connection, frame):
+        self.connections.add(id(connection))
         header, _ = decode_request(frame)
         if header.api_key == ApiKey.API_VERSIONS:
             keys = [
@@ -157,3 +158,36 @@ def test_an_abandoned_request_closes_its_connection_and_no_later_operation_hears
     outcomes = world.run(asking())
     assert [type(o) for o in outcomes] == [Reply, Reply]
     assert (world.brokers[0].closed, world.brokers[1].closed) == (1, 0)
+
+
+def test_a_wait_that_is_over_during_a_pause_ends_once_whatever_comes_first(world):
+    """The answer and the end of the wait both happen when the process goes on (cluster 1097)."""
+    def operation():
+        yield Calls((request(0),))
+        world.brokers[0].is_held = True
+        first = yield Send(request(0))
+        world.scheduler.after(5_000, world.brokers[0].let_go)
+        world.scheduler.after(1_000, lambda: world.client.pause(100_000))
+        received = yield Receive(frozenset({first}), within_ms=10)
+        second = yield Send(request(1))
+        _, outcome = yield Receive(frozenset({second}))
+        return received[0] == first, second != first, type(outcome)
+
+    assert world.run(operation()) == (True, True, Reply)
+
+
+def test_a_timeout_of_a_request_that_was_answered_during_a_pause_breaks_no_connection(world):
+    def operation():
+        yield Calls((request(0),))
+        world.brokers[0].is_held = True
+        first = yield Send(request(0, timeout_ms=10))
+        world.scheduler.after(5_000, world.brokers[0].let_go)
+        world.scheduler.after(1_000, lambda: world.client.pause(100_000))
+        outcomes = [(yield Receive(frozenset({first})))[1]]
+        world.brokers[0].is_held = False
+        second = yield Send(request(0))
+        outcomes.append((yield Receive(frozenset({second})))[1])
+        return [type(outcome) for outcome in outcomes]
+
+    assert world.run(operation()) == [Reply, Reply]
+    assert len(world.brokers[0].connections) == 1
