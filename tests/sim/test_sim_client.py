@@ -162,6 +162,7 @@ def test_an_abandoned_request_closes_its_connection_and_no_later_operation_hears
 
 def test_a_wait_that_is_over_during_a_pause_ends_once_whatever_comes_first(world):
     """The answer and the end of the wait both happen when the process goes on (cluster 1097)."""
+
     def operation():
         yield Calls((request(0),))
         world.brokers[0].is_held = True
