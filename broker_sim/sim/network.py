@@ -130,7 +130,7 @@ class Connection:
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
             self._network.trace.fault("request late", self._to_broker[1])
             self._to_broker_us = self._network.after_long(self._to_broker_us)
-            self._network.deliver(0, self._client_hears)
+            self._network.deliver(0, self._client_gives_up)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
     def _give_up(self) -> None:
@@ -210,6 +210,12 @@ class Connection:
         if self._broker_there:
             self.broker_open = False
             self._broker.on_disconnected(self)
+
+    def _client_gives_up(self) -> None:
+        self._client_hears()
+        # What was to arrive late has arrived already: no answer is left by which the broker hears.
+        if self._to_broker_us < self._network.now_us:
+            self._to_broker_us = self._network.deliver(0, self._broker_hears_end, self._to_broker)
 
     def _client_hears(self) -> None:
         if self.client_open:

@@ -92,6 +92,21 @@ def test_a_late_request_arrives_after_its_client_has_given_up():
     assert (broker.frames, client.closed) == ([b"late"], 1)
 
 
+@pytest.mark.parametrize("hears_us", [0, 5_000_000])
+def test_a_broker_hears_that_the_client_of_a_late_request_is_gone(monkeypatch, hears_us):
+    """Also when the request arrives before the client gives it up (cluster 641)."""
+    scheduler, network, client, broker, connection = connected()
+    network.weather = Weather(late=1.1)
+    broker.on_frame = lambda it, _frame: it.respond(b"answer")
+    monkeypatch.setattr(network, "after_long", lambda _not_before_us: 1_000_000)
+    delays = [hears_us]
+    monkeypatch.setattr(network, "delay_us", lambda _direction=None: delays.pop() if delays else 1)
+    connection.request(b"late")
+    run(scheduler)
+    assert client.closed == 1
+    assert broker.closed == 1
+
+
 def alone():
     scheduler = Scheduler()
     broker = SimulatedBroker(
