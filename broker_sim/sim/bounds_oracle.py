@@ -2,7 +2,8 @@
 
 In one process and one leader epoch, neither the first offset, nor the last stable one, nor the high
 watermark goes back, and they stand in that order. A new leader may be behind its predecessor for a
-moment, as in Kafka, and says so in an epoch of its own.
+moment, as in Kafka, and says so in an epoch of its own. A follower learns of an unclean election
+before it has truncated what the new leader does not have: until then it says what it said before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from broker_sim.core.broker import Broker
 from broker_sim.core.effects import Respond, Step
 from broker_sim.core.parts import BrokerParts
+from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.sim.fetch_oracle import answered_parts
 from broker_sim.sim.metadata_oracle import METADATA_TRACE
 from broker_sim.sim.process_clients import Core
@@ -22,6 +24,7 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 
 NOT_SAID = -1
+UNCLEAN_ENABLE = "unclean.leader.election.enable"
 
 
 class Bounds(NamedTuple):
@@ -60,6 +63,9 @@ class BoundsOracle:
             reign = _reign(core.parts, directory)
             if reign is not None:
                 self.on_bounds(reign, bounds)
+        for trace in step.traces:
+            if trace.kind == BELOW_HIGH_WATERMARK:
+                self._on_truncated(core.parts, str(trace.fields["log"]))
 
     def on_bounds(self, reign: _Reign, now: Bounds) -> None:
         """The broker says so in this leader epoch."""
@@ -70,6 +76,12 @@ class BoundsOracle:
             violated(5, "an end of a log goes back, or stands before its begin",
                      broker=self._broker, where=reign, before=before, now=now)  # fmt: skip
         self._highest[reign] = Bounds(*map(max, before, now))
+
+    def _on_truncated(self, parts: BrokerParts, directory: str) -> None:
+        reign = _reign(parts, directory)
+        topic = None if reign is None else parts.image.topics.get(directory.rpartition("-")[0])
+        if reign is not None and topic is not None and topic.configs.get(UNCLEAN_ENABLE):
+            self._highest.pop(reign, None)
 
 
 def _said(parts: BrokerParts, step: Step) -> Iterator[tuple[str, Bounds]]:

@@ -97,10 +97,17 @@ def test_a_start_that_cuts_may_be_cut_short_itself_at_any_operation(whole, seed)
     end_offset = damage(damaged, random.Random(seed))
     effects = damaged.effects()
     copied(damaged).load(clean=False, recovery_point=0, effects=effects, **REPLICATED)
+    names, ended = log_files(damaged), copied(damaged)
+    for operation in effects.storage:
+        ended.disk.apply(operation)
     for count in range(len(effects.storage) + 1):
         again = copied(damaged)
         for operation in effects.storage[:count]:
             again.disk.apply(operation)
+        left = log_files(again)
+        assert left == names[: len(left)]
+        was_cut = any(again.disk.size_bytes(n) != damaged.disk.size_bytes(n) for n in left)
+        assert not was_cut or left == log_files(ended), "what comes after damage goes first"
         again.load(clean=False, recovery_point=0, **REPLICATED)
         check_prefix(again, truth, end_offset)
         refill(again, source)

@@ -5,8 +5,9 @@ else has it. A follower asks its leader for what comes after its log's end, so a
 would stay as it is for ever. It is therefore cut where the damage begins, as Kafka's
 `LogSegment.recover` and `LogLoader` do, and fetched again from there.
 
-The segment states go first, for what they say is not true any more; so a crash in between leaves
-damage that the next start finds again, or a log that is cut already.
+The segment states go first, for what they say is not true any more, and then segments from the last
+one on; so a crash in between leaves damage that the next start finds again, with nothing missing
+before it, or a log that is cut already.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def _cut(folder: Folder, segments: Sequence[Segment], effects: Effects) -> Folde
     gone = [segment.path(suffix) for segment in reversed(later) for suffix in SUFFIXES]
     effects.storage += [
         Delete(states),
-        Truncate(damaged.path(), damaged.size_bytes),
         *(Delete(path) for path in gone),
+        Truncate(damaged.path(), damaged.size_bytes),
     ]
     effects.trace("log-cut", log=folder.directory, offset=damaged.next_offset)
     ends = {damaged.path(): damaged.size_bytes}
