@@ -352,8 +352,10 @@ class Cluster:
             return False
         host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
         known = host.parts.image.topics.get(topic) if host.is_up else None
-        own = known.partitions[int(index)].replicas if known is not None else ()
-        return broker in self._in_sync(directory) or number in own
+        if known is None or number in known.partitions[int(index)].adding:
+            # One that was no replica meanwhile begins again.
+            return broker in self._in_sync(directory)
+        return broker in self._in_sync(directory) or number in known.partitions[int(index)].replicas
 
     def _on_changed(self, directory: str) -> None:
         """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""

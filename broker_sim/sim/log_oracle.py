@@ -207,14 +207,20 @@ class LogOracle:
         ]
 
     def _read(self, directory: str) -> Iterator[Batch]:
+        """Up to damage; what comes after it is not reached by a start either."""
         for name in self._disk.list(directory):
             if not name.endswith(".log"):
                 continue
             path = f"{directory}/{name}"
             data = self._disk.read(path, 0, self._disk.size_bytes(path) or 0)
+            size_bytes = 0
             try:
-                yield from decode_batches(data)
+                for batch in decode_batches(data):
+                    size_bytes += batch.header.size_bytes
+                    yield batch
             except CorruptBatch:
+                return
+            if size_bytes != len(data):
                 return
 
     def _may_have_gaps(self, directory: str) -> bool:

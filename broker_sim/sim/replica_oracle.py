@@ -10,7 +10,7 @@ leader that does not know yet that it is none any more: what it appends is never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from broker_sim.core.effects import Append, Flush, StorageOperation, WriteFile
@@ -250,17 +250,6 @@ class ReplicaOracle(LogOracle):
 
     def _may_begin_with(self, directory: str) -> bool:
         return directory in self._logs.trimmed or directory in self._logs.unsafe
-
-    def _read(self, directory: str) -> Iterator[Batch]:
-        """Up to the first gap: where damage is being cut out, later segments go last."""
-        expected: int | None = None
-        for batch in super()._read(directory):
-            header = batch.header
-            is_next = expected in (None, header.base_offset)
-            if not is_next and not self._logs.may_differ(directory):
-                return
-            expected = header.next_offset
-            yield batch
 
     def _may_have_gaps(self, directory: str) -> bool:
         return super()._may_have_gaps(directory) or self._logs.may_differ(directory)
