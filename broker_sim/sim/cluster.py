@@ -353,7 +353,7 @@ class Cluster:
         host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
         known = host.parts.image.topics.get(topic) if host.is_up else None
         if known is None or number in known.partitions[int(index)].adding:
-            # One that was no replica meanwhile begins again.
+            # It has read, perhaps in one step, that it was taken away: it begins again.
             return broker in self._in_sync(directory)
         return broker in self._in_sync(directory) or number in known.partitions[int(index)].replicas
 

@@ -151,12 +151,28 @@ def test_what_another_broker_has_from_now_on_or_a_client_has_deleted_may_go():
         replicas.do("b0", Delete(LATER))
 
 
-def test_a_replica_that_is_being_cut_ends_where_it_was_damaged():
+@pytest.mark.invariant(2)
+def test_a_log_that_is_cut_before_what_comes_after_it_is_gone_is_noticed():
+    def cut(*operations):
+        replicas = Replicas()
+        replicas.append("b0", batch(0), batch(1))
+        replicas.do("b0", Append("t-0/2.log", 0, batch(2)))
+        for operation in operations:
+            replicas.do("b0", operation)
+        return [first for first, *_ in replicas.logs.oracles["b0"].held[DIRECTORY]]
+
+    cut_at_one = Truncate(PATH, len(batch(0)))
+    assert cut(Delete("t-0/2.log"), cut_at_one) == [0]
+    with pytest.raises(Violation, match=r"invariant 2\b"):
+        cut(cut_at_one)
+
+
+def test_what_comes_after_a_torn_batch_is_not_read():
     replicas = Replicas()
-    replicas.append("b0", batch(0), batch(1))
-    replicas.do("b0", Append("t-0/2.log", 0, batch(2)))
-    replicas.do("b0", Truncate(PATH, len(batch(0))))
-    assert [first for first, *_ in replicas.logs.oracles["b0"].held[DIRECTORY]] == [0]
+    replicas.append("b0", batch(0))
+    replicas.do("b0", Append("t-0/2.log", 0, batch(1)))
+    replicas.do("b0", Truncate(PATH, len(batch(0)) - 1))
+    assert not replicas.logs.oracles["b0"].held.get(DIRECTORY)
 
 
 # ------------------------------------------------------------------ metadata
