@@ -33,6 +33,8 @@ GROUP_ID = "readers"
 SESSION_MS = 1_500
 REBALANCE_MS = 1_000
 JOIN_TIMEOUT_MS = 6_000
+MAX_POLL_RECORDS = 20
+"""Of all partitions in one turn. A batch with their copies has to fit into a small segment."""
 WORK_MS = 300
 TRANSACTION_TIMEOUT_MS = 10_000
 PROTOCOL = "consumer"
@@ -192,11 +194,15 @@ class Member:
 
     def _read(self, positions: Mapping[int, int]) -> Operation[dict[int, int]]:
         """Process what is new; the next offsets of the partitions where something was."""
-        after = {}
+        after, left = {}, MAX_POLL_RECORDS
         for number, position in positions.items():
             records, end = yield from read_partition(
                 self.places, self.topic, number, position, read_committed=True
             )
+            if len(records) > left:
+                records = records[:left]
+                end = records[-1].record_offset + 1 if records else position
+            left -= len(records)
             self._process(number, records)
             if end > position:
                 after[number] = end
