@@ -15,10 +15,11 @@ from txnlog_spark.protocol.calls import (
     partition_codes,
     refuse_if_final,
 )
+from txnlog_spark.protocol.cluster_view import NO_LEADER
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.retry import Action, Subject, decide, describe_code, error_of
-from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.topics import TopicPartition
@@ -33,6 +34,7 @@ REQUIRE_STABLE_VERSION = 7
 TOPIC_NAME_VERSION_MAX = 9
 """Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
 
+_LISTING = "listing offsets"
 _LIST = APIS[ApiKey.LIST_OFFSETS]
 _FETCH = APIS[ApiKey.OFFSET_FETCH]
 _COMMIT = APIS[ApiKey.OFFSET_COMMIT]
@@ -74,24 +76,40 @@ def list_offsets(
     """
     deadline = session.deadline()
     found: dict[TopicPartition, ListedOffset] = {}
-    doing = "listing offsets"
-    while missing := [p for p in specs if p not in found]:
+    while missing := {p: spec for p, spec in specs.items() if p not in found}:
         yield from require_leaders(session, missing, deadline=deadline)
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for partition in missing:
-            by_leader[session.cluster.leader(partition)][partition] = specs[partition]
-        outcomes = yield from call_all(
-            tuple(
-                Call(node, _list_request(part, read_committed), deadline.call_ms)
-                for node, part in by_leader.items()
-            )
+        answered, errors = yield from ask_leaders(
+            session, missing, read_committed=read_committed, deadline=deadline
         )
-        errors = []
-        for part, outcome in zip(by_leader.values(), outcomes, strict=True):
-            errors += _take_listed(session, part, outcome, found, doing)
+        found |= answered
         if errors:
-            yield from deadline.backoff(doing, errors[0])
+            yield from deadline.backoff(_LISTING, errors[0])
     return found
+
+
+def ask_leaders(
+    session: Session,
+    specs: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    deadline: Deadline,
+) -> Operation[tuple[dict[TopicPartition, ListedOffset], list[str]]]:
+    """As `list_offsets`, but once, of the leaders that the session knows: what they answered, and
+    why the rest is missing; the leaders of those are forgotten. Raises UnknownTopic, FatalError."""
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, spec in specs.items():
+        by_leader[session.cluster.leader(partition)][partition] = spec
+    errors = [f"{topic}-{number} has no leader" for topic, number in by_leader.pop(NO_LEADER, ())]
+    outcomes = yield from call_all(
+        tuple(
+            Call(node, _list_request(part, read_committed), deadline.call_ms)
+            for node, part in by_leader.items()
+        )
+    )
+    found: dict[TopicPartition, ListedOffset] = {}
+    for part, outcome in zip(by_leader.values(), outcomes, strict=True):
+        errors += _take_listed(session, part, outcome, found, _LISTING)
+    return found, errors
 
 
 def _list_request(specs: Mapping[TopicPartition, int], read_committed: bool) -> Message:

@@ -183,6 +183,43 @@ def test_while_most_brokers_do_not_answer_nothing_is_taken_to_be_gone() -> None:
         read(brokers, 20, 25)
 
 
+@pytest.mark.invariant(75)
+def test_while_the_leader_of_most_brokers_does_not_answer_nothing_is_taken_to_be_gone() -> None:
+    """Not even though node 1 says that it leads (cluster 5612)."""
+    brokers = Brokers({1: Known(), 2: None, 3: Known(LEADER, 5, 30)})
+    with pytest.raises(DeadlineExceeded, match=r"in-0 .*connection refused"):
+        read(brokers, 20, 25)
+
+
+@pytest.mark.invariant(75)
+def test_the_next_leader_is_asked_after_one_that_does_not_answer() -> None:
+    brokers = Brokers({1: Known(), 2: None, 3: Known(LEADER, 5, 30)})
+    operation = fetch_next(brokers.session(), FetchCursor(P, 20, 25, True, 1000))
+    ask = next(operation)
+    with pytest.raises(StopIteration) as done:
+        while True:
+            if brokers.now_ms > 2 * UNKNOWN_TOPIC_PATIENCE_MS:
+                brokers.nodes[3] = Known(3, 6, 30)
+            ask = operation.send(brokers._perform(ask))
+    assert done.value.value.next_offset == 21
+    assert brokers.asked[-1] == ("Fetch", 3)
+
+
+def test_a_log_whose_topic_is_deleted_meanwhile_has_no_end() -> None:
+    brokers = Brokers()
+    session = brokers.session()
+    operation = confirm_log_ends_of(session, brokers, 50)
+    ask = next(operation)
+    for _ in range(3):
+        ask = operation.send(brokers._perform(ask))
+    for known in brokers.nodes.values():
+        assert known is not None
+        known.has_topic, known.leader = False, 9
+    with pytest.raises(UnknownTopic):
+        while True:
+            ask = operation.send(brokers._perform(ask))
+
+
 def test_one_broker_alone_is_believed_at_once() -> None:
     brokers = Brokers({1: Known()})
     with pytest.raises(OffsetOutOfRange):
