@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from support.connector import finish
+from support.connector import finish, shown_error
 from support.librdkafka import create_topic, read_topic, values_of
 
 from txnlog_spark import foreach_batch
@@ -90,6 +90,34 @@ def test_a_failure_between_two_sinks_doubles_neither(pipe) -> None:
     assert pipe.output_values("read_uncommitted") == expected
     seen = read_topic(pipe.bootstrap, second, isolation="read_uncommitted")
     assert values_of(seen) == expected
+
+
+def test_a_function_that_catches_an_error_and_writes_the_batch_again_writes_it_once(pipe) -> None:
+    """The rows are too many for commit messages, and wait in the staging server."""
+    config = {"max.message.bytes": "300000"}
+    pipe.output = create_topic(pipe.bootstrap, pipe.output + "-small", 3, config)
+    errors: list[str] = []
+
+    def large(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("key", "repeat(CAST(value AS STRING), 200000) AS value")
+
+    fails = sink(pipe, large, **{"kafka.max.request.size": 1_000_000})
+    writes = sink(pipe, large, **{"kafka.max.request.size": 250_000})
+
+    def insists(batch: DataFrame, batch_id: int) -> None:
+        try:
+            fails(batch, batch_id)
+        except Exception as error:
+            errors.append(shown_error(error))
+        for _ in range(2):
+            writes(batch, batch_id)
+
+    values = "abcdefghijklmnopqrst"
+    pipe.feed(values)
+    run(pipe, pipe.stream(maxOffsetsPerTrigger=10), insists)
+    assert len(errors) == 2
+    assert all("MESSAGE_TOO_LARGE" in error for error in errors)
+    assert pipe.output_values() == [each * 200_000 for each in values]
 
 
 def test_a_batch_without_rows_moves_offsets_and_progress(pipe) -> None:

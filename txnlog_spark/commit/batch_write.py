@@ -40,7 +40,7 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
     refuse; CommitStateUnknown only when asking again did not help.
     """
     plan = yield from _plan(session, write)
-    outcome = yield from _commit(session, plan)
+    outcome = yield from _commit(session, plan, write.app_id)
     if write.app_id is not None:
         if outcome.skipped:
             session.notice(
@@ -85,7 +85,7 @@ def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
     )
 
 
-def _commit(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
+def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:
     """Commit, and find out at once what became of a commit without an answer.
 
     A later job could not: the progress that tells lies under the write's own name, which ends here.
@@ -100,10 +100,22 @@ def _commit(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
         raise CommitStateUnknown(
             f"whether the rows of this batch write are in the output is unknown: EndTxn(commit) of "
             f"transactional id {plan.transactional_id!r} had no answer, and asking again failed "
-            f"({error}). When no transaction of that id is open any more (at the latest after its "
-            f"timeout of {plan.transaction_timeout_ms} ms), look at group "
-            f"{plan.progress_group_id!r}: with a committed offset the rows are in the output; "
-            "without one they are not, and the write is to be run again",
+            f"({error}). {_advice(plan, app_id)}",
             transactional_id=plan.transactional_id,
             batch_id=plan.batch_id,
         ) from error
+
+
+def _advice(plan: CommitPlan, app_id: str | None) -> str:
+    """How a person finds out; an application's group has the offset of an earlier write, too."""
+    if app_id is not None:
+        return (
+            f"Run the write again with txnAppId={app_id} and txnVersion={plan.batch_id}: if its "
+            "rows are in the output it is skipped"
+        )
+    return (
+        "When no transaction of that id is open any more (at the latest after its timeout of "
+        f"{plan.transaction_timeout_ms} ms), look at group {plan.progress_group_id!r}: with a "
+        "committed offset the rows are in the output; without one they are not, and the write is "
+        "to be run again"
+    )

@@ -183,6 +183,10 @@ def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
     Another worker of the run may have committed since this one did: then its record counts. When
     another run has the record, the coordinator says whether what this worker holds is still good:
     its epoch may be over, and then nothing is sent with it.
+
+    The run goes on after a batch that it has begun and not recorded when the function given to
+    foreachBatch catches an error. What was sent then may be in a transaction that is open, and with
+    the epoch of before other rows would be taken for duplicates of that.
     """
     mine = None
     if held is not None and (held.query_id, held.run_id) == (run.query_id, run.run_id):
@@ -190,13 +194,21 @@ def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
     recorded = run.recorded
     if recorded is None or recorded.run_id != run.run_id:
         return None if mine is None else replace(mine, initialised=False)
-    if recorded.transactional_id != run.transactional_id:
+    if recorded.transactional_id != run.transactional_id or _has_begun_since(run, recorded):
         return None
     is_same = mine is not None and (mine.producer_id, mine.producer_epoch) == (
         recorded.producer_id,
         recorded.producer_epoch,
     )
     return mine if is_same else recorded.identity()
+
+
+def _has_begun_since(run: _Run, recorded: RecordedIdentity) -> bool:
+    """Whether this run has begun a batch after the last one whose end it has recorded."""
+    begun = run.attempt
+    if begun is None or begun.batch_id is None or begun.run_id != run.run_id:
+        return False
+    return begun.batch_id >= recorded.next_batch_id
 
 
 def _plan(

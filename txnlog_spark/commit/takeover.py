@@ -38,8 +38,8 @@ def initialise(
         # The answer for the epoch before the present one is the present one, as for a retry: then
         # another worker of this run has raised it, and may have written with it. Sequences begin
         # at 0 again, and what has those of another batch is taken for a duplicate of it. For the
-        # present epoch the answer is one that nobody has had; if another worker asked in between,
-        # it does this batch, and this one is skipped.
+        # present epoch the answer is one that nobody has had, unless another worker asked between
+        # the two. A run has one commit at a time: that one did this batch, and this is skipped.
         identity = yield from init_producer_id(session, name, timeout_ms, current=identity)
     if taken_over is not None:
         yield from fence_other_ids(session, plan, taken_over.folder)

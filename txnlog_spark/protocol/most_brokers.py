@@ -10,10 +10,11 @@ brokers are asked, and most of them have to answer: the newest leader epoch says
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from txnlog_spark.protocol.calls import LOOKUP_TIMEOUT_MS, call_all, call_any, refuse_if_final
-from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID, ClusterView, topic_id_of
+from txnlog_spark.protocol.cluster_view import NO_LEADER, ClusterView, topic_id_of
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.wire.errors import ErrorCode
@@ -59,7 +60,29 @@ def find_leaders(
     """Make the session know the leaders that most brokers say, each of the newest epoch."""
     wanted = list(partitions)
     answers = yield from ask_most(session, {topic for topic, _ in wanted}, deadline=deadline)
-    session.cluster = newest_leaders(session.cluster, wanted, answers)
+    view = newest_leaders(session.cluster, wanted, answers)
+    session.cluster = _with_addresses(view, wanted, answers)
+
+
+def _with_addresses(
+    view: ClusterView, partitions: Sequence[TopicPartition], answers: Iterable[Message]
+) -> ClusterView:
+    """The view with the brokers of all answers: one may not list a leader that came back since, or
+    have its address of before. Who names the leaders of the view knows them best."""
+    leaders = {partition: view.leader(partition) for partition in partitions}
+
+    def agreeing(answer: Message) -> int:
+        named = (
+            leaders.get(TopicPartition(topic.name, part.partition_index)) == part.leader_id
+            for topic in answer.topics
+            for part in topic.partitions or ()
+        )
+        return sum(named)
+
+    nodes = dict(view.nodes)
+    for answer in sorted(answers, key=agreeing):
+        nodes |= {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    return replace(view, nodes=nodes)
 
 
 def newest_leaders(
@@ -68,7 +91,7 @@ def newest_leaders(
     """The view with each partition's leader of the newest epoch among Metadata answers.
 
     A topic that was deleted and created again begins with new epochs: then those answers count
-    that have the id which most have.
+    that have the id which most have. Two ids that equally many have leave it without a leader.
     """
     known: dict[str, list[Message]] = {}
     for answer in answers:
@@ -78,7 +101,8 @@ def newest_leaders(
     for name, number in partitions:
         topics = known.get(name, [])
         ids = Counter(topic_id_of(topic) for topic in topics)
-        topic_id = max(ids, key=lambda each: (ids[each], each), default=NO_TOPIC_ID)
+        common = [each for each in ids if ids[each] == max(ids.values())]
+        topic_id = common[0] if len(common) == 1 else None
         found = [
             (getattr(part, "leader_epoch", -1), part.leader_id)
             for topic in topics

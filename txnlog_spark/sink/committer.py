@@ -59,7 +59,7 @@ def commit_streaming(
         commit = disk.serve(commit_query_batch(client.session, worker, batch))
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
-            reader.remove_batches(write, batch_id, run_id)
+            reader.remove_batches(write, batch_id, "" if settings.comes_back else run_id)
     reached("S14", "before", batch_id)
 
 
@@ -75,7 +75,7 @@ def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None
     touched then, and one that was not ended is fenced by the next InitProducerId.
     """
     with closing(staged_reader(settings)) as reader:
-        reader.abandon(messages)
+        reader.abandon(messages, comes_back=settings.comes_back)
 
 
 def commit_batch_write(

@@ -56,6 +56,12 @@ class SinkSettings:
         return present(self.checkpoint, "a streaming sink has a checkpoint")
 
     @property
+    def comes_back(self) -> bool:
+        """Whether one run may write a batch several times: who calls the function that
+        `foreach_batch` gives may catch an error, and call it again."""
+        return bool(self.sink_run)
+
+    @property
     def commit_options(self) -> CommitOptions:
         """What the commit has to know."""
         return CommitOptions(

@@ -84,7 +84,7 @@ class Forgotten(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing that it covers may come later: a run never comes back to a batch."""
+        """Whether nothing that it covers may come later."""
         return self.run_id is not None or self == Forgotten(self.write)
 
     def covers(self, attempt: Attempt) -> bool:

@@ -134,7 +134,8 @@ def plan_partitions(
 def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]:
     """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
 
-    An attempt of this run that comes later is refused: the run does not come back to a batch.
+    An attempt of this run that comes later is refused; with "" none is, as of a run that may come
+    back to the batch.
     """
     forgotten = [Forgotten(write, up_to_batch=batch_id)]
     if run_id:
@@ -142,8 +143,16 @@ def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]
     return forgotten
 
 
-def over_after_failure(messages: Iterable[StagedOutput | None]) -> list[Forgotten]:
-    """What the messages of a failed batch point to, and its attempts that gave no message."""
+def over_after_failure(
+    messages: Iterable[StagedOutput | None], *, comes_back: bool = False
+) -> list[Forgotten]:
+    """What the messages of a failed batch point to, and its attempts that gave no message.
+
+    Later attempts of the run are refused, unless it `comes_back` to the batch.
+    """
     attempts = [message.attempt for message in messages if message is not None]
     batches = sorted({(each.write, each.batch_id, each.run_id) for each in attempts})
-    return [Forgotten(write, batch_id=batch, run_id=run) for write, batch, run in batches]
+    return [
+        Forgotten(write, batch_id=batch, run_id=None if comes_back else run)
+        for write, batch, run in batches
+    ]

@@ -134,7 +134,7 @@ class StagedReader:
     def remove_batches(self, write: str, batch_id: int, run_id: str) -> None:
         """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
 
-        An attempt of this run that comes later is refused: the run does not come back to a batch.
+        An attempt of this run that comes later is refused; with "" as the run none is.
         """
         self._forget(over_after_commit(write, batch_id, run_id))
         if self._files is not None:
@@ -160,13 +160,18 @@ class StagedReader:
         if self._files is not None:
             self._files.remove_all(write)
 
-    def abandon(self, messages: Iterable[StagedBatches | None]) -> None:
-        """What the messages of a failed batch point to, and its attempts that gave no message."""
+    def abandon(
+        self, messages: Iterable[StagedBatches | None], *, comes_back: bool = False
+    ) -> None:
+        """What the messages of a failed batch point to, and its attempts that gave no message.
+
+        Later attempts are refused, unless the run `comes_back` to the batch.
+        """
         given = [message for message in messages if message is not None]
         for message in given:
             if message.path is not None and self._files is not None:
                 self._files.remove_file(message.path)
-        self._forget(over_after_failure(given))
+        self._forget(over_after_failure(given, comes_back=comes_back))
 
     def _forget(self, forgotten: Sequence[Forgotten]) -> None:
         """A server that is gone has nothing to forget.

@@ -53,6 +53,8 @@ class Known:
     end: int = 10
     topic_id: UUID = ID
     has_topic: bool = True
+    brokers: tuple[tuple[int, str], ...] = ()
+    """Those that it lists, with their hosts; without any all."""
 
 
 @dataclass
@@ -68,9 +70,11 @@ class Brokers:
     )
     now_ms: int = 0
     asked: list[tuple[str, int]] = field(default_factory=list)
+    asking: Session | None = None
 
     def session(self) -> Session:
-        return Session(lambda: self.now_ms, SessionConfig(operation_timeout_ms=20_000))
+        self.asking = Session(lambda: self.now_ms, SessionConfig(operation_timeout_ms=20_000))
+        return self.asking
 
     def run(self, operation: Any) -> Any:
         try:
@@ -91,6 +95,10 @@ class Brokers:
     def _call(self, call: Call) -> Reply | Unanswered:
         node = FORMER if call.node in (ANY_NODE, ANOTHER_NODE) else call.node
         known = self.nodes[node]
+        if self.asking is not None and call.node >= 0:
+            address = self.asking.cluster.nodes.get(node)
+            if address is None or address[0] != f"b{node}":
+                return GONE
         name = type(call.message).__name__.removesuffix("Request")
         self.asked.append((name, node))
         if known is None:
@@ -116,8 +124,8 @@ class Brokers:
         )
         return METADATA(
             brokers=[
-                METADATA.MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092)
-                for node in self.nodes
+                METADATA.MetadataResponseBroker(node_id=node, host=host, port=9092)
+                for node, host in known.brokers or [(n, f"b{n}") for n in self.nodes]
             ],
             cluster_id="c",
             controller_id=1,
@@ -233,6 +241,28 @@ def test_a_topic_that_was_created_again_is_that_of_most_brokers() -> None:
     session = brokers.session()
     found = brokers.run(confirm_log_ends_of(session, brokers, 20))
     assert found == {P: 3}
+
+
+@pytest.mark.parametrize("newer", [UUID(int=6), UUID(int=8)])
+def test_of_two_topics_that_equally_many_brokers_know_neither_is_believed(newer: UUID) -> None:
+    """The topic was created again, node 1 has not heard of it, and node 3 does not answer."""
+    brokers = Brokers({1: Known(epoch=9), 2: Known(2, 0, 30, newer), 3: None})
+    session = brokers.session()
+    with pytest.raises(DeadlineExceeded):
+        brokers.run(confirm_log_ends_of(session, brokers, 20))
+
+
+@pytest.mark.parametrize("listed", [((1, "b1"), (2, "b2")), ((1, "b1"), (2, "b2"), (3, "former"))])
+def test_a_leader_that_came_back_is_asked_though_the_former_one_does_not_know_where_it_is(
+    listed: tuple[tuple[int, str], ...],
+) -> None:
+    """Node 1 was cut off while node 3 was down, or had another address."""
+    brokers = Brokers({1: Known(brokers=listed), 2: Known(3, 5, 30), 3: Known(3, 5, 30)})
+    session = brokers.session()
+    brokers.run(require_topics(session, [P[0]]))
+    assert dict(listed) == {node: host for node, (host, _) in session.cluster.nodes.items()}
+    assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+    assert brokers.now_ms < UNKNOWN_TOPIC_PATIENCE_MS, "asked at once, by its address"
 
 
 def confirm_log_ends_of(session: Session, brokers: Brokers, position: int) -> Any:

@@ -55,6 +55,10 @@ def worker() -> Iterator[None]:
     committer.workers.clear()
 
 
+class Killed(BaseException):
+    """The worker's process is gone."""
+
+
 def write(folder: Path | None) -> CommitOutcome | None:
     """Two rows as one batch write, with `stagingLocation` or without."""
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out"}
@@ -81,12 +85,13 @@ class Stream:
         """Spark's log entry of a batch."""
         return self.folder / "offsets" / str(batch_id)
 
-    def commit(self, batch_id: int, run_id: str) -> None:
-        """One empty batch."""
+    def commit(self, batch_id: int, run_id: str, *batches: bytes) -> None:
+        """One batch with these record batches for out-0, or none."""
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
+        rows = [("out", 0, batch) for batch in batches]
         commit_streaming(
-            self.settings, [stage(Attempt("q", batch_id, run_id, run_id), [])], batch_id
+            self.settings, [stage(Attempt("q", batch_id, run_id, run_id), rows)], batch_id
         )
 
 
@@ -203,3 +208,53 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
         query.commit(batch_id, run_id)
         fenced = [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
         assert fenced[:2] == ["other", "txnlog-g"]
+
+
+@pytest.mark.invariant(35, 57)
+@pytest.mark.parametrize("step", ["S5.first:after", "S8:after", "S9:after"])
+def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_of_the_run(
+    cluster: ScriptedCluster, tmp_path: Path, step: str
+) -> None:
+    """Who calls `foreach_batch`'s function may call it again, with the rows in another order."""
+    query = Stream(tmp_path)
+    query.commit(0, "run-1", record_batch("x"))
+
+    def kill(*place: str) -> None:
+        if ":".join(place) == step:
+            raise Killed
+
+    cluster.on_reached = kill
+    with pytest.raises(Killed):
+        query.commit(1, "run-1", record_batch("a", "b"), record_batch("c", "d"))
+    cluster.on_reached = lambda *_place: None
+    committer.workers.clear()
+    query.commit(1, "run-1", record_batch("c", "d"), record_batch("a", "b"))
+    query.commit(2, "run-1", record_batch("e"))
+    found = cluster.state.committed_values(("out", 0))
+    assert sorted(found) == [b"a", b"b", b"c", b"d", b"e", b"x"]
+
+
+def write_for(version: int, *values: str) -> None:
+    """A write with txnAppId."""
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "txnAppId": "app"}
+    settings = read_sink_settings(options | {"txnVersion": str(version)}, streaming=False)
+    rows = [("out", 0, record_batch(*values))]
+    message = stage(Attempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
+    commit_batch_write(settings, [message], "w")
+
+
+@pytest.mark.parametrize("fault", [MALFORMED, NOT_APPLIED])
+def test_the_advice_for_a_write_of_an_application_whose_outcome_stays_unknown_writes_it_once(
+    cluster: ScriptedCluster, fault: Fault
+) -> None:
+    """Its group has an offset of the version before."""
+    write_for(0, "a", "b")
+    cluster.script(K.END_TXN, fault)
+    down = {("S9", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
+    cluster.on_reached = lambda *place: cluster.always.update(down.get(place, {}))
+    with pytest.raises(CommitStateUnknown, match="again with txnAppId=app and txnVersion=1:"):
+        write_for(1, "c", "d")
+    cluster.on_reached = lambda *_place: None
+    cluster.always.clear()
+    write_for(1, "c", "d")
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b", b"c", b"d"]

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.output import StagedOutput, over_after_commit, over_after_failure
 from txnlog_spark.staging.store import Room, Store, StoreFull
 
 
@@ -95,6 +97,24 @@ def test_an_attempt_that_comes_when_its_batch_is_over_is_refused_and_a_replay_is
     store.forget(Forgotten("write-1"))
     with pytest.raises(StoreFull):
         store.open(attempt("of-a-write", 0, "write-1", "write-1"))
+
+
+def test_a_run_that_may_come_back_to_its_batch_stages_it_again() -> None:
+    """Who calls the function of `foreach_batch` may catch an error and call it once more."""
+    given = StagedOutput(attempt(), "q", 0, IndexSummary(0, 0, 0, 0, b""))
+    for over in (over_after_failure([given], comes_back=True), over_after_commit("q", 1, "")):
+        store = Store(100, 100)
+        store.open(attempt())
+        for each in over:
+            store.forget(each)
+        assert not store.is_kept(attempt())
+        store.open(attempt("again"))
+    for over in (over_after_failure([given]), over_after_commit("q", 1, "r")):
+        store = Store(100, 100)
+        for each in over:
+            store.forget(each)
+        with pytest.raises(StoreFull):
+            store.open(attempt("again"))
 
 
 @given(
