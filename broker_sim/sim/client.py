@@ -257,8 +257,11 @@ class ClientProcess:
             self._resume(None)
 
     def _abandon(self) -> None:
-        """The operation has ended: close the connections that still owe it an answer."""
         self._wait = None
+        self.close_unanswered()
+
+    def close_unanswered(self) -> None:
+        """Who asked has ended: close the connections that still owe it an answer."""
         self._open.clear()
         self._outcomes.clear()
         for node, link in list(self._links.items()):

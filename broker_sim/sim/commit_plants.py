@@ -110,6 +110,11 @@ def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
         yield
 
 
+def _epoch_of_a_failed_try(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A run that tries a batch again, or goes on after it, goes on with the recorded epoch."""
+    return replaced(query, "_has_begun_since", lambda *_: False)
+
+
 @contextlib.contextmanager
 def _epoch_of_another_worker(_: Any) -> Iterator[None]:
     """The answer to InitProducerId with an epoch is taken for one that nobody has had."""
@@ -282,6 +287,7 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
     "resumed-although-fenced": _resumed_although_fenced,
     "epoch-of-another-worker": _epoch_of_another_worker,
+    "epoch-of-a-failed-try": _epoch_of_a_failed_try,
     "id-changed-without-fencing": _id_changed_without_fencing,
     "others-fenced-before-the-own": _others_fenced_before_the_own,
     "id-recorded-too-late": _id_recorded_too_late,

@@ -33,8 +33,8 @@ OF_PROCESSES = (
 BLACKOUT = "all machines lost power"
 OF_DRIVERS = (
     BLACKOUT, "driver killed", "driver paused", "driver's machine lost power",
-    "worker lost", "staging fault", "store failed", "driver's clock drifted",
-    "driver's clock jumped",
+    "worker lost", "committing worker killed", "staging fault", "store failed",
+    "driver's clock drifted", "driver's clock jumped",
 )  # fmt: skip
 """What happens to no one process of the cluster: such a row has states only."""
 OF_TASKS = ("task failed", "task speculated", "executor lost")

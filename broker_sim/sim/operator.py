@@ -172,7 +172,10 @@ class Operator:
             new_session=partial(self.new_session, application.clock),
             application=application,
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
+            worker_kill=self.scenario.worker_kill if self.chaos else 0.0,
+            tries_again=self.scenario.tries_again,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
+            on_worker_killed=lambda: self._on_worker_killed(process),
         )
         running = Running(process, driver)
         process.on_reached = lambda reached: self._on_reached(running, reached)
@@ -182,6 +185,10 @@ class Operator:
         )
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
+
+    def _on_worker_killed(self, process: ClientProcess) -> None:
+        self.trace.fault("committing worker killed")
+        process.close_unanswered()
 
     def _application_for(self, checkpoint: Checkpoint) -> spark.Application:
         """A new one, or the one that the query's last run has left."""

@@ -69,9 +69,9 @@ def _commit_log_first(world: Any) -> Iterator[None]:
     del world
     stage, create = Driver._stage, Checkpoint.create
 
-    def hasty(self: Driver, batch_id: int) -> Any:
+    def hasty(self: Driver, batch_id: int, *, is_again: bool) -> Any:
         create_once(self.checkpoint, "commits", batch_id, b"v1")
-        return stage(self, batch_id)
+        return stage(self, batch_id, is_again=is_again)
 
     def create_once(self: Checkpoint, log: str, batch_id: int, data: bytes) -> None:
         if log != "commits" or self.entry(log, batch_id) is None:

@@ -88,6 +88,11 @@ class Scenario:
     """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
     worker_loss: float = 0.0
     """Per batch: the Python worker that commits it is a new one, which remembers nothing."""
+    worker_kill: float = 0.0
+    """Per step of the commit: the Python worker that commits is killed; its connections close."""
+    tries_again: float = 0.0
+    """Per batch that has failed, or is committed: the function given to foreachBatch writes it
+    again in the same run, its rows in another order."""
     staging_fault: float = 0.0
     """Per read of a staged piece: the staging server ends, stands still, or gives other bytes."""
     driver_clock: float = 0.0
@@ -245,7 +250,16 @@ def draw_random(seed: int) -> Scenario:
         disk_full=seldom(0.01, 0.05),
         flush_failure=seldom(0.0005, 0.01),
     )
-    return replace(made, **_draw_tasks(seed), **_draw_store(seed), **_draw_ids(seed, made))
+    drawn = _draw_tasks(seed) | _draw_store(seed) | _draw_ids(seed, made) | _draw_caller(seed)
+    return replace(made, **drawn)
+
+
+def _draw_caller(seed: int) -> dict[str, Any]:
+    """In some seeds batches are written in foreachBatch, by a function that tries again."""
+    rng = random.Random(f"{seed}/caller-scenario")
+    if rng.random() >= 0.15:
+        return {}
+    return {"worker_kill": rng.uniform(0.005, 0.1), "tries_again": rng.uniform(0.2, 0.9)}
 
 
 def _draw_ids(seed: int, made: Scenario) -> dict[str, Any]:

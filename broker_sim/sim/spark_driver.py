@@ -2,18 +2,22 @@
 
 A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, let its
 tasks stage (`spark_tasks`), `commit_query_batch` in one of the session's Python workers, write
-`commits/N`. The checkpoint outlives drivers; each driver is a query run with an id of its own. A
-row is known by its source coordinates, and carries the run and the task attempt that wrote it.
+`commits/N`. In some scenarios the batch is written in foreachBatch, by a function that catches
+errors, and writes it again. The checkpoint outlives drivers; each driver is a query run with an id
+of its own. A row is known by its source coordinates, and carries the run and the task attempt that
+wrote it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from broker_sim.sim.checkpoint import Checkpoint
 from broker_sim.sim.clock import MachineClock
@@ -48,8 +52,16 @@ KEYS = 5
 PRODUCE_REQUEST_BYTES = 600
 TRIGGER_MS = 100
 WORKERS = 2
+TRIES_MAX = 4
+"""How often a function that tries again writes a batch in one run."""
 
 Offsets = dict[TopicPartition, int]
+
+
+class WorkerKilled(TxnLogError):
+    """The Python worker was killed that committed: Spark says that the write has failed."""
+
+    condition = "SIM_WORKER_KILLED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,7 @@ class Application:
 
 @dataclass(slots=True)
 class Driver:
-    """One query run. `new_session` gives a client; `worker_loss` is per batch."""
+    """One query run. `new_session` gives a client; the chances are those of the scenario."""
 
     run_id: str
     checkpoint: Checkpoint
@@ -136,7 +148,11 @@ class Driver:
     new_session: Callable[[], Session]
     application: Application
     worker_loss: float = 0.0
+    worker_kill: float = 0.0
+    tries_again: float = 0.0
     on_worker_lost: Callable[[], None] = lambda: None
+    on_worker_killed: Callable[[], None] = lambda: None
+    """Its connections close."""
     _batch_id: int = -1
     """What it is about to commit."""
 
@@ -159,23 +175,37 @@ class Driver:
             yield Sleep(TRIGGER_MS)
 
     def _run_batch(self, batch_id: int) -> Operation[None]:
+        """The batch, as often as who writes it wants to."""
+        for number in range(TRIES_MAX):
+            may_try_again = number + 1 < TRIES_MAX and self.tries_again > 0.0
+            try:
+                yield from self._write_batch(batch_id, is_again=number > 0)
+            except TxnLogError:
+                if not may_try_again or self.rng.random() >= self.tries_again:
+                    raise
+            else:
+                if not may_try_again or self.rng.random() >= self.tries_again / 2:
+                    return
+
+    def _write_batch(self, batch_id: int, *, is_again: bool) -> Operation[None]:
         """Its tasks and its commit; where either fails, Spark has the writer abort the batch."""
-        executors = self.application.executors
+        executors, comes_back = self.application.executors, self.tries_again > 0.0
         self._batch_id = batch_id
         messages: Sequence[StagedOutput | None] = ()
         try:
-            messages = yield from self._stage(batch_id)
+            messages = yield from self._stage(batch_id, is_again=is_again)
             outcome = yield from self._commit(batch_id, messages)
         except TxnLogError as error:
             executors.advance()
             executors.staging.abandon(
-                error.messages if isinstance(error, TasksFailed) else messages
+                error.messages if isinstance(error, TasksFailed) else messages,
+                comes_back=comes_back,
             )
             raise
         executors.advance()
         if messages:
-            executors.staging.remove_batches(batch_id, self.run_id)
-        self._note(batch_id, outcome)
+            executors.staging.remove_batches(batch_id, "" if comes_back else self.run_id)
+        self._note(batch_id, outcome, is_again=is_again)
 
     def remove_other_runs(self) -> None:
         """This run has fenced all others: what they have staged is of no use."""
@@ -186,7 +216,8 @@ class Driver:
         self, batch_id: int, messages: Sequence[StagedOutput | None]
     ) -> Operation[CommitOutcome]:
         """What the sink does with the tasks' messages (`txnlog_spark.sink.committer`)."""
-        worker = self._pick_worker()
+        index = self._pick_worker()
+        worker = self.application.workers[index]
         staged = complete_messages(messages)
         check_one_batch(staged, batch_id)
         merge_counts(message.partition_counts for message in staged)
@@ -200,15 +231,38 @@ class Driver:
             run_id=None if first is None else first.run_id,
             new_run_id=f"{self.run_id}-{batch_id}",
         )
-        return (yield from commit_query_batch(worker.session, worker.memory, batch))
+        commit = commit_query_batch(worker.session, worker.memory, batch)
+        if self.worker_kill == 0.0:
+            return (yield from commit)
+        return (yield from self._until_killed(commit, index))
 
-    def _pick_worker(self) -> PythonWorker:
+    def _until_killed(
+        self, commit: Operation[CommitOutcome], index: int
+    ) -> Operation[CommitOutcome]:
+        """What the worker does until it is killed. Raises WorkerKilled then."""
+        outcome: Any = None
+        while True:
+            try:
+                ask = commit.send(outcome)
+            except StopIteration as stop:
+                done: CommitOutcome = stop.value
+                return done
+            if isinstance(ask, Reached) and self.rng.random() < self.worker_kill:
+                break
+            outcome = yield ask
+        with contextlib.suppress(RuntimeError, TxnLogError):
+            commit.close()  # as `ClientProcess.discard`: nothing of it runs any more
+        self.on_worker_killed()
+        self.application.workers[index] = PythonWorker(self.new_session())
+        raise WorkerKilled(f"the worker that committed was killed at {ask.step} {ask.when}")
+
+    def _pick_worker(self) -> int:
         """Any of the pool, and one that vanished in between is a new one."""
         index = self.rng.randrange(WORKERS)
         if self.rng.random() < self.worker_loss:
             self.on_worker_lost()
             self.application.workers[index] = PythonWorker(self.new_session())
-        return self.application.workers[index]
+        return index
 
     # ------------------------------------------------------------------ the plan of a batch
 
@@ -276,7 +330,7 @@ class Driver:
 
     # ------------------------------------------------------------------ its rows
 
-    def _stage(self, batch_id: int) -> Operation[list[StagedOutput]]:
+    def _stage(self, batch_id: int, *, is_again: bool) -> Operation[list[StagedOutput]]:
         text = self.checkpoint.entry("offsets", batch_id)
         if text is None or parse_batch_offsets("offsets", text).expected:
             return []
@@ -298,6 +352,7 @@ class Driver:
             topic=self.source.output_topic,
             partition_count=self.source.output_partitions,
             record_of=partial(self._record, batch_id),
+            is_again=is_again,
         )
         messages = yield from self.application.executors.run(job)
         self.history.taken.update((self.run_id, message.task_attempt_id) for message in messages)
@@ -312,10 +367,10 @@ class Driver:
         record = Record(key, value, max(0, stamp_ms))
         return self.source.output_partition(key), record
 
-    def _note(self, batch_id: int, outcome: CommitOutcome) -> None:
+    def _note(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
         query_id, done = self.checkpoint.query_id, self.history.done
         done[query_id] = max(batch_id + 1, done.get(query_id, 0))
         if not outcome.skipped:
             self.history.committed.append((query_id, self.run_id, batch_id))
-        elif outcome.attempts == 1:
+        elif outcome.attempts == 1 and not is_again:
             self.history.skipped.append((self.run_id, batch_id))

@@ -77,6 +77,8 @@ class Job:
     partition_count: int
     record_of: Callable[[Row, int], tuple[int, Record]]
     """The output partition and the record of a row, as the attempt of this number makes it."""
+    is_again: bool = False
+    """The run has written the batch before: no attempt is a task's first."""
 
 
 class _Fate(enum.Enum):
@@ -174,7 +176,7 @@ class Executors:
 
     def _begin(self, job: Job, task: int) -> list[_Attempt]:
         """A task's first attempt, and perhaps a copy of it at the same time."""
-        begun = [self._launch(job, task, is_first=True)]
+        begun = [self._launch(job, task, is_first=not job.is_again)]
         if self._happens(self.scenario.speculation):
             self.trace.fault("task speculated")
             begun.append(self._launch(job, task, is_first=False))

@@ -157,11 +157,11 @@ class Staging:
             others = Forgotten(self.write, batch_id=batch_id, but_run=run_id)
             self.files.remove(others.covers)
 
-    def abandon(self, messages: Iterable[StagedOutput | None]) -> None:
+    def abandon(self, messages: Iterable[StagedOutput | None], *, comes_back: bool) -> None:
         """The batch has failed (`StagedReader.abandon`)."""
         given = [message for message in messages if message is not None]
         if self.files is None:
-            self.server.forget(over_after_failure(given))
+            self.server.forget(over_after_failure(given, comes_back=comes_back))
         else:
             paths = {message.path for message in given}
             self.files.files = {p: f for p, f in self.files.files.items() if p not in paths}

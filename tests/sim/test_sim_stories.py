@@ -31,6 +31,7 @@ KNOWN = {
     "progress-not-kept": 2,
     "fenced-is-success": 2,
     "epoch-of-another-worker": 1,
+    "epoch-of-a-failed-try": 1,
     "id-changed-without-fencing": 37,
     "id-recorded-too-late": 17,
     "only-the-last-id-fenced": 9,
@@ -58,6 +59,7 @@ CAUGHT_BY = {
     "baseline-not-transactional": {36},
     "resumed-although-fenced": {16, 18},
     "epoch-of-another-worker": {18},
+    "epoch-of-a-failed-try": {18, 35},
     "id-changed-without-fencing": {31, 35, 39, 41},
     "others-fenced-before-the-own": {31, 35, 41},
     "id-recorded-too-late": {31, 35, 41},
@@ -73,7 +75,10 @@ CAUGHT_BY = {
 the bug does."""
 
 
-CAUGHT_IN = {"epoch-of-another-worker": "run_record_unread"}
+CAUGHT_IN = {
+    "epoch-of-another-worker": "run_record_unread",
+    "epoch-of-a-failed-try": "batch_written_again",
+}
 """The story of a bug that the faults of `random` seldom meet."""
 
 
