@@ -30,7 +30,8 @@ STORIES = {
 KNOWN = {
     "high-watermark-of-one-that-left": 12,
     "admitted-before-it-caught-up": 26,
-    "isr-proposal-not-fenced": 6,
+    "isr-proposal-not-fenced": 17,
+    "unclean-election": 7,
     "isr-change-not-fenced": 65,
     "producers-forgotten": 2,
     "loaded-to-high-watermark": 8,

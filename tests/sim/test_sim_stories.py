@@ -23,12 +23,13 @@ SEEDS = 940
 """And 60 of three brokers (test_sim_cluster_runs.py): 1,000 in all."""
 SEEDS_A_TEST = 20
 KNOWN = {
+    "resumed-although-fenced": 9,
     "group-not-compared": 2,
-    "sequences-not-checked": 12,
+    "sequences-not-checked": 21,
     "prepared-forgotten": 5,
     "flush-skipped": 3,
     "answer-before-storage": 8,
-    "progress-not-kept": 2,
+    "progress-not-kept": 17,
     "fenced-is-success": 2,
     "epoch-of-another-worker": 1,
     "epoch-of-a-failed-try": 1,
@@ -36,12 +37,12 @@ KNOWN = {
     "id-recorded-too-late": 17,
     "only-the-last-id-fenced": 9,
     "others-fenced-before-the-own": 37,
-    "start-compared-before-fencing": 19,
+    "start-compared-before-fencing": 59,
     "staged-bytes-not-compared": 72,
     "judged-by-an-unstable-read": 21,
     "torn-not-aborted": 10,
     "aborted-offsets-kept": 3,
-    "recorded-before-the-baseline": 2,
+    "recorded-before-the-baseline": 4,
 }
 """A seed that catches a planted bug, where it is not the first."""
 CAUGHT_BY = {

@@ -30,7 +30,7 @@ from txnlog_spark.wire.records import Record, decode_records, iter_batches
 CANARY_SEEDS = range(200)
 KNOWN = {
     "skipped-from-memory": (2, {31, 35, 38, 41}),
-    "no-abort-before-a-retry": (12, {35}),
+    "no-abort-before-a-retry": (121, {35}),
     "progress-in-a-second-transaction": (4, {35, 36, 37, 41}),
     "judged-before-initialising": (48, {35, 37, 41}),
     "sequences-reset-without-a-leader": (5, {13, 18}),
