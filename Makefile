@@ -13,17 +13,21 @@ TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
 # The long ones early, the many short ones at the end: then no worker is left alone with a long one.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
-# All that share a Spark session with the first run where it does.
-TESTS_SESSION := tests/integration/test_many_queries.py
+# All that share a Spark session with the first of them run where it does: two groups.
+TESTS_SESSION := $(addprefix tests/integration/test_,many_queries.py avro_registry.py)
 TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
 	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
 	connect_remote_session.py sink_migration.py planted_secrets.py readme_first_steps.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) tests/conformance tests/chaos
+TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\
+	security.py acls.py broker_kill.py java_spark_source.py)
+TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_LONG),\
+	$(sort $(wildcard tests/conformance/test_*.py)))
+TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(TESTS_CONFORMANCE) tests/chaos
 # The tests of a file stay together, and the files in this order.
-WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

@@ -36,8 +36,10 @@ RECORDED = TESTS / "recorded" / VERSION
 PASSED = RECORDED / "passed.json"
 KAFKA = "apache_kafka"
 SESSIONS = ("a shared Spark session", "the other shared Spark session")
-OTHER_SESSION_FROM = "tests/integration/test_connector_errors.py"
-"""Half of the files come before it."""
+OTHER_SESSION_FROM = "tests/integration/test_connector_foreach_batch.py"
+"""The files before it take half of the time."""
+KILLS = re.compile(r"/test_exactly_once_\w+\.py$")
+"""Files whose drivers are killed: their tests with an Apache Kafka take a third of all such."""
 SESSION_FIXTURES = re.compile(r"\b(connector_spark|pipe|both_pipe)\b")
 OWN_SESSION = re.compile(r"\bspark_sessions\b")
 CHAOS_TIMEOUT_S = 7200
@@ -134,15 +136,15 @@ def runs_on_kafka(item: pytest.Item) -> bool:
 
 
 class Together(LoadFileScheduling):
-    """A file stays in one worker. So do all of the connector's tests that need an Apache Kafka, so
-    that there is one; and all others that share a Spark session, in two halves, for all of them
-    take longest of all: to start one and to run a first query takes five seconds of a processor."""
+    """A file stays in one worker. So do the connector's tests that need an Apache Kafka, in two
+    groups, so that there are two; and all others that share a Spark session, in two halves: in one
+    they would take longest of all, and each costs five seconds of a processor to start."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         if file.startswith("tests/integration/"):
             if KAFKA in nodeid:
-                return KAFKA
+                return f"{KAFKA}, killed drivers" if KILLS.search(file) else KAFKA
             if _shares_session(REPOSITORY / file):
                 return SESSIONS[file >= OTHER_SESSION_FROM]
         return file
