@@ -54,6 +54,10 @@ class Refused(Exception):
     """The broker said no, or nothing; the text says what was asked, of what, and what to do."""
 
 
+class NoLeader(Refused):
+    """The partition has none now; others may be about to elect one."""
+
+
 def refusal(doing: str, code: int, message: str | None = None) -> str:
     """One line about an error code: what was done, Kafka's name, its text, the remedy."""
     parts = [f"{doing}: {error_name(code)}"]
@@ -122,15 +126,19 @@ class Cluster:
         self, message: Message, doing: str, node: int | Callable[[], int] = ANY_NODE
     ) -> Message:
         """A request that changes nothing: asked again when its broker has gone; `node` may say of
-        which one by then. Raises Refused when the time is over."""
+        which one by then, or that there is no leader yet. Raises Refused when the time is over."""
         until_s = time.monotonic() + self._timeout_ms / 1000
         while True:
-            asked = node() if callable(node) else node
-            outcome = self.client.run(_ask(message, asked, self._timeout_ms))
-            if isinstance(outcome, Reply):
-                return outcome.message
+            try:
+                asked = node() if callable(node) else node
+                outcome = self.client.run(_ask(message, asked, self._timeout_ms))
+                if isinstance(outcome, Reply):
+                    return outcome.message
+                refused = _unanswered(message, doing, outcome)
+            except NoLeader as error:
+                refused = error
             if time.monotonic() > until_s:
-                raise _unanswered(message, doing, outcome)
+                raise refused
             threading.Event().wait(READ_AGAIN_S)
             self.load_topics(self.topics())
 
@@ -186,14 +194,14 @@ class Cluster:
         return known
 
     def leader(self, partition: TopicPartition) -> int:
-        """The leader of a partition. Raises Refused where there is none."""
+        """The leader of a partition. Raises NoLeader, or Refused where there is no such one."""
         topic, number = partition
         if number not in self.partitions(topic):
             count = len(self.partitions(topic))
             raise Refused(f"topic {topic!r} has {count} partitions, no --partition {number}")
         node = self.client.session.cluster.leader(partition)
         if node == NO_LEADER:
-            raise Refused(f"partition {number} of topic {topic!r} has no leader now")
+            raise NoLeader(f"partition {number} of topic {topic!r} has no leader now")
         return node
 
 

@@ -160,6 +160,7 @@ FILE_DUMPERS: dict[str, Dumper] = {
     "replication-offset-checkpoint": _dump_offsets,
     "log-start-offset-checkpoint": _dump_offsets,
     "cleaner-offset-checkpoint": _dump_offsets,
+    "stray-offset-checkpoint": _dump_text,
     "segment-state-checkpoint": _dump_segment_states,
     "partition.metadata": _dump_text,
     "meta.properties": _dump_text,

@@ -197,11 +197,12 @@ async def _serve(
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     recover(host, root)
-    storage.reads_medium = False
     stopping = stop_event(host)
     clients = Clients(host.accept)
     watcher = asyncio.create_task(watch_parent(exit_with_pid, clients, stopping))
     await _first_of(host.serving, stopping)
+    # Only now: a broker of a cluster opens its logs once the registry has answered.
+    storage.reads_medium = False
     if stopping.is_set():
         watcher.cancel()
         await stop(host)

@@ -32,8 +32,11 @@ from broker_sim.core.log.offset_checkpoint import (
     CLEANER_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
+    STRAY_FILE,
     OffsetCheckpointFile,
+    decode_stray,
     encode_offsets,
+    encode_stray,
 )
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.records import MarkerType, TransactionMarker
@@ -50,6 +53,8 @@ ACL = Acl(ResourceType.TOPIC, PatternType.PREFIXED, "ord", "User:alice", "*", Ac
 OTHER_ACL = replace(ACL, permission=Permission.DENY)
 PRODUCER_IDS = (7, 8, 9)
 OFFSETS = (0, 21, 22)
+STRAY_PATH = f"orders-1.{0:032x}-stray/{STRAY_FILE}"
+STRAY_OFFSETS = {LOG_START_FILE: 3, CLEANER_FILE: 4}
 PRODUCERS = [(7, 3, 0, 4), (8, 2, 0, 4), (9, 2, 0, -1)]
 EPOCH_ENDS = [(0, 7), (5, 22)]
 ABORTED = [(8, 3, 6), (8, 10, 13), (8, 17, 20)]
@@ -113,6 +118,7 @@ class _Writer:
             file = OffsetCheckpointFile(path, self.disk)
             file.put({("orders", 0): 3}, effects)
             file.put({("orders", 1): 4}, effects)
+        effects.storage.append(WriteFile(STRAY_PATH, encode_stray(STRAY_OFFSETS)))
         self.carry_out(effects)
 
     def _metadata(self) -> None:
@@ -216,6 +222,7 @@ def test_stored_checkpoints_are_read():
         file.load({"orders": 2}.__getitem__, effects)
         assert (file.offsets, file.is_damaged) == ({("orders", 0): 3, ("orders", 1): 4}, False)
         assert effects.storage == []
+    assert decode_stray(stored_files()[STRAY_PATH]) == STRAY_OFFSETS
 
 
 def test_stored_metadata_is_read():

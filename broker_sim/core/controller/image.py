@@ -387,7 +387,9 @@ def configs_record(topic: Topic, configs: Mapping[str, ConfigValue]) -> Metadata
 
 
 def topic_deleted_record(topic: Topic) -> MetadataRecord:
-    """The topic is gone; its directories go afterwards, at the next start at the latest."""
+    """The topic is gone; its directories go afterwards. A broker that is killed before that sets
+    them aside at its next start (`-stray`), as in Kafka: the metadata may be older than they are.
+    """
     return {"type": "topic-deleted", "topic_id": str(topic.topic_id)}
 
 

@@ -1,7 +1,7 @@
 """Changes of topics: each is first in the metadata log, durable; the publisher carries it out.
 
-A crash in between is repaired at the next start: missing logs are created, logs of no topic are
-removed (`LogManager.open_all`). Refusals are raised as `TopicRefused` with the answer's code.
+A crash in between is repaired at the next start: missing logs are created, logs of no topic are set
+aside (`LogManager.open_all`). Refusals are raised as `TopicRefused` with the answer's code.
 """
 
 from __future__ import annotations

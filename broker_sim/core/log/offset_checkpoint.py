@@ -17,6 +17,11 @@ of the others, `<name>.crc`, written before it: a line
 with the CRC-32C of the content before and of the one to come, and of these two. Whatever is not one
 of the two is damaged; where ours is missing or damaged itself, as in a directory that Kafka wrote,
 the file is taken as it is.
+
+Whoever sets a log aside under another name forgets what these files have of it, and first writes
+that into its directory: `stray-offset-checkpoint`, a checkpoint of ours with the names of the
+files in place of topics, and a line with its CRC-32C. It counts once the directory has its name
+back.
 """
 
 from __future__ import annotations
@@ -32,8 +37,10 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+STRAY_FILE = "stray-offset-checkpoint"
 CRC_SUFFIX = ".crc"
 _VERSION = 0
+_CRC_LINE_BYTES = 9
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -61,6 +68,19 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int] | None:
     return offsets if min(offsets.values(), default=0) >= 0 else None
 
 
+def encode_stray(offsets: Mapping[str, int]) -> bytes:
+    """What the files of these names have of the log that is set aside."""
+    data = encode_offsets({(path, 0): offset for path, offset in offsets.items()})
+    return data + b"%08x\n" % crc32c(data)
+
+
+def decode_stray(data: bytes) -> dict[str, int] | None:
+    """The offset by the name of each file that had one; None for bytes that are damaged."""
+    content, crc = data[:-_CRC_LINE_BYTES], data[-_CRC_LINE_BYTES:]
+    offsets = decode_offsets(content) if crc == b"%08x\n" % crc32c(content) else None
+    return None if offsets is None else {path: offset for (path, _), offset in offsets.items()}
+
+
 class OffsetCheckpointFile:
     """The offsets of one file with a `.crc` beside it; every change replaces the file.
 
@@ -71,33 +91,35 @@ class OffsetCheckpointFile:
         self.offsets: dict[tuple[str, int], int] = {}
         self.is_damaged = False
         """The file was not a valid checkpoint: which partitions had an entry is not known."""
-        self._path = path
+        self.path = path
+        self._partition_count: Callable[[str], int] = lambda _topic: 0
         self._storage = storage
         self._crc: int | None = crc32c(b"")
         """Of the content on disk; None when that is damaged."""
 
     def load(self, partition_count: Callable[[str], int], effects: Effects) -> None:
-        """Take what the file says of partitions that exist, by the count of each topic.
-
-        The others are taken out of the file at once: a crash came between the end of their topic
-        and `forget_topic`, and a later topic of that name would inherit them at the next start.
-        """
-        data = self._read(self._path)
+        """Take what the file says, until `forget_others` also of partitions that do not exist, by
+        the count of each topic."""
+        data = self._read(self.path)
         self._crc = crc32c(data)
-        known = _decode_crcs(self._read(self._path + CRC_SUFFIX))
+        known = _decode_crcs(self._read(self.path + CRC_SUFFIX))
         offsets = decode_offsets(data)
         if offsets is None or (known is not None and self._crc not in known):
-            effects.trace("corrupt-checkpoint", path=self._path)
+            effects.trace("corrupt-checkpoint", path=self.path)
             self.is_damaged = True
             self._crc = None
             offsets = {}
-        self.offsets = {
-            (topic, partition): offset
-            for (topic, partition), offset in offsets.items()
-            if partition < partition_count(topic)
-        }
-        if len(self.offsets) != len(offsets):
-            self.put({}, effects)
+        self.offsets = offsets
+        self._partition_count = partition_count
+
+    def forget_others(self, effects: Effects) -> None:
+        """Once logs of partitions that do not exist were set aside with what is known of them.
+
+        The rest is of a topic whose end a crash has cut short before `forget_topic`: a later topic
+        of that name would inherit it.
+        """
+        count = self._partition_count
+        self._keep({key: at for key, at in self.offsets.items() if key[1] < count(key[0])}, effects)
 
     def put(self, offsets: Mapping[tuple[str, int], int], effects: Effects) -> None:
         """Set these entries, durable at once."""
@@ -107,8 +129,8 @@ class OffsetCheckpointFile:
         self._crc = after
         crcs = _encode_crcs(after if before is None else before, after)
         effects.storage += [
-            WriteFile(self._path + CRC_SUFFIX, crcs),
-            WriteFile(self._path, data),
+            WriteFile(self.path + CRC_SUFFIX, crcs),
+            WriteFile(self.path, data),
         ]
 
     def forget_topic(self, topic: str, effects: Effects) -> None:

@@ -30,15 +30,18 @@ from broker_sim.core.log import (
     stray_directory_name,
 )
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.log.files import PARTITION_METADATA, directory_name
+from broker_sim.core.log.files import PARTITION_METADATA, directory_name, read_whole
 from broker_sim.core.log.offset_checkpoint import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
+    STRAY_FILE,
     OffsetCheckpointFile,
     decode_offsets,
+    decode_stray,
     encode_offsets,
+    encode_stray,
 )
 from broker_sim.core.log.segment import LOG_SUFFIX
 from txnlog_spark.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
@@ -139,6 +142,7 @@ class LogManager:
         """How far a broker of a cluster has read the registry's log."""
         self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
+        self._checkpoints = (self._log_starts, self._high_watermarks, self.cleaned)
 
     # ------------------------------------------------------------------ life
 
@@ -200,7 +204,7 @@ class LogManager:
 
     def delete(self, topic: Topic, effects: Effects) -> None:
         """Remove the logs of a topic that is no longer in the metadata log."""
-        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
+        for offsets in self._checkpoints:
             offsets.forget_topic(topic.name, effects)
         for partition in range(topic.partition_count):
             log = self._logs.pop(TopicPartition(topic.name, partition), None)
@@ -215,12 +219,12 @@ class LogManager:
             log.delete(effects)
 
     def _forget(self, name: TopicPartition, effects: Effects) -> None:
-        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
+        for offsets in self._checkpoints:
             offsets.forget(*name, effects)
 
     def lower_checkpoints(self, name: TopicPartition, offset: int, effects: Effects) -> None:
         """The log is about to be truncated to the offset."""
-        for offsets in (self._log_starts, self._high_watermarks, self.cleaned):
+        for offsets in self._checkpoints:
             offsets.lower(*name, offset, effects)
 
     def reconfigure(self, topic: Topic) -> None:
@@ -388,12 +392,41 @@ class LogManager:
                 effects.trace("remove-deleted", directory=name)
                 effects.storage.append(Delete(name))
             elif (partition := partition_of_directory(name)) is not None:
+                self._take_back(name, partition, effects)
                 topic = image.topics.get(partition.topic)
                 is_hosted = topic is not None and partition.partition in image.hosted(topic)
                 if not is_hosted and has_log(name, self._storage):
                     self._set_aside(name, partition, effects)
+        for offsets in self._checkpoints:
+            offsets.forget_others(effects)
+
+    def _take_back(self, directory: str, name: TopicPartition, effects: Effects) -> None:
+        """Of a log that was set aside, and has its name again, what was known of it counts, and not
+        what is known of a log that had the name meanwhile."""
+        path = f"{directory}/{STRAY_FILE}"
+        data = read_whole(self._storage, path)
+        if data is None:
+            return
+        if data:
+            known = decode_stray(data)
+            if known is None:
+                effects.trace("corrupt-checkpoint", path=path)
+                known = {CLEANER_FILE: 0}  # as of a log that may have been compacted
+            self._forget(name, effects)
+            for offsets in self._checkpoints:
+                # One that is damaged may have no entry before all that need one have theirs.
+                is_waiting = offsets is self.cleaned and self.cleaned.is_damaged
+                if offsets.path in known and not is_waiting:
+                    offsets.put({name: known[offsets.path]}, effects)
+        # A removal may be lost with the power: what is there again then must say nothing.
+        effects.storage += [WriteFile(path, b""), Delete(path)]
 
     def _set_aside(self, directory: str, name: TopicPartition, effects: Effects) -> None:
+        having = (each for each in self._checkpoints if name in each.offsets)
+        known = {each.path: each.offsets[name] for each in having}
+        if self.cleaned.is_damaged:
+            known[CLEANER_FILE] = 0
+        effects.storage.append(WriteFile(f"{directory}/{STRAY_FILE}", encode_stray(known)))
         # Or the log of a topic of the same name would begin where this one did.
         self._forget(name, effects)
         stray = stray_directory_name(*name, self._names)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from broker_sim.cli.main import main
-from broker_sim.core.log.offset_checkpoint import encode_offsets
+from broker_sim.core.log.offset_checkpoint import encode_offsets, encode_stray
 from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 from broker_sim.core.log.segment_states import encode_states
 from broker_sim.core.log.snapshots import encode_snapshot
@@ -237,6 +237,13 @@ def test_the_checksum_beside_a_checkpoint_is_told_as_it_is(tmp_path, capsys):
     path.write_text("00000000 1234abcd 5678abcd\n")
     assert main(["dump", str(tmp_path)]) == 0
     assert "  line: text=00000000 1234abcd 5678abcd" in capsys.readouterr().out
+
+
+def test_what_was_known_of_a_log_that_was_set_aside_is_told_as_it_is(tmp_path, capsys):
+    path = tmp_path / "stray-offset-checkpoint"
+    path.write_bytes(encode_stray({"log-start-offset-checkpoint": 3}))
+    assert main(["dump", str(tmp_path)]) == 0
+    assert "  line: text=log-start-offset-checkpoint 0 3\n" in capsys.readouterr().out
 
 
 def test_a_folder_without_any_file_of_a_broker_is_refused(tmp_path, capsys):

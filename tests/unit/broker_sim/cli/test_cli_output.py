@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,13 +15,15 @@ from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.__main__ import main as run_main
 from broker_sim.cli import cluster
 from broker_sim.cli.arguments import UsageError, parse_pairs, parse_topic_partitions
-from broker_sim.cli.cluster import REMEDIES, refusal
+from broker_sim.cli.cluster import REMEDIES, Refused, refusal
 from broker_sim.cli.group_description import assigned_partitions
 from broker_sim.cli.group_offsets import parse_datetime
 from broker_sim.cli.groups import _PROGRESS_GROUP
 from broker_sim.cli.main import build_parser, main
 from broker_sim.cli.output import Output, Table
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.topics import TopicPartition
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +188,49 @@ def test_a_broker_that_answers_is_not_told_of(monkeypatch, capsys, sim_broker):
         capsys.readouterr()
         asked._tell_of_silence()
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def leaderless(sim_broker, monkeypatch):
+    """A view of the cluster in which a partition has no leader for the moment."""
+    monkeypatch.setattr(cluster, "READ_AGAIN_S", 0.0)
+    server = ["--bootstrap-server", sim_broker.bootstrap_servers]
+    create = ["topics", "create", *server, "--topic", "led", "--if-not-exists"]
+    assert main([*create, "--partitions", "1", "--replication-factor", "1"]) == 0
+    with cluster.Cluster(sim_broker.bootstrap_servers, 500) as asked:
+        asked.load_topics(["led"])
+        session = asked.client.session
+        session.cluster = session.cluster.forget_leader(TopicPartition("led", 0))
+        yield asked
+
+
+DESCRIBE = APIS[ApiKey.DESCRIBE_CLUSTER].request
+
+
+def test_a_question_waits_for_the_leader_that_is_being_elected(leaderless):
+    leader = partial(leaderless.leader, TopicPartition("led", 0))
+    message = DESCRIBE(include_cluster_authorized_operations=False, endpoint_type=1)
+    assert leaderless.read(message, "asking", leader).error_code == 0
+
+
+def test_a_question_to_a_leader_that_is_never_elected_is_refused_in_the_end(
+    leaderless, monkeypatch
+):
+    looked: list[list[str]] = []
+    monkeypatch.setattr(leaderless, "load_topics", looked.append)
+    leader = partial(leaderless.leader, TopicPartition("led", 0))
+    with pytest.raises(Refused, match="partition 0 of topic 'led' has no leader now"):
+        leaderless.read(DESCRIBE(), "asking", leader)
+    assert looked[:2] == [["led"], ["led"]]
+
+
+def test_a_partition_that_is_not_there_is_refused_at_once(leaderless, monkeypatch):
+    looked: list[list[str]] = []
+    monkeypatch.setattr(leaderless, "load_topics", looked.append)
+    leader = partial(leaderless.leader, TopicPartition("led", 7))
+    with pytest.raises(Refused, match="no --partition 7"):
+        leaderless.read(DESCRIBE(), "asking", leader)
+    assert looked == []
 
 
 def test_the_version_is_printed(capsys):

@@ -173,6 +173,52 @@ def test_a_rolling_restart_a_kill_and_a_lost_disk_under_load_cost_nothing(cluste
         wait_for(lambda each=each: known_to(cluster, each), ports_of_all)
 
 
+NOTING_MAIN = """
+import os, sys
+from broker_sim.__main__ import main
+from broker_sim.server.system import System
+
+def note(_, descriptor):
+    print("forgotten", os.readlink(f"/proc/self/fd/{descriptor}"), file=sys.stderr, flush=True)
+
+System.forget_pages = note
+sys.exit(main())
+"""
+"""A broker that says of which files it does not believe the page cache."""
+
+
+def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_medium(cluster):
+    """It opens them when the registry has answered; once it serves, what it has written is true."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    admin.create_topics([NewTopic("before", 1, 3)])
+    writer = producer(cluster.bootstrap_servers, acks="all")
+    writer.produce("before", b"paid")
+    assert writer.flush(60) == 0
+    arguments = psutil.Process(cluster.pid(2)).cmdline()[3:]  # of `python -m broker_sim`
+    arguments[arguments.index("--port") + 1] = str(port_of(cluster, 2))
+    cluster.kill(2)
+    process = subprocess.Popen(
+        [sys.executable, "-c", NOTING_MAIN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline().startswith("READY ")
+        admin.create_topics([NewTopic("after", 1, 3)])
+        admin.close()
+        for port in ports(cluster, 0, 1, 2).values():
+            wait_until(lambda port=port: in_sync(port) == {(0, 1, 2)}, "all replicas in sync")
+    finally:
+        process.terminate()
+        noted = process.communicate(timeout=60)[1].splitlines()
+        cluster.start(2)
+    log = "00000000000000000000.log"
+    assert any(line.endswith(f"/broker-2/before-0/{log}") for line in noted)
+    assert any(line.endswith("/broker-2/replication-offset-checkpoint") for line in noted)
+    assert not any("/after-0/" in line for line in noted)
+
+
 def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_it_is_back(cluster):
     """docs/faults.md K4. What the errors advise is done: the directory is put back."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)

@@ -37,6 +37,14 @@ def produce(cluster: RegistryCluster, count: int) -> None:
     cluster.run(500)
 
 
+def delete_records(cluster: RegistryCluster, offset: int) -> None:
+    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1_000)
+    entry = struct(message, "DeleteRecordsPartition", partition_index=0, offset=offset)
+    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    leader = cluster.held("orders").leader
+    assert cluster.ask(leader, message, 2).topics[0].partitions[0].error_code == 0
+
+
 def held(cluster: RegistryCluster, folder: str = "orders-0") -> list[bytes]:
     return [each.disk.read(f"{folder}/{LOG}", 0, 1000) for each in cluster.brokers.values()]
 
@@ -166,11 +174,7 @@ def test_a_topic_of_the_name_of_a_log_that_was_set_aside_begins_at_its_own_start
     (controller,) = cluster.controllers
     away = next(number for number in cluster.brokers if number != controller)
     rest = [number for number in cluster.brokers if number != away]
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1_000)
-    entry = struct(message, "DeleteRecordsPartition", partition_index=0, offset=1)
-    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[entry])]
-    leader = cluster.held("orders").leader
-    assert cluster.ask(leader, message, 2).topics[0].partitions[0].error_code == 0
+    delete_records(cluster, 1)
     cluster.run(6_000)
     cluster.kill(away)
     cluster.run(SESSION_MS + 1_000)
@@ -231,10 +235,14 @@ def start_with_an_older_registry(cluster: RegistryCluster) -> SimDisk:
     newest = cluster.registry_disk
     for number in cluster.brokers:
         cluster.kill(number)
-    cluster.stop_registry()
-    cluster.registry_disk = older
-    cluster.start_registry()
+    put_registry(cluster, older)
     return newest
+
+
+def put_registry(cluster: RegistryCluster, disk: SimDisk) -> None:
+    cluster.stop_registry()
+    cluster.registry_disk = disk
+    cluster.start_registry()
 
 
 def start_all(cluster: RegistryCluster) -> None:
@@ -274,19 +282,45 @@ def test_what_an_older_copy_of_the_registry_does_not_name_is_kept_and_served_whe
     """What the error says to do without a newer copy, and docs/cluster.md when it is found."""
     cluster = empty_cluster
     newest = start_with_an_older_registry(cluster)
+    set_all_aside(cluster)
+    cluster.check_healed()
+    rename_back(cluster, newest)
+    check_all_have_the_record(cluster)
+
+
+def set_all_aside(cluster: RegistryCluster) -> None:
     for broker in cluster.brokers.values():
         broker.disk.apply(Delete("replication-offset-checkpoint"))
     start_all(cluster)
-    cluster.check_healed()
+
+
+def rename_back(cluster: RegistryCluster, newest: SimDisk) -> None:
     for number, broker in cluster.brokers.items():
         cluster.kill(number)
         (stray,) = strays(broker.disk)
         broker.disk.apply(Rename(stray, "orders-0"))
-    cluster.stop_registry()
-    cluster.registry_disk = newest
-    cluster.start_registry()
+    put_registry(cluster, newest)
     start_all(cluster)
-    check_all_have_the_record(cluster)
+
+
+def test_what_was_deleted_stays_deleted_when_a_log_that_was_set_aside_is_renamed_back(
+    empty_cluster,
+):
+    cluster = empty_cluster
+    older = copy.deepcopy(cluster.registry_disk)
+    cluster.create_topic(0, "orders", 1)
+    produce(cluster, 3)
+    delete_records(cluster, 2)
+    cluster.run(6_000)
+    newest = cluster.registry_disk
+    for number in cluster.brokers:
+        cluster.kill(number)
+    put_registry(cluster, older)
+    set_all_aside(cluster)
+    rename_back(cluster, newest)
+    cluster.check_healed()
+    logs = [each.parts.logs.get("orders", 0) for each in cluster.brokers.values()]
+    assert [(log.log_start_offset, log.log_end_offset) for log in logs] == [(2, 3)] * 3
 
 
 def check_all_have_the_record(cluster: RegistryCluster) -> None:
