@@ -124,6 +124,10 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
     )
     follows = plan.is_stream and goes_on(identity, plan.batch_id)
     visible = None if follows else (yield from visible_progress(session, plan))
+    if not is_committed(plan, visible) and plan.next_batch_id_min > plan.batch_id:
+        # The record says that it is committed. Its markers are being written: nobody need be fenced
+        # for that, who may be at the next batch.
+        visible = yield from stable_progress(session, plan)
     yield Reached("S1", "after", plan.batch_id)
     if is_committed(plan, visible):
         return (yield from _skip(session, attempt, visible))
