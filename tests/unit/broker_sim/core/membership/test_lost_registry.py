@@ -8,6 +8,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, produce_request, request, struct
 from support.registry_cluster import RegistryCluster
 
+from broker_sim.apis.registry import NO_SESSION
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
@@ -82,19 +83,39 @@ def test_a_new_broker_on_an_empty_registry_makes_another_cluster_and_the_old_one
     assert held(cluster)[1:] == records[1:]
 
 
-def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_have_read(cluster):
+def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_have_read(
+    empty_cluster,
+):
+    cluster = empty_cluster
+    older = copy.deepcopy(cluster.registry_disk)
+    cluster.create_topic(0, "orders", 1)
+    produce(cluster, 1)
+    records = held(cluster)
+    cluster.stop_registry()
+    cluster.registry_disk = older
+    cluster.start_registry()
+    message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
+    check_each_stops(cluster, message)
+    assert held(cluster) == records
+
+
+def test_running_brokers_stop_when_the_registry_comes_back_with_an_empty_directory(cluster):
     records = held(cluster)
     lose_registry(cluster)
+    check_each_stops(cluster, "with a new one")
+    assert held(cluster) == records
+
+
+def check_each_stops(cluster: RegistryCluster, message: str) -> None:
+    """Whichever comes to it first."""
     for number in cluster.brokers:
         for other in cluster.brokers:
             if other != number:
                 cluster.pause(other)
         cluster.resume(number)
-        message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
         with pytest.raises(DataDirectoryError, match=message):
-            cluster.run(SESSION_MS)
+            cluster.run(10_000)
         cluster.kill(number)
-    assert held(cluster) == records
 
 
 def test_a_directory_of_partitions_without_meta_properties_is_refused_and_left_alone(cluster):
@@ -140,10 +161,13 @@ def test_logs_of_a_topic_that_was_deleted_while_a_broker_was_down_are_set_aside_
         assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
 
 
-def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters_directory(cluster):
-    """Its log may be longer, and what begins with a snapshot names topics, not what is gone."""
+@pytest.mark.parametrize("snapshot_bytes", [2_000, 1_000_000], ids=["snapshot", "no-snapshot"])
+def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters_directory(
+    cluster, snapshot_bytes
+):
+    """Its log is longer, it may have a snapshot, and sessions with the numbers of those here."""
     records = held(cluster)
-    other = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=2_000)
+    other = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=snapshot_bytes)
     for number in other.brokers:  # with other seeds, and so another cluster id
         other.kill(number)
         other.start(number)
@@ -151,14 +175,24 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters
     for number in range(40):
         other.create_topic(0, f"other{number}", 1)
     other.run(3_000)
+    before = metadata(other)
     cluster.stop_registry()
     cluster.registry_disk = other.registry_disk
     cluster.start_registry()
-    with pytest.raises(DataDirectoryError, match="directory of another cluster"):
-        for _ in range(20):
-            cluster.run(1_000)
+    check_each_stops(cluster, "directory of another cluster")
+    assert metadata(cluster) == before
     assert held(cluster) == records
-    assert not any(map(strays, [each.disk for each in cluster.brokers.values()]))
+    for broker in cluster.brokers.values():
+        assert list(broker.parts.image.topics) == ["orders"]
+        assert not strays(broker.disk)
+
+
+def metadata(cluster: RegistryCluster) -> tuple[int, set[str]]:
+    """The end of the registry's log, and the persistent nodes."""
+    assert cluster.registry is not None
+    nodes = cluster.registry.nodes().items()
+    end = cluster.registry.read(1 << 40).log_end_offset
+    return end, {path for path, (_, _, owner) in nodes if owner == NO_SESSION}
 
 
 def test_a_topic_of_the_name_of_a_log_that_was_set_aside_begins_at_its_own_start(cluster):
