@@ -12,6 +12,27 @@ CONTROLLER_EPOCH_PATH = "/controller_epoch"
 epoch never goes back."""
 
 
+_NUMBER_BITS = 32
+"""Of a session id those that count the sessions."""
+REGISTRY_IDS = range(1, 1 << 31)
+"""What a registry draws its id from, once for its data directory."""
+
+
+def registry_of_session(session_id: int) -> int:
+    """The id of the registry that gave this session id; 0 of one that has not drawn it yet.
+
+    So no other registry takes the session for one of its own, and who opens a new one sees whether
+    the registry still has the data directory that it had. (ZooKeeper's session ids begin with the
+    server and the time.)
+    """
+    return session_id >> _NUMBER_BITS
+
+
+def session_of_registry(registry_id: int, session_id: int) -> int:
+    """The id with that of the registry, which it does not have yet."""
+    return session_id | registry_id << _NUMBER_BITS
+
+
 class RegistryError(enum.IntEnum):
     """Numbers on the wire, as in ZooKeeper (KeeperException.Code) or else in Kafka (Errors)."""
 

@@ -2,7 +2,8 @@
 
 A request is checked against the state, which makes a change or an error; the change is written to
 the journal, replayed, and answered, in one step: so an answer leaves after its change is flushed.
-Then those who wait for what has changed are answered. No clock, no entropy, no file.
+Then those who wait for what has changed are answered. No clock and no file, and no entropy but what
+it is given.
 
 A request of an open session keeps it alive, whatever becomes of the request. A wait ends after a
 third of the timeout at the latest, so a client that waits again and again stays alive too. A
@@ -12,15 +13,18 @@ connection has one request at a time: who wants to change something meanwhile ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
 from broker_sim.apis.registry import (
     ANY_VERSION,
     NO_SESSION,
+    REGISTRY_IDS,
     Operation,
     OperationType,
     RegistryError,
+    registry_of_session,
+    session_of_registry,
 )
 from broker_sim.core.effects import (
     Close,
@@ -54,6 +58,9 @@ from broker_sim.registry.waits import Seen, Wait, Waits
 from txnlog_spark.wire.kafka_python import build
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
 
+if TYPE_CHECKING:
+    from random import Random
+
 _K = RegistryApiKey
 WAITS_IN_TIMEOUT = 3
 """A wait takes this part of its session's timeout at most."""
@@ -68,8 +75,10 @@ _NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ, _K.REGIS
 class Registry:
     """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
 
-    def __init__(self, config: RegistryConfig, storage: Storage) -> None:
+    def __init__(self, config: RegistryConfig, storage: Storage, rng: Random) -> None:
+        """`rng` is all the entropy there is; of one directory it is asked once."""
         self._config = config
+        self._rng = rng
         self._journal = Journal(storage, config.journal_bytes_max)
         self._state = RegistryState()
         self._deadlines = SessionDeadlines()
@@ -170,6 +179,8 @@ class Registry:
         session_id = request.message.session_id
         if session_id == NO_SESSION:
             session_id = self._state.next_session_id
+            if not registry_of_session(session_id):
+                session_id = session_of_registry(self._rng.choice(REGISTRY_IDS), session_id)
             timeout_ms = max(request.message.timeout_ms, self._config.session_timeout_min_ms)
             timeout_ms = min(timeout_ms, self._config.session_timeout_max_ms)
             self._change(SessionOpened(session_id, timeout_ms), effects)

@@ -33,6 +33,7 @@ class RegistryState:
         self.nodes_zxid = 0
         """Of the last change of any node."""
         self.next_session_id = 1
+        """With the id of this registry, once it has given a session."""
         self.sessions: dict[int, int] = {}
         """Session id -> timeout in ms."""
         self.nodes: dict[str, Node] = {}

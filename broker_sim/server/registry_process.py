@@ -7,6 +7,7 @@ has to log in to it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ async def _serve(
     config = BrokerConfig({"socket.request.max.bytes": str(REQUEST_BYTES_MAX)})
     storage = FileStorage(root)
     host = BrokerServer(
-        lambda: Registry(registry_config, storage),
+        lambda: Registry(registry_config, storage, secrets.SystemRandom()),
         storage,
         config,
         SpaceGuard(root, RESERVED_BYTES),

@@ -61,5 +61,4 @@ class SimulatedRegistry(SimulatedBroker):
         return step
 
     def _make_core(self, rng: random.Random) -> Core:
-        del rng
-        return Registry(RegistryConfig(1_000, 9_000), self.disk)
+        return Registry(RegistryConfig(1_000, 9_000), self.disk, rng)

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.registry_build import K, RegistryHost
 
-from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH, Operation, OperationType
+from broker_sim.apis.registry import (
+    CONTROLLER_EPOCH_PATH,
+    Operation,
+    OperationType,
+    registry_of_session,
+    session_of_registry,
+)
 from broker_sim.sim.disk import SimDisk
 
 PATHS = ("/a", "/b", "/c/1", "/c/2")
@@ -111,4 +117,5 @@ def test_a_crash_while_the_first_file_is_made_leaves_an_empty_registry(seed):
         disk.lose_power(random.Random(seed))
         host = RegistryHost(disk)
         assert host.nodes() == {}
-        assert host.open().session_id == 1
+        first = host.open().session_id
+        assert first == session_of_registry(registry_of_session(first), 1)

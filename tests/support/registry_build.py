@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
@@ -35,7 +36,9 @@ K = RegistryApiKey
 class RegistryHost:
     """Drives a registry as a host does, flushes and timers included."""
 
-    def __init__(self, disk: SimDisk | None = None, config: RegistryConfig = CONFIG) -> None:
+    def __init__(
+        self, disk: SimDisk | None = None, config: RegistryConfig = CONFIG, seed: str = "registry"
+    ) -> None:
         self.disk = SimDisk() if disk is None else disk
         self.monotonic_ms = 0
         self.timers: dict[TimerKey, int] = {}
@@ -46,7 +49,7 @@ class RegistryHost:
         """Each step is a round; without it steps share their flushes until `end_round`."""
         self._order = FlushOrder()
         self._correlation_id = 0
-        self._registry = Registry(config, self.disk)
+        self._registry = Registry(config, self.disk, Random(seed))
         self.step(Start())
 
     def step(self, item: Input) -> Step:

@@ -7,6 +7,7 @@ goes over the wire's bytes.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ CONFIG = {
     "transaction.state.log.replication.factor": 3,
 }
 REGISTRY = -1
+_STARTS = itertools.count()
 
 
 @dataclass(eq=False)
@@ -147,7 +149,9 @@ class RegistryCluster:
     # ------------------------------------------------------------------ processes
 
     def start_registry(self) -> None:
-        self.registry = RegistryHost(self.registry_disk, RegistryConfig(1_000, 9_000))
+        # Registries that draw the same have the same id, whatever their directories are.
+        seed = f"registry/{next(_STARTS)}"
+        self.registry = RegistryHost(self.registry_disk, RegistryConfig(1_000, 9_000), seed)
 
     def stop_registry(self) -> None:
         self.registry = None

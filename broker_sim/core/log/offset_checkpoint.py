@@ -115,8 +115,8 @@ class OffsetCheckpointFile:
     def forget_others(self, effects: Effects) -> None:
         """Once logs of partitions that do not exist were set aside with what is known of them.
 
-        The rest is of a topic whose end a crash has cut short before `forget_topic`: a later topic
-        of that name would inherit it.
+        The rest is of a topic that ended when a crash came before `forget_topic`: a later topic of
+        that name would inherit it.
         """
         count = self._partition_count
         self._keep({key: at for key, at in self.offsets.items() if key[1] < count(key[0])}, effects)

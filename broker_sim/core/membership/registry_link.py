@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker_sim.apis.registry import NO_SESSION, RegistryError
+from broker_sim.apis.registry import NO_SESSION, RegistryError, registry_of_session
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
@@ -65,6 +65,8 @@ class RegistryLink:
         self._timeout_ms, self._heartbeat_ms = timeouts_ms
         self._listener = listener
         self._snapshot = SnapshotReader()
+        self._registry_id = 0
+        """By the session that was opened last; 0 when none has said it."""
         self._heard_zxid = 0
         self._heard_end = 0
         self._nodes_zxid = -1
@@ -208,7 +210,20 @@ class RegistryLink:
             self.pause(effects)
         else:
             effects.trace("session-opened", session_id=answer.session_id)
+            self._check_registry(registry_of_session(answer.session_id))
         self.pump(effects)
+
+    def _check_registry(self, registry_id: int) -> None:
+        """Before anything is read from, or changed at, a registry that is not this cluster's: one
+        takes the session of before for expired. Raises DataDirectoryError."""
+        if self._registry_id not in (0, registry_id):
+            raise DataDirectoryError(
+                f"the registry has the id {registry_id}, and had {self._registry_id} when this "
+                "broker opened its last session: it was started with the data directory of another "
+                "cluster, or with a new one. Nothing was changed: stop all brokers and put the "
+                "registry's own one back"
+            )
+        self._registry_id = registry_id
 
     def _on_heartbeat(self, asked: int, error: RegistryError | None, effects: Effects) -> None:
         self._asking.discard("heartbeat")

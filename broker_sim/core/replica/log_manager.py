@@ -18,6 +18,7 @@ from broker_sim.core.config import (
     topic_config_value,
 )
 from broker_sim.core.controller.image import ClusterImage, Topic
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage, Volume, WriteFile
 from broker_sim.core.log import (
     DELETED_SUFFIX,
@@ -121,6 +122,30 @@ def _has_other_replicas(topic: Topic, partition: int) -> bool:
     return partition < len(topic.partitions) and len(topic.partitions[partition].replicas) > 1
 
 
+_PUT_BACK = (
+    "Nothing was changed: stop all brokers and put the newest one back. If there is none, begin a "
+    "new cluster with empty directories; `python -m broker_sim dump --deep` shows what is in the "
+    "logs of this one"
+)
+"""There is no going on with an older copy: it would give leader epochs and producer ids again."""
+
+
+def _check_leader_epoch(log: PartitionLog, registration: PartitionRegistration) -> None:
+    """A leader's epoch is in the metadata before it appends anything, and the image has all of it.
+
+    Raises DataDirectoryError. With a higher one in the log two leaders would give the same epoch
+    to different records, and what differs after that is never truncated.
+    """
+    if log.latest_epoch > registration.leader_epoch:
+        raise DataDirectoryError(
+            f"{log.directory} has records of leader epoch {log.latest_epoch}, and the registry's "
+            f"metadata log has none above {registration.leader_epoch}: the registry was started "
+            f"with an older copy of its data directory. {_PUT_BACK}. If this is the newest, a bit "
+            f"of the log has changed: move {log.directory} away while another broker leads the "
+            "partition, and it is fetched again"
+        )
+
+
 class LogManager:
     """Every partition's log, by its name."""
 
@@ -188,7 +213,9 @@ class LogManager:
                 log = self._open(topic, partition, known, effects)
                 # A process that was killed may have left records that it was about to flush.
                 log.flush_if_many(effects)
-                if not topic.partitions:
+                if topic.partitions:
+                    _check_leader_epoch(log, topic.partitions[partition])
+                else:
                     log.become_leader(leader_epoch)
                 self._logs[TopicPartition(topic.name, partition)] = log
 
@@ -378,10 +405,7 @@ class LogManager:
             raise DataDirectoryError(
                 f"the registry's metadata log ends at offset {self.metadata_read()}, and this "
                 f"broker had read up to {before}: the registry was started with an older copy of "
-                "its data directory. Nothing was changed: stop all brokers and put the newest one "
-                f"back. If there is none, remove {HIGH_WATERMARK_FILE} from the data directory of "
-                "each broker: it then takes this copy, and keeps the logs that it does not name "
-                "under another name"
+                f"its data directory. {_PUT_BACK}"
             )
 
     def _find_strays(self, image: ClusterImage, effects: Effects) -> None:

@@ -12,8 +12,12 @@ from broker_sim.apis.registry import (
     Operation,
     OperationType,
     RegistryError,
+    registry_of_session,
 )
-from broker_sim.core.effects import Close
+from broker_sim.core.effects import Close, Effects
+from broker_sim.registry.changes import SessionOpened
+from broker_sim.registry.journal import Journal
+from broker_sim.sim.disk import SimDisk
 
 OK, EXPIRED = RegistryError.NONE, RegistryError.SESSION_EXPIRED
 
@@ -125,3 +129,30 @@ def test_a_change_that_comes_late_by_an_older_connection_is_refused():
     fields = {"controller_epoch": 0, "records": [b"in time"]}
     answer = host.send(K.REGISTRY_APPEND, connection=3, session_id=session_id, **fields)
     assert error_of(answer) is OK
+
+
+def test_no_two_registries_give_the_same_session_and_one_that_is_started_again_goes_on():
+    """So who asks another registry than before is told that the session has expired."""
+    host, other = RegistryHost(seed="one"), RegistryHost(seed="other")
+    first, second = host.open().session_id, host.open().session_id
+    assert registry_of_session(first) == registry_of_session(second) > 0
+    assert other.heartbeat(first) is EXPIRED
+    assert registry_of_session(other.open().session_id) not in (0, registry_of_session(first))
+    again = host.restarted()
+    assert again.heartbeat(first) is OK
+    assert again.open().session_id == second + 1
+
+
+def test_sessions_of_a_directory_that_has_not_drawn_yet_go_on_and_the_next_ones_say_the_registry():
+    """One of a version before: its sessions count from 1."""
+    disk, effects = SimDisk(), Effects(0, 0)
+    journal = Journal(disk, 1_000)
+    journal.recover(effects)
+    journal.append(1, SessionOpened(1, 5_000), effects)
+    for operation in effects.storage:
+        disk.apply(operation)
+    host = RegistryHost(disk)
+    assert host.heartbeat(1) is OK
+    opened = host.open().session_id
+    assert registry_of_session(opened) > 0
+    assert host.restarted().open().session_id == opened + 1

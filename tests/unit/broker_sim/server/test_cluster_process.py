@@ -237,7 +237,7 @@ def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_i
     wait_until(lambda: not any(map(cluster.is_running, range(3))), "the end of all brokers")
     for number in range(3):
         said = (cluster.data_dir / f"broker-{number}.log").read_text()
-        assert "put the newest one back" in said
+        assert "put the registry's own one back" in said
         with pytest.raises(ClusterError, match="or the metadata log was removed"):
             cluster.start(number)
     cluster.kill(REGISTRY)

@@ -13,7 +13,13 @@ from support.registry_client import RegistryConnection, RegistryProcess
 
 from broker_sim.__main__ import EXIT_CANNOT_START, main
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH, OperationType, RegistryError
+from broker_sim.apis.registry import (
+    CONTROLLER_EPOCH_PATH,
+    OperationType,
+    RegistryError,
+    registry_of_session,
+    session_of_registry,
+)
 from broker_sim.registry.journal import changes_path
 from txnlog_spark.wire.messages import APIS, ApiKey
 
@@ -57,9 +63,8 @@ def test_sessions_nodes_and_the_metadata_log_outlive_a_kill(registry):
     registry.kill()
     registry.start()
     with RegistryConnection(registry.port) as connection:
-        assert nodes(connection) == before == {
-            "/controller": b"1", CONTROLLER_EPOCH_PATH: b"1",
-        }  # fmt: skip
+        owner = str(session_id).encode()
+        assert nodes(connection) == before == {"/controller": owner, CONTROLLER_EPOCH_PATH: owner}
         assert connection.ask(K.REGISTRY_HEARTBEAT, session_id=session_id).error_code == 0
         assert connection.ask(K.REGISTRY_APPEND, **append, records=[b"r"]).error_code == 0
         read = connection.ask(K.REGISTRY_READ, session_id=-1, from_offset=0, max_bytes=100)
@@ -146,7 +151,8 @@ def test_bytes_that_are_not_a_request_cost_their_connection_only(registry, frame
         connection.send_bytes(struct.pack(">i", len(frame)) + frame)
         assert connection.closed_by_peer()
     with RegistryConnection(registry.port) as connection:
-        assert open_session(connection) == 1
+        session_id = open_session(connection)
+        assert session_id == session_of_registry(registry_of_session(session_id), 1)
 
 
 def test_a_damaged_file_is_named_with_its_position(registry, tmp_path: Path, capsys):

@@ -6,14 +6,17 @@ import copy
 
 import pytest
 from support.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.damage import flip
 from support.registry_cluster import RegistryCluster
 
+from broker_sim.apis.registry import NO_SESSION
+from broker_sim.cli.main import main
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.sim.disk import SimDisk
 from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.records import LEADER_EPOCH_AT, Record, encode_batch
 
 SESSION_MS = 3_000
 LOG = "00000000000000000000.log"
@@ -90,19 +93,39 @@ def test_a_new_broker_on_an_empty_registry_makes_another_cluster_and_the_old_one
     assert held(cluster)[1:] == records[1:]
 
 
-def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_have_read(cluster):
+def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_have_read(
+    empty_cluster,
+):
+    cluster = empty_cluster
+    older = copy.deepcopy(cluster.registry_disk)
+    cluster.create_topic(0, "orders", 1)
+    produce(cluster, 1)
+    records = held(cluster)
+    cluster.stop_registry()
+    cluster.registry_disk = older
+    cluster.start_registry()
+    message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
+    check_each_stops(cluster, message)
+    assert held(cluster) == records
+
+
+def test_running_brokers_stop_when_the_registry_comes_back_with_an_empty_directory(cluster):
     records = held(cluster)
     lose_registry(cluster)
+    check_each_stops(cluster, "with a new one")
+    assert held(cluster) == records
+
+
+def check_each_stops(cluster: RegistryCluster, message: str) -> None:
+    """Whichever comes to it first."""
     for number in cluster.brokers:
         for other in cluster.brokers:
             if other != number:
                 cluster.pause(other)
         cluster.resume(number)
-        message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
         with pytest.raises(DataDirectoryError, match=message):
-            cluster.run(SESSION_MS)
+            cluster.run(10_000)
         cluster.kill(number)
-    assert held(cluster) == records
 
 
 def test_a_directory_of_partitions_without_meta_properties_is_refused_and_left_alone(cluster):
@@ -148,10 +171,13 @@ def test_logs_of_a_topic_that_was_deleted_while_a_broker_was_down_are_set_aside_
         assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 0
 
 
-def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters_directory(cluster):
-    """Its log may be longer, and what begins with a snapshot names topics, not what is gone."""
+@pytest.mark.parametrize("snapshot_bytes", [2_000, 1_000_000], ids=["snapshot", "no-snapshot"])
+def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters_directory(
+    cluster, snapshot_bytes
+):
+    """Its log is longer, it may have a snapshot, and sessions with the numbers of those here."""
     records = held(cluster)
-    other = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=2_000)
+    other = RegistryCluster(metadata_log_max_record_bytes_between_snapshots=snapshot_bytes)
     for number in other.brokers:  # with other seeds, and so another cluster id
         other.kill(number)
         other.start(number)
@@ -159,14 +185,24 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters
     for number in range(40):
         other.create_topic(0, f"other{number}", 1)
     other.run(3_000)
+    before = metadata(other)
     cluster.stop_registry()
     cluster.registry_disk = other.registry_disk
     cluster.start_registry()
-    with pytest.raises(DataDirectoryError, match="directory of another cluster"):
-        for _ in range(20):
-            cluster.run(1_000)
+    check_each_stops(cluster, "directory of another cluster")
+    assert metadata(cluster) == before
     assert held(cluster) == records
-    assert not any(map(strays, [each.disk for each in cluster.brokers.values()]))
+    for broker in cluster.brokers.values():
+        assert list(broker.parts.image.topics) == ["orders"]
+        assert not strays(broker.disk)
+
+
+def metadata(cluster: RegistryCluster) -> tuple[int, set[str]]:
+    """The end of the registry's log, and the persistent nodes."""
+    assert cluster.registry is not None
+    nodes = cluster.registry.nodes().items()
+    end = cluster.registry.read(1 << 40).log_end_offset
+    return end, {path for path, (_, _, owner) in nodes if owner == NO_SESSION}
 
 
 def test_a_topic_of_the_name_of_a_log_that_was_set_aside_begins_at_its_own_start(cluster):
@@ -279,7 +315,7 @@ def test_brokers_that_start_with_an_older_copy_of_the_registry_refuse_until_the_
 def test_what_an_older_copy_of_the_registry_does_not_name_is_kept_and_served_when_renamed_back(
     empty_cluster,
 ):
-    """What the error says to do without a newer copy, and docs/cluster.md when it is found."""
+    """No broker notices it, as nothing says how far it had read: docs/cluster.md has what to do."""
     cluster = empty_cluster
     newest = start_with_an_older_registry(cluster)
     set_all_aside(cluster)
@@ -328,3 +364,107 @@ def check_all_have_the_record(cluster: RegistryCluster) -> None:
     assert all(b"paid" in each for each in held(cluster))
     logs = [each.parts.logs.get("orders", 0) for each in cluster.brokers.values()]
     assert [log.log_end_offset for log in logs] == [1] * 3
+
+
+def let_epochs_rise(cluster: RegistryCluster) -> SimDisk:
+    """Elections between the copy that is returned and the last record; then all are killed."""
+    cluster.create_topic(0, "orders", 1)
+    produce(cluster, 1)
+    older = copy.deepcopy(cluster.registry_disk)
+    for number in 2 * (0, 1, 2):
+        cluster.kill(number)
+        cluster.run(SESSION_MS + 1_000)
+        cluster.start(number)
+        cluster.run(SESSION_MS + 2_000)
+    produce(cluster, 1)
+    for number in cluster.brokers:
+        cluster.kill(number)
+    return older
+
+
+def put_registry(cluster: RegistryCluster, disk: SimDisk) -> None:
+    cluster.stop_registry()
+    cluster.registry_disk = disk
+    cluster.start_registry()
+
+
+def grow(cluster: RegistryCluster) -> None:
+    """A broker with an empty directory makes the present copy longer than the newest one."""
+    kept, cluster.brokers[0].disk = cluster.brokers[0].disk, SimDisk()
+    cluster.start(0)
+    cluster.run(SESSION_MS + 1_000)
+    for number in range(40):
+        cluster.create_topic(0, f"other{number}", 1, replication_factor=1)
+    cluster.kill(0)
+    cluster.brokers[0].disk = kept
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["read-shortly-before", "grown"])
+def test_brokers_refuse_an_older_copy_whose_leader_epochs_are_below_those_of_their_logs(
+    empty_cluster, grows
+):
+    """Two leaders would give the same epoch to different records: replicas differ for good."""
+    cluster = empty_cluster
+    older, newest = let_epochs_rise(cluster), cluster.registry_disk
+    put_registry(cluster, older)
+    if grows:
+        grow(cluster)
+    else:  # what it says is five seconds old, or it is damaged
+        for broker in cluster.brokers.values():
+            broker.disk.apply(Delete("replication-offset-checkpoint"))
+    records = held(cluster)
+    message = r"orders-0 has records of leader epoch (\d+), and .* none above (\d+): .* older copy"
+    for number in cluster.brokers:
+        cluster.start(number)
+        with pytest.raises(DataDirectoryError, match=message):
+            cluster.run(SESSION_MS + 5_000)
+        cluster.kill(number)
+    assert held(cluster) == records
+    assert not any(map(strays, [each.disk for each in cluster.brokers.values()]))
+    put_registry(cluster, newest)
+    start_all(cluster)
+    cluster.check_healed()
+    assert held(cluster) == records
+
+
+def test_without_a_newer_copy_a_new_cluster_begins_and_dump_shows_what_the_logs_had(
+    empty_cluster, tmp_path, capsys
+):
+    """What the errors say to do then."""
+    cluster = empty_cluster
+    put_registry(cluster, let_epochs_rise(cluster))
+    cluster.start(1)
+    with pytest.raises(DataDirectoryError, match=r"new cluster with empty .*dump --deep"):
+        cluster.run(SESSION_MS + 5_000)
+    cluster.kill(1)
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / LOG).write_bytes(held(cluster)[1])
+    lose_registry(cluster)
+    for broker in cluster.brokers.values():
+        broker.disk = SimDisk()
+    start_all(cluster)
+    assert cluster.create_topic(0, "orders", 1).error_code == 0
+    produce(cluster, 1)
+    check_all_have_the_record(cluster)
+    assert main(["dump", "--deep", str(tmp_path / "orders-0")]) == 0
+    assert capsys.readouterr().out.count("paid") == 2
+
+
+def test_a_leader_epoch_that_a_flipped_bit_has_raised_is_refused_until_the_log_is_moved_away(
+    cluster,
+):
+    """No CRC covers it, and by itself it looks like that of a newer copy of the registry."""
+    away = next(n for n in cluster.brokers if n != cluster.held("orders").leader)
+    cluster.kill(away)
+    disk = cluster.brokers[away].disk
+    flip(disk, f"orders-0/{LOG}", 8 * (LEADER_EPOCH_AT + 2))
+    cluster.start(away)
+    message = r"If this is the newest, a bit .* move orders-0 away while another broker leads"
+    with pytest.raises(DataDirectoryError, match=message):
+        cluster.run(SESSION_MS + 2_000)
+    cluster.kill(away)
+    assert b"paid" in held(cluster)[away]
+    disk.apply(Delete("orders-0"))
+    cluster.start(away)
+    cluster.run(SESSION_MS + 2_000)
+    check_all_have_the_record(cluster)
