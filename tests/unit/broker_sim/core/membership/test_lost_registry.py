@@ -382,12 +382,6 @@ def let_epochs_rise(cluster: RegistryCluster) -> SimDisk:
     return older
 
 
-def put_registry(cluster: RegistryCluster, disk: SimDisk) -> None:
-    cluster.stop_registry()
-    cluster.registry_disk = disk
-    cluster.start_registry()
-
-
 def grow(cluster: RegistryCluster) -> None:
     """A broker with an empty directory makes the present copy longer than the newest one."""
     kept, cluster.brokers[0].disk = cluster.brokers[0].disk, SimDisk()
