@@ -111,8 +111,18 @@ def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
 
 
 def _epoch_of_a_failed_try(_: Any) -> contextlib.AbstractContextManager[None]:
-    """A run that tries a batch again, or goes on after it, goes on with the recorded epoch."""
-    return replaced(query, "_has_begun_since", lambda *_: False)
+    """A run that tries a batch again, or goes on after it, goes on with the recorded epoch: nobody
+    looks which attempt there was last."""
+    original = query._identity_of_run
+
+    def careless(held: Any, run: Any) -> ProducerIdentity | None:
+        attempt, recorded = run.attempt, run.recorded
+        if attempt is not None and recorded is not None:
+            changed = {"run_id": run.run_id, "batch_id": recorded.next_batch_id - 1}
+            run = dataclasses.replace(run, attempt=dataclasses.replace(attempt, **changed))
+        return original(held, run)
+
+    return replaced(query, "_identity_of_run", careless)
 
 
 @contextlib.contextmanager

@@ -174,6 +174,7 @@ class Operator:
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
             worker_kill=self.scenario.worker_kill if self.chaos else 0.0,
             tries_again=self.scenario.tries_again,
+            asks_first=self.scenario.tries_again > 0.0 and self.scenario.store_failure > 0.0,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
             on_worker_killed=lambda: self._on_worker_killed(process),
         )

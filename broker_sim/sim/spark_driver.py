@@ -150,6 +150,7 @@ class Driver:
     worker_loss: float = 0.0
     worker_kill: float = 0.0
     tries_again: float = 0.0
+    asks_first: bool = False
     on_worker_lost: Callable[[], None] = lambda: None
     on_worker_killed: Callable[[], None] = lambda: None
     """Its connections close."""
@@ -230,6 +231,7 @@ class Driver:
             query_id=None if first is None else first.query_id,
             run_id=None if first is None else first.run_id,
             new_run_id=f"{self.run_id}-{batch_id}",
+            asks_first=self.asks_first,
         )
         commit = commit_query_batch(worker.session, worker.memory, batch)
         if self.worker_kill == 0.0:

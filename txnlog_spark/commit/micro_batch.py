@@ -42,7 +42,7 @@ from txnlog_spark.commit.takeover import commit_baseline, initialise, require_pr
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.effects import Operation, Reached
+from txnlog_spark.protocol.effects import Operation, Reached, Sleep
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.session import Session
@@ -58,6 +58,8 @@ from txnlog_spark.wire.topics import TopicPartition
 
 STEPS = ("S1", "S2", "S3", "S4", "S5", "S5.first", "S5.middle", "S5.last", "S7", "S8", "S9", "S11")
 """The failpoints that this operation reaches, in their order."""
+MARKERS_POLL_MS, MARKERS_WAIT_MS = 20, 3_000
+"""Between EndTxn and the last marker a few milliseconds pass, unless a leader is away."""
 
 
 def commit_micro_batch(
@@ -125,9 +127,7 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
     follows = plan.is_stream and goes_on(identity, plan.batch_id)
     visible = None if follows else (yield from visible_progress(session, plan))
     if not is_committed(plan, visible) and plan.next_batch_id_min > plan.batch_id:
-        # The record says that it is committed. Its markers are being written: nobody need be fenced
-        # for that, who may be at the next batch.
-        visible = yield from stable_progress(session, plan)
+        visible = yield from _wait_for_markers(session, plan)
     yield Reached("S1", "after", plan.batch_id)
     if is_committed(plan, visible):
         return (yield from _skip(session, attempt, visible))
@@ -159,6 +159,20 @@ def _try(session: Session, attempt: CommitAttempt) -> Operation[CommitOutcome]:
 def goes_on(identity: ProducerIdentity | None, batch_id: int) -> bool:
     """Whether this very producer committed the batch before: there is nothing to ask then."""
     return identity is not None and identity.initialised and identity.last_batch_id == batch_id - 1
+
+
+def _wait_for_markers(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+    """Progress once it has a batch that the record says is committed, or after MARKERS_WAIT_MS.
+
+    Its markers are being written then, and nobody need be fenced for that. A stable read would wait
+    for the next transaction as well, which may hang.
+    """
+    until_ms = session.monotonic_ms() + MARKERS_WAIT_MS
+    while True:
+        yield Sleep(MARKERS_POLL_MS)
+        found = yield from visible_progress(session, plan)
+        if is_committed(plan, found) or session.monotonic_ms() >= until_ms:
+            return found
 
 
 def _skip(

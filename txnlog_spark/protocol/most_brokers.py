@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from txnlog_spark.protocol.calls import LOOKUP_TIMEOUT_MS, call_all, call_any, refuse_if_final
-from txnlog_spark.protocol.cluster_view import NO_LEADER, ClusterView, topic_id_of
+from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID, ClusterView, topic_id_of
 from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.wire.errors import ErrorCode
@@ -65,24 +65,35 @@ def find_leaders(
 
 
 def _with_addresses(
-    view: ClusterView, partitions: Sequence[TopicPartition], answers: Iterable[Message]
+    view: ClusterView, partitions: Sequence[TopicPartition], answers: Sequence[Message]
 ) -> ClusterView:
-    """The view with the brokers of all answers: one may not list a leader that came back since, or
-    have its address of before. Who names the leaders of the view knows them best."""
-    leaders = {partition: view.leader(partition) for partition in partitions}
-
-    def agreeing(answer: Message) -> int:
-        named = (
-            leaders.get(TopicPartition(topic.name, part.partition_index)) == part.leader_id
-            for topic in answer.topics
-            for part in topic.partitions or ()
-        )
-        return sum(named)
-
+    """The view with the addresses of the leaders, by who names them in the newest epoch: the others
+    may not list one that came back since, or have its address of before."""
     nodes = dict(view.nodes)
-    for answer in sorted(answers, key=agreeing):
-        nodes |= {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    for partition in partitions:
+        said = [
+            (epoch, (broker.host, broker.port))
+            for answer in answers
+            for epoch, leader in _leaders_in(answer.topics, partition)
+            for broker in answer.brokers
+            if broker.node_id == leader == view.leader(partition)
+        ]
+        newest = max((epoch for epoch, _ in said), default=None)
+        places = [place for epoch, place in said if epoch == newest]
+        if places and nodes.get(view.leader(partition)) not in places:
+            nodes[view.leader(partition)] = places[0]
     return replace(view, nodes=nodes)
+
+
+def _leaders_in(topics: Iterable[Message], partition: TopicPartition) -> list[tuple[int, int]]:
+    """(leader epoch, leader) of a partition, of each that names it; epoch -1 where none is said."""
+    return [
+        (getattr(part, "leader_epoch", -1), part.leader_id)
+        for topic in topics
+        if topic.name == partition[0]
+        for part in topic.partitions or ()
+        if part.partition_index == partition[1]
+    ]
 
 
 def newest_leaders(
@@ -99,20 +110,21 @@ def newest_leaders(
             if topic.partitions:
                 known.setdefault(topic.name, []).append(topic)
     for name, number in partitions:
-        topics = known.get(name, [])
-        ids = Counter(topic_id_of(topic) for topic in topics)
-        common = [each for each in ids if ids[each] == max(ids.values())]
-        topic_id = common[0] if len(common) == 1 else None
-        found = [
-            (getattr(part, "leader_epoch", -1), part.leader_id)
-            for topic in topics
-            if topic_id_of(topic) == topic_id
-            for part in topic.partitions
-            if part.partition_index == number
-        ]
+        partition = TopicPartition(name, number)
+        found = _leaders_in(_of_one_topic(known.get(name, [])), partition)
         _, leader = max(found, default=(-1, NO_LEADER))
-        cluster = cluster.with_leader(TopicPartition(name, number), leader)
+        cluster = cluster.with_leader(partition, leader)
     return cluster
+
+
+def _of_one_topic(topics: Sequence[Message]) -> list[Message]:
+    """Those with the id that most say, and those without (Metadata below 10); none for a tie."""
+    ids = Counter(topic_id_of(topic) for topic in topics)
+    del ids[NO_TOPIC_ID]
+    common = [each for each in ids if ids[each] == max(ids.values())]
+    if len(common) > 1:
+        return []
+    return [topic for topic in topics if topic_id_of(topic) in (NO_TOPIC_ID, *common)]
 
 
 def find_missing(

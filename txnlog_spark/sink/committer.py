@@ -49,6 +49,7 @@ def commit_streaming(
             query_id=None if first is None else first.query_id or None,
             run_id=None if first is None else first.run_id,
             new_run_id=uuid.uuid4().hex,
+            asks_first=settings.asks_first,
             host=socket.gethostname(),
             pid=os.getpid(),
         )

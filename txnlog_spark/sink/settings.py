@@ -62,6 +62,12 @@ class SinkSettings:
         return bool(self.sink_run)
 
     @property
+    def asks_first(self) -> bool:
+        """Whether what the checkpoint says of this very run may be old: it may come back to a
+        batch, and an object store may carry out a write that was given up."""
+        return self.comes_back and self.checkpoint_location.local is None
+
+    @property
     def commit_options(self) -> CommitOptions:
         """What the commit has to know."""
         return CommitOptions(

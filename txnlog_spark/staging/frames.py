@@ -81,10 +81,14 @@ class Forgotten(NamedTuple):
     batch_id: int | None = None
     but_run: str | None = None
     run_id: str | None = None
+    comes_back: bool = False
+    """The run may stage for the batch again."""
 
     @property
     def is_final(self) -> bool:
         """Whether nothing that it covers may come later."""
+        if self.comes_back:
+            return False
         return self.run_id is not None or self == Forgotten(self.write)
 
     def covers(self, attempt: Attempt) -> bool:

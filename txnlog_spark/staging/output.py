@@ -153,6 +153,6 @@ def over_after_failure(
     attempts = [message.attempt for message in messages if message is not None]
     batches = sorted({(each.write, each.batch_id, each.run_id) for each in attempts})
     return [
-        Forgotten(write, batch_id=batch, run_id=None if comes_back else run)
+        Forgotten(write, batch_id=batch, run_id=run, comes_back=comes_back)
         for write, batch, run in batches
     ]

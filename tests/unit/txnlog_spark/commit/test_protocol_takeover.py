@@ -112,13 +112,37 @@ def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: 
     perform = cluster._call
 
     def answer(call: Any) -> Any:
-        if getattr(call.message, "require_stable", False):
+        if call.message.API_KEY == K.OFFSET_FETCH and K.OFFSET_FETCH in cluster.apis():
             progress.update(decided)
         return perform(call)
 
     cluster._call = answer  # type: ignore[method-assign]
     assert commit(cluster, build_plan(batch_id, next_batch_id_min=2)).skipped
     assert K.INIT_PRODUCER_ID not in cluster.apis()
+
+
+def test_who_waits_for_late_markers_is_not_held_up_by_the_next_transaction_of_a_hung_driver() -> (
+    None
+):
+    cluster = ScriptedCluster(2)
+    first = commit(cluster, build_plan(0))
+    progress = cluster.state.offsets[PROGRESS_GROUP]
+    visible = dict(progress)
+    commit(cluster, build_plan(1), first.identity)
+    decided = dict(progress)
+    progress.update(visible)
+    cluster.asked.clear()
+    perform = cluster._call
+
+    def answer(call: Any) -> Any:
+        if call.message.API_KEY == K.OFFSET_FETCH and K.OFFSET_FETCH in cluster.apis():
+            progress.update(decided)
+            if call.message.require_stable:
+                cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
+        return perform(call)
+
+    cluster._call = answer  # type: ignore[method-assign]
+    assert commit(cluster, build_plan(1, next_batch_id_min=2)).skipped
 
 
 # ------------------------------------------------------------------ what is asked

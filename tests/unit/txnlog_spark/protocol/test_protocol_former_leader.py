@@ -265,6 +265,53 @@ def test_a_leader_that_came_back_is_asked_though_the_former_one_does_not_know_wh
     assert brokers.now_ms < UNKNOWN_TOPIC_PATIENCE_MS, "asked at once, by its address"
 
 
+STALE = ((1, "b1"), (2, "former"), (3, "b3"))
+
+
+@pytest.mark.parametrize(("leader", "epoch", "said"), [(2, 7, 2), (1, 5, 1)])
+def test_addresses_of_before_do_not_replace_those_that_answer(
+    leader: int, epoch: int, said: int
+) -> None:
+    """Node 2 came back with another address, and leads or does not; node 3 is cut off since."""
+    brokers = Brokers(
+        {
+            1: Known(leader, epoch, 30),
+            2: Known(leader, epoch, 30),
+            3: Known(said, 5, 10, brokers=STALE),
+        }
+    )
+    session = brokers.session()
+    brokers.run(require_topics(session, [P[0]]))
+    for _ in range(2):
+        assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+    assert session.cluster.nodes[2] == ("b2", 9092)
+
+
+def test_brokers_that_were_taken_away_do_not_count_among_those_that_have_to_answer() -> None:
+    """Node 3 was cut off before that, and still lists them."""
+    listed = tuple((node, f"b{node}") for node in range(1, 7))
+    three = listed[:3]
+    brokers = Brokers(
+        {
+            1: Known(1, 7, 30, brokers=three),
+            2: Known(1, 7, 30, brokers=three),
+            3: Known(3, 5, 10, brokers=listed),
+            **dict.fromkeys((4, 5, 6)),
+        }
+    )
+    session = brokers.session()
+    brokers.run(require_topics(session, [P[0]]))
+    for _ in range(2):
+        assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+
+
+def test_a_broker_that_says_no_topic_ids_knows_the_same_topic_as_one_that_does() -> None:
+    brokers = Brokers({1: Known(2, 5, 30, UUID(int=0)), 2: Known(2, 5, 30, ID)})
+    session = brokers.session()
+    brokers.run(require_topics(session, [P[0]]))
+    assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+
+
 def confirm_log_ends_of(session: Session, brokers: Brokers, position: int) -> Any:
     nodes = {node: (f"b{node}", 9092) for node in brokers.nodes}
     session.cluster = ClusterView(nodes=nodes)

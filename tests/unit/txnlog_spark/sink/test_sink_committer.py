@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
-from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.staging import reader
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.messages import ApiKey as K
@@ -57,6 +57,16 @@ def worker() -> Iterator[None]:
 
 class Killed(BaseException):
     """The worker's process is gone."""
+
+
+def kill_at(step: str) -> Callable[..., None]:
+    """What the cluster is to do when a worker reaches a step."""
+
+    def kill(*place: str) -> None:
+        if ":".join(place) == step:
+            raise Killed
+
+    return kill
 
 
 def write(folder: Path | None) -> CommitOutcome | None:
@@ -219,11 +229,7 @@ def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_
     query = Stream(tmp_path)
     query.commit(0, "run-1", record_batch("x"))
 
-    def kill(*place: str) -> None:
-        if ":".join(place) == step:
-            raise Killed
-
-    cluster.on_reached = kill
+    cluster.on_reached = kill_at(step)
     with pytest.raises(Killed):
         query.commit(1, "run-1", record_batch("a", "b"), record_batch("c", "d"))
     cluster.on_reached = lambda *_place: None
@@ -232,6 +238,69 @@ def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_
     query.commit(2, "run-1", record_batch("e"))
     found = cluster.state.committed_values(("out", 0))
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"e", b"x"]
+
+
+@pytest.mark.invariant(35, 57)
+@pytest.mark.parametrize("set_back", ["by an overtaken driver", "by a late write of the store"])
+def test_a_batch_is_tried_again_whole_although_the_attempt_was_set_back(
+    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back: str
+) -> None:
+    """Where writes may come late, as in an object store, a run that may try again asks first."""
+    query = Stream(tmp_path)
+    path = tmp_path / "txnlog" / "attempt.json"
+    query.commit(0, "run-0", record_batch("x"))
+    left = json.loads(path.read_text())
+    query.commit(1, "run-1", record_batch("y"))
+    if set_back == "by a late write of the store":
+        left = json.loads(path.read_text())
+        monkeypatch.setattr(SinkSettings, "asks_first", True)
+    cluster.on_reached = kill_at("S5.first:after")
+    with pytest.raises(Killed):
+        query.commit(2, "run-1", record_batch("a", "b"), record_batch("c", "d"))
+    cluster.on_reached = lambda *_place: None
+    committer.workers.clear()
+    path.write_text(json.dumps(left | {"batch_id": 1}))
+    again = record_batch("c", "d"), record_batch("a", "b")
+    try:
+        query.commit(2, "run-1", *again)
+    except ProducerFenced:
+        query.commit(2, "run-2", *again)
+    found = cluster.state.committed_values(("out", 0))
+    assert sorted(found) == [b"a", b"b", b"c", b"d", b"x", b"y"]
+
+
+def test_a_run_that_was_fenced_does_not_fence_the_one_that_overtook_it(
+    cluster: ScriptedCluster, tmp_path: Path
+) -> None:
+    """The function given to foreachBatch catches ProducerFenced, and writes again."""
+    query = Stream(tmp_path)
+    query.commit(0, "a", record_batch("x"))
+    of_a = dict(committer.workers)
+
+    def overtaken(*place: str) -> None:
+        if place == ("S8", "before"):
+            cluster.on_reached = tried_again
+            committer.workers.clear()
+            query.commit(1, "b", record_batch("a", "b"))
+
+    def tried_again(*place: str) -> None:
+        if place == ("S2", "after"):
+            cluster.on_reached = lambda *_place: None
+            of_b = dict(committer.workers)
+            committer.workers.clear()
+            committer.workers.update(of_a)
+            for worker in of_a.values():
+                worker.fenced.add("a")  # as it is told in a moment
+            with pytest.raises(ProducerFenced, match="was fenced before"):
+                query.commit(1, "a", record_batch("a", "b"))
+            committer.workers.clear()
+            committer.workers.update(of_b)
+
+    cluster.on_reached = overtaken
+    with pytest.raises(ProducerFenced):
+        query.commit(1, "a", record_batch("a", "b"))
+    assert of_a.popitem()[1].fenced == {"a"}
+    assert cluster.state.committed_values(("out", 0)) == [b"x", b"a", b"b"]
 
 
 def write_for(version: int, *values: str) -> None:

@@ -102,12 +102,16 @@ def test_an_attempt_that_comes_when_its_batch_is_over_is_refused_and_a_replay_is
 def test_a_run_that_may_come_back_to_its_batch_stages_it_again() -> None:
     """Who calls the function of `foreach_batch` may catch an error and call it once more."""
     given = StagedOutput(attempt(), "q", 0, IndexSummary(0, 0, 0, 0, b""))
-    for over in (over_after_failure([given], comes_back=True), over_after_commit("q", 1, "")):
+    of_another_run = attempt(run_id="another")
+    failed, committed = over_after_failure([given], comes_back=True), over_after_commit("q", 1, "")
+    for over in (failed, committed):
         store = Store(100, 100)
         store.open(attempt())
+        store.open(of_another_run)
         for each in over:
             store.forget(each)
         assert not store.is_kept(attempt())
+        assert store.is_kept(of_another_run) == (over is failed), "it may be about to commit that"
         store.open(attempt("again"))
     for over in (over_after_failure([given]), over_after_commit("q", 1, "r")):
         store = Store(100, 100)
