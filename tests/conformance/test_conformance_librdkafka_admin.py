@@ -118,6 +118,11 @@ def alter(admin: AdminClient, topic: str, *changes: tuple[str, str | None, str])
     return admin.incremental_alter_configs([resource])[resource]
 
 
+def change(admin: Administrator, topic: str, *changes: tuple[str, str | None, str]) -> None:
+    """What has the same effect when it is asked for again."""
+    answer_of(admin, lambda: alter(admin, topic, *changes).result(TIMEOUT_S) or True, "the change")
+
+
 @pytest.mark.parametrize(
     "change, expected",
     [
@@ -193,14 +198,14 @@ def test_a_topic_s_configuration_tells_what_was_set_and_what_is_default(broker, 
 
 def test_configurations_change_one_by_one_and_return_to_the_default(admin, topic):
     before = configs_of(admin, topic)
-    alter(admin, topic, ("retention.ms", "1000", "SET")).result(TIMEOUT_S)
-    alter(admin, topic, ("cleanup.policy", "compact", "APPEND")).result(TIMEOUT_S)
+    change(admin, topic, ("retention.ms", "1000", "SET"))
+    change(admin, topic, ("cleanup.policy", "compact", "APPEND"))
     wait_for(lambda: configs_of(admin, topic)["retention.ms"].value, "1000")
     wait_for(lambda: configs_of(admin, topic)["cleanup.policy"].value, "delete,compact")
-    alter(admin, topic, ("cleanup.policy", "delete", "SUBTRACT")).result(TIMEOUT_S)
+    change(admin, topic, ("cleanup.policy", "delete", "SUBTRACT"))
     wait_for(lambda: configs_of(admin, topic)["cleanup.policy"].value, "compact")
     changes = [(name, None, "DELETE") for name in ("retention.ms", "cleanup.policy")]
-    alter(admin, topic, *changes).result(TIMEOUT_S)
+    change(admin, topic, *changes)
     for name in ("retention.ms", "cleanup.policy"):
         expected = (before[name].value, before[name].source)
 
@@ -213,7 +218,7 @@ def test_configurations_change_one_by_one_and_return_to_the_default(admin, topic
 
 @pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
 def test_the_older_request_replaces_the_whole_configuration(admin, topic):
-    alter(admin, topic, ("retention.ms", "1000", "SET")).result(TIMEOUT_S)
+    change(admin, topic, ("retention.ms", "1000", "SET"))
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.bytes": "5000"})
     admin.alter_configs([resource])[resource].result(TIMEOUT_S)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -255,7 +260,7 @@ def test_a_larger_maximum_takes_effect_on_the_next_record(broker, admin, topic):
     with pytest.raises(KafkaException) as caught:
         produce_values(bootstrap, topic, [value], partition=0, **settings)
     assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    alter(admin, topic, ("max.message.bytes", "5000000", "SET")).result(TIMEOUT_S)
+    change(admin, topic, ("max.message.bytes", "5000000", "SET"))
 
     def is_taken() -> bool:
         try:

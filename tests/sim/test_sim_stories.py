@@ -33,7 +33,7 @@ KNOWN = {
     "fenced-is-success": 2,
     "epoch-of-another-worker": 1,
     "epoch-of-a-failed-try": 1,
-    "id-changed-without-fencing": 37,
+    "id-changed-without-fencing": 58,
     "id-recorded-too-late": 17,
     "only-the-last-id-fenced": 9,
     "others-fenced-before-the-own": 37,
