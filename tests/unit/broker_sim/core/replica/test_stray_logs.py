@@ -125,6 +125,21 @@ def test_a_crash_between_any_two_operations_of_either_start_forgets_nothing(olde
     assert count > 100
 
 
+def test_a_removal_of_the_file_that_is_lost_with_the_power_undoes_no_later_deletion(older, newest):
+    disk = rename_back(set_aside(older, newest), newest)
+    path = f"orders-0/{STRAY_FILE}"
+    broker = BrokerOnDisk(disk=copy.deepcopy(disk))
+    for operation in broker.steps[0].storage:
+        if operation != Delete(path):
+            disk.apply(operation)
+    assert disk.size_bytes(path) is not None
+    left = disk.read(path, 0, 1000)
+    delete_records(broker, 4)
+    broker.disk.apply(WriteFile(path, left))
+    broker.kill()
+    assert state(broker) == (4, 5, 3)
+
+
 def test_a_log_that_is_set_aside_again_before_it_was_opened_keeps_what_was_known_of_it(
     older, newest
 ):
