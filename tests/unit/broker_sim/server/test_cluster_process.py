@@ -215,7 +215,6 @@ def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_med
         cluster.start(2)
     log = "00000000000000000000.log"
     assert any(line.endswith(f"/broker-2/before-0/{log}") for line in noted)
-    assert any(line.endswith("/broker-2/replication-offset-checkpoint") for line in noted)
     assert not any("/after-0/" in line for line in noted)
 
 
