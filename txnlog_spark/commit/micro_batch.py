@@ -89,11 +89,12 @@ def commit_micro_batch(
             return (yield from _try(session, attempt))
         except TxnLogError as error:
             failure: TxnLogError = error
-        elapsed_ms = session.monotonic_ms() - attempt.began_ms
         try:
             identity = yield from _give_up(session, attempt, failure)
         except ProducerFenced as fenced:
             identity, failure = None, fenced
+        # Only now: the abort may have come when the coordinator had aborted it for its timeout.
+        elapsed_ms = session.monotonic_ms() - attempt.began_ms
         if attempt.transaction is not None and is_timeout(plan, failure, elapsed_ms):
             done_bytes = attempt.produced.bytes
             raise (yield from timeout_error(session, plan, elapsed_ms, done_bytes)) from failure

@@ -42,7 +42,6 @@ from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
-from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -67,8 +66,6 @@ class Worker:
     """By transactional id."""
     said: set[tuple[str, str]] = field(default_factory=set)
     """(run id, text) of what was said once and is not said again for every batch."""
-    fenced: set[str] = field(default_factory=set)
-    """Run ids that were fenced: the function given to foreachBatch must not take over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +85,8 @@ class QueryBatch:
     run_id: str | None
     new_run_id: str
     asks_first: bool = False
-    """Whether a recorded epoch is used only after InitProducerId: where a run may try a batch
-    again, and the checkpoint's store may carry out an earlier write late."""
+    """Whether each batch begins with a plain InitProducerId, whatever is recorded: where a run may
+    try a batch again, and the checkpoint's store may carry out an earlier write late."""
     host: str = ""
     pid: int = -1
 
@@ -140,17 +137,12 @@ def commit_query_batch(
     check_sources(options.group_id, sources, session.cluster.cluster_id or "")
     run = yield from _read_run(session, batch, query_id, run_id)
     held = worker.held.pop(run.transactional_id, None)
-    identity = _identity_of_run(held, run)
-    if identity is not None and batch.asks_first:
-        identity = replace(identity, initialised=False)
-    if identity is None:
-        _check_not_fenced(worker, run)
+    identity = None if batch.asks_first else _identity_of_run(held, run)
     plan = yield from _plan(session, batch, sources, run, identity)
     _say_once(session, worker, plan, options, sources)
     try:
         outcome = yield from commit_micro_batch(session, identity, plan)
     except ProducerFenced as error:
-        worker.fenced.add(run_id)
         alone = identity is None or run.recorded is not None
         unread = "" if alone else f"{batch.folder}/identity.json"
         raise _explained(error, options, plan, run.attempt, unread) from error
@@ -220,17 +212,6 @@ def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
     if begun is None or (begun.run_id, begun.batch_id) != last:
         return replace(identity, initialised=False)
     return identity
-
-
-def _check_not_fenced(worker: Worker, run: _Run) -> None:
-    """Raises ProducerFenced for a run that was, before it would fence the one that overtook it."""
-    if run.run_id in worker.fenced:
-        raise ProducerFenced(
-            ErrorCode.PRODUCER_FENCED,
-            f"this run of query {run.query_id} was fenced before, and does not take transactional "
-            f"id {run.transactional_id!r} over again: stop the query. Make sure that only one "
-            "driver runs it, then start it again",
-        )
 
 
 def _has_begun_since(run: _Run, recorded: RecordedIdentity) -> bool:

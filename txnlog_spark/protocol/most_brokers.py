@@ -71,10 +71,16 @@ def _with_addresses(
     may not list one that came back since, or have its address of before."""
     nodes = dict(view.nodes)
     for partition in partitions:
+        named = [
+            topic for answer in answers for topic in answer.topics if topic.name == partition[0]
+        ]
+        counting = {id(topic) for topic in _of_one_topic(named)}
         said = [
             (epoch, (broker.host, broker.port))
             for answer in answers
-            for epoch, leader in _leaders_in(answer.topics, partition)
+            for topic in answer.topics
+            if id(topic) in counting
+            for epoch, leader in _leaders_in([topic], partition)
             for broker in answer.brokers
             if broker.node_id == leader == view.leader(partition)
         ]

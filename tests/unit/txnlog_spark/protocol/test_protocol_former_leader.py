@@ -287,6 +287,17 @@ def test_addresses_of_before_do_not_replace_those_that_answer(
     assert session.cluster.nodes[2] == ("b2", 9092)
 
 
+def test_addresses_do_not_come_from_what_was_said_of_a_topic_of_before() -> None:
+    """The topic was deleted and created again, so that its epochs begin anew; node 3 is cut off."""
+    brokers = Brokers(
+        {1: Known(2, 0, 30, OTHER_ID), 2: Known(2, 0, 30, OTHER_ID), 3: Known(2, 9, brokers=STALE)}
+    )
+    session = brokers.session()
+    brokers.run(require_topics(session, [P[0]]))
+    for _ in range(2):
+        assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+
+
 def test_brokers_that_were_taken_away_do_not_count_among_those_that_have_to_answer() -> None:
     """Node 3 was cut off before that, and still lists them."""
     listed = tuple((node, f"b{node}") for node in range(1, 7))

@@ -269,38 +269,22 @@ def test_a_batch_is_tried_again_whole_although_the_attempt_was_set_back(
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"x", b"y"]
 
 
-def test_a_run_that_was_fenced_does_not_fence_the_one_that_overtook_it(
-    cluster: ScriptedCluster, tmp_path: Path
+@pytest.mark.parametrize("step", ["S2:after", "S3:before", "S3:after"])
+def test_a_run_that_asks_first_goes_on_however_often_its_workers_were_lost_before_they_wrote(
+    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The function given to foreachBatch catches ProducerFenced, and writes again."""
+    """Each time the epoch is higher than the recorded one, by more than a retry would be given."""
+    monkeypatch.setattr(SinkSettings, "asks_first", True)
     query = Stream(tmp_path)
-    query.commit(0, "a", record_batch("x"))
-    of_a = dict(committer.workers)
-
-    def overtaken(*place: str) -> None:
-        if place == ("S8", "before"):
-            cluster.on_reached = tried_again
-            committer.workers.clear()
-            query.commit(1, "b", record_batch("a", "b"))
-
-    def tried_again(*place: str) -> None:
-        if place == ("S2", "after"):
-            cluster.on_reached = lambda *_place: None
-            of_b = dict(committer.workers)
-            committer.workers.clear()
-            committer.workers.update(of_a)
-            for worker in of_a.values():
-                worker.fenced.add("a")  # as it is told in a moment
-            with pytest.raises(ProducerFenced, match="was fenced before"):
-                query.commit(1, "a", record_batch("a", "b"))
-            committer.workers.clear()
-            committer.workers.update(of_b)
-
-    cluster.on_reached = overtaken
-    with pytest.raises(ProducerFenced):
-        query.commit(1, "a", record_batch("a", "b"))
-    assert of_a.popitem()[1].fenced == {"a"}
-    assert cluster.state.committed_values(("out", 0)) == [b"x", b"a", b"b"]
+    query.commit(0, "run-1", record_batch("x"))
+    cluster.on_reached = kill_at(step)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            query.commit(1, "run-1", record_batch("y"))
+        committer.workers.clear()
+    cluster.on_reached = lambda *_place: None
+    query.commit(1, "run-1", record_batch("y"))
+    assert cluster.state.committed_values(("out", 0)) == [b"x", b"y"]
 
 
 def write_for(version: int, *values: str) -> None:
