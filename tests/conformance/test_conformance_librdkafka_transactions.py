@@ -81,6 +81,7 @@ def test_offsets_of_an_older_generation_are_refused_and_nothing_of_the_transacti
     second.close()
 
 
+@pytest.mark.no_kill("a consumer that closes asks its coordinator once to leave the group")
 def test_offsets_of_a_member_that_left_are_refused(broker, source, target, unique):
     bootstrap, group = broker.bootstrap_servers, unique("group")
     gone = consumer(bootstrap, group)
