@@ -97,10 +97,9 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
     assert commit(cluster, build_plan(0)).skipped
 
 
-@pytest.mark.invariant(41, 61)
-@pytest.mark.parametrize("batch_id", [0, 1])
-def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: int) -> None:
-    """The record says that batches 0 and 1 are committed; who did that may be at the next one."""
+def with_late_markers(*, next_hangs: bool = False) -> ScriptedCluster:
+    """Batches 0 and 1 are committed, and the first OffsetFetch does not show the second one yet;
+    later ones do, and may find a transaction of the next batch open."""
     cluster = ScriptedCluster(2)
     first = commit(cluster, build_plan(0))
     progress = cluster.state.offsets[PROGRESS_GROUP]
@@ -114,9 +113,19 @@ def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: 
     def answer(call: Any) -> Any:
         if call.message.API_KEY == K.OFFSET_FETCH and K.OFFSET_FETCH in cluster.apis():
             progress.update(decided)
+            if next_hangs and call.message.require_stable:
+                cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
         return perform(call)
 
     cluster._call = answer  # type: ignore[method-assign]
+    return cluster
+
+
+@pytest.mark.invariant(41, 61)
+@pytest.mark.parametrize("batch_id", [0, 1])
+def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: int) -> None:
+    """The record says that batches 0 and 1 are committed; who did that may be at the next one."""
+    cluster = with_late_markers()
     assert commit(cluster, build_plan(batch_id, next_batch_id_min=2)).skipped
     assert K.INIT_PRODUCER_ID not in cluster.apis()
 
@@ -124,24 +133,7 @@ def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: 
 def test_who_waits_for_late_markers_is_not_held_up_by_the_next_transaction_of_a_hung_driver() -> (
     None
 ):
-    cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
-    progress = cluster.state.offsets[PROGRESS_GROUP]
-    visible = dict(progress)
-    commit(cluster, build_plan(1), first.identity)
-    decided = dict(progress)
-    progress.update(visible)
-    cluster.asked.clear()
-    perform = cluster._call
-
-    def answer(call: Any) -> Any:
-        if call.message.API_KEY == K.OFFSET_FETCH and K.OFFSET_FETCH in cluster.apis():
-            progress.update(decided)
-            if call.message.require_stable:
-                cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
-        return perform(call)
-
-    cluster._call = answer  # type: ignore[method-assign]
+    cluster = with_late_markers(next_hangs=True)
     assert commit(cluster, build_plan(1, next_batch_id_min=2)).skipped
 
 
