@@ -49,8 +49,8 @@ class Connection:
         self._client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0
-        self.lost_answers = 0
-        """How often an answer was lost and the request sent again: here a lost one is an error."""
+        self.has_several = False
+        """Of brokers, one of which may be killed: what was asked is asked again then."""
 
     def __enter__(self) -> Connection:
         return self

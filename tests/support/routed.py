@@ -92,8 +92,7 @@ class RoutedConnection:
     def __init__(self, ports: list[int]) -> None:
         self._ports = ports
         self._connections: dict[int, Connection] = {}
-        self.lost_answers = 0
-        """How often a broker went with an answer, so that a request may have been carried out."""
+        self.has_several = True
 
     def __enter__(self) -> RoutedConnection:
         return self
@@ -131,7 +130,6 @@ class RoutedConnection:
 
     def _forget(self) -> None:
         """Some broker has gone. The next time another one is the first to be asked."""
-        self.lost_answers += 1
         for each in self._connections.values():
             each.socket.close()
         self._connections = {}
