@@ -202,7 +202,7 @@ class Operator:
             files = self.staging_files.setdefault(write, StagingFiles())
         executors = Executors(
             scenario=self.scenario,
-            staging=Staging(write, StagingServer(), files),
+            staging=Staging(write, StagingServer(), files, self.scenario.tries_again > 0.0),
             rng=self.tasks,
             trace=self.trace,
             now_ms=lambda: self.scheduler.monotonic_ms,

@@ -190,7 +190,7 @@ class Driver:
 
     def _write_batch(self, batch_id: int, *, is_again: bool) -> Operation[None]:
         """Its tasks and its commit; where either fails, Spark has the writer abort the batch."""
-        executors, comes_back = self.application.executors, self.tries_again > 0.0
+        executors = self.application.executors
         self._batch_id = batch_id
         messages: Sequence[StagedOutput | None] = ()
         try:
@@ -199,13 +199,12 @@ class Driver:
         except TxnLogError as error:
             executors.advance()
             executors.staging.abandon(
-                error.messages if isinstance(error, TasksFailed) else messages,
-                comes_back=comes_back,
+                error.messages if isinstance(error, TasksFailed) else messages
             )
             raise
         executors.advance()
         if messages:
-            executors.staging.remove_batches(batch_id, "" if comes_back else self.run_id)
+            executors.staging.remove_batches(batch_id, self.run_id)
         self._note(batch_id, outcome, is_again=is_again)
 
     def remove_other_runs(self) -> None:

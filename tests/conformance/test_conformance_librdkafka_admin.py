@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -33,9 +32,10 @@ from confluent_kafka.admin import (
 from support.librdkafka import (
     ASK_S,
     TIMEOUT_S,
+    Administrator,
+    answer_of,
     consumer,
     create_topic,
-    of_leader,
     poll_count,
     produce_values,
     read_topic,
@@ -45,14 +45,6 @@ from support.librdkafka import (
 from support.probe import ports_of, wait_for, wait_until
 
 T = TypeVar("T")
-
-
-class Administrator(AdminClient):
-    """Of one broker or of several."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__({"bootstrap.servers": bootstrap})
-        self.has_several = "," in bootstrap
 
 
 @pytest.fixture
@@ -72,12 +64,6 @@ def code_of(future: Future) -> int:
     with pytest.raises(KafkaException) as caught:
         future.result(TIMEOUT_S)
     return caught.value.args[0].code()
-
-
-def answer_of(admin: Administrator, ask: Callable[[], T], what: str) -> T:
-    """Of one broker the first answer counts; of several one may be killed, which librdkafka hands
-    to the caller of some requests."""
-    return of_leader(admin, ask, what) if admin.has_several else ask()
 
 
 def low_watermark_after(admin: Administrator, place: TopicPartition) -> int:

@@ -10,16 +10,17 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from support.librdkafka import (
     TIMEOUT_S,
+    Administrator,
+    answer_of,
     consumer,
     create_topic,
     delete_group,
-    of_leader,
     plain_producer,
     produce_values,
     read_topic,
     values_of,
 )
-from support.probe import ports_of, wait_until
+from support.probe import wait_until
 
 T = TypeVar("T")
 
@@ -60,22 +61,22 @@ def test_offsets_are_found_by_timestamp_and_at_both_ends(broker, unique):
         made.produce(topic, f"{number}".encode(), timestamp=1_700_000_000_000 + number * 1000)
     assert made.flush(TIMEOUT_S) == 0
     subscriber = consumer(bootstrap, unique("group"))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = Administrator(bootstrap)
     place = TopicPartition(topic, 0)
 
-    def answer_of(ask: Callable[[], T]) -> T:
-        """Of one broker the first answer counts; of several one may be killed."""
-        several = len(ports_of(bootstrap)) > 1
-        return of_leader(admin, ask, f"offsets of {topic}") if several else ask()
+    def asked_of_leader(ask: Callable[[], T]) -> T:
+        return answer_of(admin, ask, f"offsets of {topic}")
 
-    assert answer_of(lambda: subscriber.get_watermark_offsets(place, TIMEOUT_S)) == (0, 10)
+    assert asked_of_leader(lambda: subscriber.get_watermark_offsets(place, TIMEOUT_S)) == (0, 10)
     for asked, expected in (
         (1_699_999_999_999, 0),
         (1_700_000_003_500, 4),
         (1_800_000_000_000, -1),
     ):
         times = [TopicPartition(topic, 0, asked)]
-        (answer,) = answer_of(lambda times=times: subscriber.offsets_for_times(times, TIMEOUT_S))
+        (answer,) = asked_of_leader(
+            lambda times=times: subscriber.offsets_for_times(times, TIMEOUT_S)
+        )
         # librdkafka says OFFSET_END (-1) for "no record that late".
         assert answer.offset == expected
     subscriber.close()
@@ -86,7 +87,9 @@ def test_offsets_are_found_by_timestamp_and_at_both_ends(broker, unique):
         (OffsetSpec.for_timestamp(1_700_000_009_000), 9),
     ):
         asked = {place: spec}
-        found = answer_of(lambda asked=asked: admin.list_offsets(asked)[place].result(TIMEOUT_S))
+        found = asked_of_leader(
+            lambda asked=asked: admin.list_offsets(asked)[place].result(TIMEOUT_S)
+        )
         assert found.offset == expected
 
 

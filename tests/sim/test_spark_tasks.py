@@ -154,7 +154,7 @@ def test_a_task_that_fails_too_often_fails_its_job_and_what_others_staged_is_rem
         assert None in messages
         assert tasks.trace.counts["task failed"] >= FAILURES_MAX
         kept = len(tasks.staging.server.kept)
-        tasks.staging.abandon(messages, comes_back=False)
+        tasks.staging.abandon(messages)
         if any(messages):
             assert tasks.staging.server.kept == []
             removed += kept

@@ -210,6 +210,8 @@ class ClusterBroker:
         self._keeper = self._processes.Keeper(folder)
         self.bootstrap_servers = self._keeper.addresses()
         self._seconds: dict[str, float] = {}
+        self.has_kill = False
+        """Whether it is a body's run with a kill."""
 
     def start(self) -> None:
         """Start all, and return when the coordinators answer."""
@@ -244,7 +246,9 @@ class ClusterBroker:
         """Around its second one. Gives a list that has what died, in the end."""
         died: list[str] = []
         self._keeper.kill_later(self._seconds.get(body, BODY_SECONDS) / 2)
+        self.has_kill = True
         try:
             yield died
         finally:
+            self.has_kill = False
             died += self._keeper.killed()

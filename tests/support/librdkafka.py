@@ -220,6 +220,20 @@ def of_leader(client: Consumer | AdminClient, ask: Callable[[], T], what: str) -
     return found[0]
 
 
+class Administrator(AdminClient):
+    """Of one broker or of several."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__({"bootstrap.servers": bootstrap})
+        self.has_several = len(ports_of(bootstrap)) > 1
+
+
+def answer_of(admin: Administrator, ask: Callable[[], T], what: str) -> T:
+    """Of one broker the first answer counts; of several one may be killed, which librdkafka hands
+    to the caller of some requests."""
+    return of_leader(admin, ask, what) if admin.has_several else ask()
+
+
 def values_of(seen: Iterable[Seen]) -> list[str]:
     """The values as sorted text."""
     return sorted(each.value.decode() for each in seen if each.value is not None)

@@ -49,8 +49,10 @@ class Connection:
         self._client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0
-        self.has_several = False
-        """Of brokers, one of which may be killed: what was asked is asked again then."""
+        self.lost_answers = 0
+        """How often an answer was lost and the request sent again: here a lost one is an error."""
+        self.has_kill = False
+        """Whether a broker of several is killed meanwhile."""
 
     def __enter__(self) -> Connection:
         return self

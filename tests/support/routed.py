@@ -76,7 +76,9 @@ COORDINATED: dict[ApiKey, Callable[[Any], tuple[int, str | None]]] = {
 def connect(broker: Any) -> Connection | RoutedConnection:
     """A connection to a broker, or to those of a cluster. A context manager."""
     ports = ports_of(broker.bootstrap_servers)
-    return Connection(ports[0]) if len(ports) == 1 else RoutedConnection(ports)
+    if len(ports) == 1:
+        return Connection(ports[0])
+    return RoutedConnection(ports, has_kill=broker.has_kill)
 
 
 def leader(broker: Any, topic: str, partition: int = 0) -> Connection:
@@ -89,10 +91,13 @@ class RoutedConnection:
     """Has the methods of one connection. What is for any broker goes to the same one while it is
     up, so that nothing is seen and then unseen."""
 
-    def __init__(self, ports: list[int]) -> None:
+    def __init__(self, ports: list[int], *, has_kill: bool = False) -> None:
         self._ports = ports
         self._connections: dict[int, Connection] = {}
-        self.has_several = True
+        self.lost_answers = 0
+        """How often a broker went with an answer, so that a request may have been carried out."""
+        self.has_kill = has_kill
+        """Whether one is killed meanwhile: they lose answers of each other, too."""
 
     def __enter__(self) -> RoutedConnection:
         return self
@@ -130,6 +135,7 @@ class RoutedConnection:
 
     def _forget(self) -> None:
         """Some broker has gone. The next time another one is the first to be asked."""
+        self.lost_answers += 1
         for each in self._connections.values():
             each.socket.close()
         self._connections = {}

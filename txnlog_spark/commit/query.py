@@ -42,7 +42,6 @@ from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
-from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 
@@ -202,11 +201,10 @@ def _identity_of_run(held: Held | None, run: _Run) -> ProducerIdentity | None:
         return None if mine is None else replace(mine, initialised=False)
     if recorded.transactional_id != run.transactional_id or _has_begun_since(run, recorded):
         return None
-    is_same = mine is not None and (mine.producer_id, mine.producer_epoch) == (
-        recorded.producer_id,
-        recorded.producer_epoch,
-    )
-    identity = present(mine, "it is the recorded one") if is_same else recorded.identity()
+    identity = recorded.identity()
+    epoch = recorded.producer_id, recorded.producer_epoch
+    if mine is not None and (mine.producer_id, mine.producer_epoch) == epoch:
+        identity = mine
     begun = run.attempt
     last = run.run_id, recorded.next_batch_id - 1
     if begun is None or (begun.run_id, begun.batch_id) != last:

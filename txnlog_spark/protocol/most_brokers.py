@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from txnlog_spark.protocol.calls import LOOKUP_TIMEOUT_MS, call_all, call_any, refuse_if_final
 from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID, ClusterView, topic_id_of
@@ -60,46 +61,17 @@ def find_leaders(
     """Make the session know the leaders that most brokers say, each of the newest epoch."""
     wanted = list(partitions)
     answers = yield from ask_most(session, {topic for topic, _ in wanted}, deadline=deadline)
-    view = newest_leaders(session.cluster, wanted, answers)
-    session.cluster = _with_addresses(view, wanted, answers)
+    session.cluster = newest_leaders(session.cluster, wanted, answers)
 
 
-def _with_addresses(
-    view: ClusterView, partitions: Sequence[TopicPartition], answers: Sequence[Message]
-) -> ClusterView:
-    """The view with the addresses of the leaders, by who names them in the newest epoch: the others
-    may not list one that came back since, or have its address of before."""
-    nodes = dict(view.nodes)
-    for partition in partitions:
-        named = [
-            topic for answer in answers for topic in answer.topics if topic.name == partition[0]
-        ]
-        counting = {id(topic) for topic in _of_one_topic(named)}
-        said = [
-            (epoch, (broker.host, broker.port))
-            for answer in answers
-            for topic in answer.topics
-            if id(topic) in counting
-            for epoch, leader in _leaders_in([topic], partition)
-            for broker in answer.brokers
-            if broker.node_id == leader == view.leader(partition)
-        ]
-        newest = max((epoch for epoch, _ in said), default=None)
-        places = [place for epoch, place in said if epoch == newest]
-        if places and nodes.get(view.leader(partition)) not in places:
-            nodes[view.leader(partition)] = places[0]
-    return replace(view, nodes=nodes)
+class _Said(NamedTuple):
+    """What one answer says of a partition."""
 
-
-def _leaders_in(topics: Iterable[Message], partition: TopicPartition) -> list[tuple[int, int]]:
-    """(leader epoch, leader) of a partition, of each that names it; epoch -1 where none is said."""
-    return [
-        (getattr(part, "leader_epoch", -1), part.leader_id)
-        for topic in topics
-        if topic.name == partition[0]
-        for part in topic.partitions or ()
-        if part.partition_index == partition[1]
-    ]
+    leader_epoch: int
+    """-1 where none is said."""
+    leader: int
+    address: tuple[str, int] | None
+    """Of the leader, where the answer lists it."""
 
 
 def newest_leaders(
@@ -108,29 +80,57 @@ def newest_leaders(
     """The view with each partition's leader of the newest epoch among Metadata answers.
 
     A topic that was deleted and created again begins with new epochs: then those answers count
-    that have the id which most have. Two ids that equally many have leave it without a leader.
+    that have the id which most have. Two ids that equally many have leave it without a leader. The
+    leader's address is by who names it in the newest epoch: the others may not list one that came
+    back since, or have its address of before.
     """
-    known: dict[str, list[Message]] = {}
+    said = _said(answers)
+    nodes = dict(cluster.nodes)
+    for partition in partitions:
+        found = said.get(TopicPartition(*partition), [])
+        _, leader = max((each[:2] for each in found), default=(-1, NO_LEADER))
+        cluster = cluster.with_leader(partition, leader)
+        listed = [
+            (each.leader_epoch, each.address)
+            for each in found
+            if each.leader == leader and each.address is not None
+        ]
+        newest, _ = max(listed, default=(-1, None))
+        places = [address for epoch, address in listed if epoch == newest]
+        if places and nodes.get(leader) not in places:
+            nodes[leader] = places[0]
+    return replace(cluster, nodes=nodes)
+
+
+def _said(answers: Iterable[Message]) -> dict[TopicPartition, list[_Said]]:
+    """By partition, of the answers that count for its topic."""
+    known: dict[str, list[tuple[Message, Message]]] = {}
     for answer in answers:
         for topic in answer.topics:
             if topic.partitions:
-                known.setdefault(topic.name, []).append(topic)
-    for name, number in partitions:
-        partition = TopicPartition(name, number)
-        found = _leaders_in(_of_one_topic(known.get(name, [])), partition)
-        _, leader = max(found, default=(-1, NO_LEADER))
-        cluster = cluster.with_leader(partition, leader)
-    return cluster
+                known.setdefault(topic.name, []).append((topic, answer))
+    said: dict[TopicPartition, list[_Said]] = {}
+    for named in known.values():
+        for topic, answer in _of_one_topic(named):
+            addresses = {b.node_id: (b.host, b.port) for b in answer.brokers}
+            for part in topic.partitions:
+                each = _Said(
+                    getattr(part, "leader_epoch", -1), part.leader_id, addresses.get(part.leader_id)
+                )
+                place = TopicPartition(topic.name, part.partition_index)
+                said.setdefault(place, []).append(each)
+    return said
 
 
-def _of_one_topic(topics: Sequence[Message]) -> list[Message]:
-    """Those with the id that most say, and those without (Metadata below 10); none for a tie."""
-    ids = Counter(topic_id_of(topic) for topic in topics)
+def _of_one_topic(named: Sequence[tuple[Message, Message]]) -> list[tuple[Message, Message]]:
+    """(topic, its answer) of the id that most say, and of those that say none (Metadata below 10);
+    none for a tie."""
+    ids = Counter(topic_id_of(topic) for topic, _ in named)
     del ids[NO_TOPIC_ID]
     common = [each for each in ids if ids[each] == max(ids.values())]
     if len(common) > 1:
         return []
-    return [topic for topic in topics if topic_id_of(topic) in (NO_TOPIC_ID, *common)]
+    return [each for each in named if topic_id_of(each[0]) in (NO_TOPIC_ID, *common)]
 
 
 def find_missing(

@@ -60,13 +60,13 @@ def commit_streaming(
         commit = disk.serve(commit_query_batch(client.session, worker, batch))
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
-            reader.remove_batches(write, batch_id, "" if settings.comes_back else run_id)
+            reader.remove_batches(write, batch_id, run_id)
     reached("S14", "before", batch_id)
 
 
 def staged_reader(settings: SinkSettings) -> StagedReader:
     """Reads what this sink's tasks staged."""
-    return StagedReader(settings.staging, settings.staged_files())
+    return StagedReader(settings.staging, settings.staged_files(), comes_back=settings.comes_back)
 
 
 def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None]) -> None:
@@ -76,7 +76,7 @@ def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None
     touched then, and one that was not ended is fenced by the next InitProducerId.
     """
     with closing(staged_reader(settings)) as reader:
-        reader.abandon(messages, comes_back=settings.comes_back)
+        reader.abandon(messages)
 
 
 def commit_batch_write(

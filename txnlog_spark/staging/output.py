@@ -131,14 +131,15 @@ def plan_partitions(
     ]
 
 
-def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]:
+def over_after_commit(
+    write: str, batch_id: int, run_id: str, *, comes_back: bool = False
+) -> list[Forgotten]:
     """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
 
-    An attempt of this run that comes later is refused; with "" none is, as of a run that may come
-    back to the batch.
+    Later attempts of the run are refused, unless it `comes_back` to the batch.
     """
     forgotten = [Forgotten(write, up_to_batch=batch_id)]
-    if run_id:
+    if run_id and not comes_back:
         forgotten.append(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
     return forgotten
 

@@ -39,12 +39,16 @@ class StagedReader:
     """Reads and removes what tasks staged, for one commit; close it afterwards.
 
     `files` are those of stagingLocation; without them the staging server is asked, which is found
-    by `settings` and never started here: what one had that is gone is gone.
+    by `settings` and never started here: what one had that is gone is gone. A run that `comes_back`
+    may stage for a batch that is over; later attempts of any other are refused.
     """
 
-    def __init__(self, settings: StagingSettings, files: StagedFiles | None) -> None:
+    def __init__(
+        self, settings: StagingSettings, files: StagedFiles | None, *, comes_back: bool = False
+    ) -> None:
         self._settings = settings
         self._files = files
+        self._comes_back = comes_back
         self._channel: Channel | None = None
 
     def close(self) -> None:
@@ -132,11 +136,8 @@ class StagedReader:
     # ------------------------------------------------------------------ removing
 
     def remove_batches(self, write: str, batch_id: int, run_id: str) -> None:
-        """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
-
-        An attempt of this run that comes later is refused; with "" as the run none is.
-        """
-        self._forget(over_after_commit(write, batch_id, run_id))
+        """All of `batch_id` and of the batches before it, leftovers of lost attempts too."""
+        self._forget(over_after_commit(write, batch_id, run_id, comes_back=self._comes_back))
         if self._files is not None:
             self._files.remove_batches(write, batch_id)
 
@@ -160,18 +161,13 @@ class StagedReader:
         if self._files is not None:
             self._files.remove_all(write)
 
-    def abandon(
-        self, messages: Iterable[StagedBatches | None], *, comes_back: bool = False
-    ) -> None:
-        """What the messages of a failed batch point to, and its attempts that gave no message.
-
-        Later attempts are refused, unless the run `comes_back` to the batch.
-        """
+    def abandon(self, messages: Iterable[StagedBatches | None]) -> None:
+        """What the messages of a failed batch point to, and its attempts that gave no message."""
         given = [message for message in messages if message is not None]
         for message in given:
             if message.path is not None and self._files is not None:
                 self._files.remove_file(message.path)
-        self._forget(over_after_failure(given, comes_back=comes_back))
+        self._forget(over_after_failure(given, comes_back=self._comes_back))
 
     def _forget(self, forgotten: Sequence[Forgotten]) -> None:
         """A server that is gone has nothing to forget.

@@ -103,7 +103,8 @@ def test_a_run_that_may_come_back_to_its_batch_stages_it_again() -> None:
     """Who calls the function of `foreach_batch` may catch an error and call it once more."""
     given = StagedOutput(attempt(), "q", 0, IndexSummary(0, 0, 0, 0, b""))
     of_another_run = attempt(run_id="another")
-    failed, committed = over_after_failure([given], comes_back=True), over_after_commit("q", 1, "")
+    failed = over_after_failure([given], comes_back=True)
+    committed = over_after_commit("q", 1, "r", comes_back=True)
     for over in (failed, committed):
         store = Store(100, 100)
         store.open(attempt())

@@ -101,9 +101,7 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_h
     cluster.create_topic(0, "orders", 1)
     produce(cluster, 1)
     records = held(cluster)
-    cluster.stop_registry()
-    cluster.registry_disk = older
-    cluster.start_registry()
+    put_registry(cluster, older)
     message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
     check_each_stops(cluster, message)
     assert held(cluster) == records
