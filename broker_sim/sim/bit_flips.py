@@ -43,12 +43,18 @@ def flip_beside_logs(disk: SimDisk, rng: random.Random) -> str | None:
     return path
 
 
-def flip_in_closed_segment(disk: SimDisk, rng: random.Random) -> str | None:
-    """Flip one bit of one batch, and lose the segment states; the file, None when there is none."""
+def closed_segments(disk: SimDisk) -> list[tuple[str, str]]:
+    """(folder, name) of each that has anything in it."""
     closed = []
     for folder in disk.list(""):
         segments = [name for name in disk.list(folder) if name.endswith(".log")]
         closed += [(folder, name) for name in segments[:-1] if disk.size_bytes(f"{folder}/{name}")]
+    return closed
+
+
+def flip_in_closed_segment(disk: SimDisk, rng: random.Random) -> str | None:
+    """Flip one bit of one batch, and lose the segment states; the file, None when there is none."""
+    closed = closed_segments(disk)
     if not closed:
         return None
     folder, name = rng.choice(closed)

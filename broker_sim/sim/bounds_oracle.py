@@ -85,17 +85,23 @@ class BoundsOracle:
 
 
 def _said(parts: BrokerParts, step: Step) -> Iterator[tuple[str, Bounds]]:
-    """The folder of a partition, and what the step says of it; that the high watermark has moved
-    comes last, as some may have been answered before it did."""
+    """The folder of a partition, and what the step says of it; where the high watermark has moved
+    to, which may be more than once, comes last, as some may have been answered before it did."""
     for answer in step.responses:
         if isinstance(answer, Respond) and answer.api_key is ApiKey.FETCH:
             for directory, part in answered_parts(answer.message, parts.image):
                 ends = part.log_start_offset, part.last_stable_offset, part.high_watermark
                 yield directory, Bounds(*ends)
+    reached: dict[str, int] = {}
     for trace in step.traces:
         if trace.kind == HIGH_WATERMARK_TRACE:
-            reached = int(trace.fields["hw"])
-            yield str(trace.fields["log"]), Bounds(NOT_SAID, NOT_SAID, reached)
+            directory, moved = str(trace.fields["log"]), int(trace.fields["hw"])
+            if moved < reached.get(directory, moved):
+                violated(5, "a high watermark moves back", log=directory,
+                         before=reached[directory], now=moved)  # fmt: skip
+            reached[directory] = moved
+    for directory, moved in reached.items():
+        yield directory, Bounds(NOT_SAID, NOT_SAID, moved)
 
 
 def _reign(parts: BrokerParts, directory: str) -> _Reign | None:

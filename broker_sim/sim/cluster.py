@@ -293,7 +293,7 @@ class Cluster:
             return self.faults.planned_reason(fault)
         is_state = bool(labels) and labels[-1] in STATES and oracle.leads_last
         if is_state:
-            self.faults.at_moment(host)
+            self.faults.at_moment(host, labels[-1])
         reason = self.faults.chance_of_death(host, BIAS if is_state else 1)
         if reason is not None:
             role = "the one that leads" if oracle.leads_last else "a broker"

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.sim.bit_flips import flip_beside_logs, flip_in_closed_segment
+from broker_sim.sim.bit_flips import closed_segments, flip_beside_logs, flip_in_closed_segment
 from broker_sim.sim.clock import drawn_rate
 from broker_sim.sim.cluster_processes import ClusterBroker
 from broker_sim.sim.disk_faults import DiskFaults
@@ -48,9 +49,14 @@ JUMP_SHARE = 0.1
 MOMENT_SHARE = 0.15
 """Of the records of a coordinator's log, those after which there is a tick."""
 MOMENT_BIAS = 5
+FLUSH_BIAS = 2
+"""Of that of a tick, so much likelier fails the flush of the record."""
+SHORT_STATES = {"prepare-commit": 10, "prepare-abort": 20, "complete-abort": 20}
+"""The bias where a transaction is seldom, and not for long: most of them commit, and most of those
+that abort do so while something is at fault already. There are twice as many ticks."""
 MOMENT_US = (0, 4_000)
 DAMAGE_SHARE = 0.1
-"""Of the chance of a bit flip at a death, that of a death for it at a tick."""
+"""Of the chance of a bit flip at a death, that of a death for one in a log at a tick."""
 ISOLATION_MS = (4_000, 12_000)
 """Longer than a session: others are elected."""
 PAUSE_US = (10_000, 8_000_000)
@@ -287,7 +293,8 @@ class ClusterFaults:
         if not self.are_on:
             return
         self._scheduler.after(TICK_US, self._tick)
-        self._happen()
+        state = next(iter(self._trace.columns_of("")), "")
+        self._happen(SHORT_STATES.get(state, 1))
         if self._isolations.random() < self._scenario.isolation and self._may_disturb_all():
             self.isolate(self.progress_group(), self._isolations.randint(*ISOLATION_MS))
 
@@ -297,23 +304,26 @@ class ClusterFaults:
             if self._cluster.coordinates(_number(broker), group_id):
                 self._network.isolate(broker.name, for_ms * 1000)
 
-    def at_moment(self, coordinator: SimulatedBroker) -> None:
-        """A transaction is in another state, perhaps not for long: something may happen in it."""
+    def at_moment(self, coordinator: SimulatedBroker, state: str) -> None:
+        """A transaction has come to a state, perhaps not for long: something may happen in it."""
         if not self.are_on:
             return
-        self._disk_faults.at_moment(coordinator)
+        bias = SHORT_STATES.get(state, MOMENT_BIAS)
+        self._disk_faults.at_moment(coordinator, bias * FLUSH_BIAS)
         if self._scenario.isolation > 0.0:
             self._scheduler.after(self._isolations.randint(*MOMENT_US), self.on_moment)
-        if self._moments.random() < MOMENT_SHARE:
-            self._scheduler.after(self._moments.randint(*MOMENT_US), self._at_moment)
+        share = MOMENT_SHARE * (2 if state in SHORT_STATES else 1)
+        if self._moments.random() < share:
+            self._scheduler.after(self._moments.randint(*MOMENT_US), partial(self._at_moment, bias))
 
-    def _at_moment(self) -> None:
+    def _at_moment(self, bias: int) -> None:
         if self.are_on:
-            self._happen(MOMENT_BIAS)
+            self._happen(bias, MOMENT_BIAS)
             self._disk_faults.happen()
             self.on_moment()
 
-    def _happen(self, bias: int = 1) -> None:
+    def _happen(self, bias: int, blackout_bias: int = 1) -> None:
+        """`bias` is of what needs all replicas in sync, and so comes seldom."""
         rng, scenario = self._ticks, self._scenario
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
@@ -327,7 +337,7 @@ class ClusterFaults:
             self._shut_down(stopped)
         if parts < scenario.partition:
             self._network.part(rng)
-        if fails < scenario.blackout and scenario.flushes_all:
+        if fails < scenario.blackout * blackout_bias and scenario.flushes_all:
             self._trace.fault("all machines lost power")
             self._black_out()
 
@@ -362,7 +372,6 @@ class ClusterFaults:
             victim.pause(self._ticks.randint(*PAUSE_US))
 
     def _tick_more(self, bias: int) -> None:
-        """`bias` is of what needs all replicas in sync, and so comes seldom."""
         rng, scenario = self._more, self._scenario
         parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
         if parts < scenario.client_partition:
@@ -371,19 +380,27 @@ class ClusterFaults:
             self._network.clog(rng, lambda: self.are_on)
         process = rng.choice(self._cluster.processes)
         broker = rng.choice(self._cluster.brokers)
+        if self._flips.random() < scenario.bit_flip * DAMAGE_SHARE * bias:
+            self._damage()
         if wipes < scenario.disk_loss * bias and broker.is_running and self._all_is_in_sync(broker):
             broker.kill(DISK_LOSS)
-        damages = self._flips.random() < scenario.bit_flip * DAMAGE_SHARE * bias
-        if damages and broker.is_running and self._all_is_in_sync(broker):
-            self._damaged = broker
-            broker.kill(KILL)
-            self._damaged = None
         if drifts < scenario.clock_drift:
             self._trace.fault("clock drift", process.name)
             process.clock.drift(monotonic=drawn_rate(rng), wall=drawn_rate(rng))
             self._scheduler.after(rng.randint(*DRIFT_US), process.clock.drift)
         if jumps < scenario.clock_jump * JUMP_SHARE:
             self._jump(process, rng)
+
+    def _damage(self) -> None:
+        """A broker dies, and a bit of a closed segment has flipped when it is back."""
+        found = [
+            each for each in self._cluster.brokers
+            if each.is_running and closed_segments(each.disk) and self._all_is_in_sync(each)
+        ]  # fmt: skip
+        if found:
+            self._damaged = self._flips.choice(found)
+            self._damaged.kill(KILL)
+            self._damaged = None
 
     def _jump(self, process: SimulatedBroker, rng: random.Random) -> None:
         self._trace.fault("clock jump", process.name)

@@ -17,8 +17,6 @@ from broker_sim.sim.sim_broker import SimulatedBroker
 from broker_sim.sim.trace import Trace
 
 DISK_TICK_US = 500_000
-FLUSH_BIAS = 10
-"""So much likelier fails the flush after a record of the transaction log."""
 FULL_US = (200_000, 12_000_000)
 LITTLE_BYTES = 3_000
 """A few batches."""
@@ -41,7 +39,7 @@ class DiskFaults:
         self._rng = rng
         self._may_lose = may_lose
         self._processes: Sequence[SimulatedBroker] = ()
-        self._biased: SimulatedBroker | None = None
+        self._biased: tuple[SimulatedBroker, int] | None = None
 
     def begin(self, processes: Sequence[SimulatedBroker]) -> None:
         """From now on, to these."""
@@ -59,14 +57,15 @@ class DiskFaults:
             process.disk.free_bytes = None
         self._processes = ()
 
-    def at_moment(self, process: SimulatedBroker) -> None:
-        """Its next flush is of a record that says in which state a transaction is."""
-        self._biased = process
+    def at_moment(self, process: SimulatedBroker, bias: int) -> None:
+        """Its next flush is of a record that says in which state a transaction is, and fails so
+        many times as likely as others."""
+        self._biased = process, bias
 
     def _flush_fails(self, process: SimulatedBroker) -> bool:
         chance = self._scenario.flush_failure
-        if process is self._biased:
-            chance, self._biased = chance * FLUSH_BIAS, None
+        if self._biased is not None and process is self._biased[0]:
+            chance, self._biased = chance * self._biased[1], None
         return self._rng.random() < chance and self._may_lose(process)
 
     def _tick(self) -> None:

@@ -393,8 +393,8 @@ class World:
         done_when_asked: int,
     ) -> None:
         # Who has not heard yet that it coordinates the group no more answers by what it knows.
-        is_coordinator = self.machines.coordinates(node, group_id)
-        seen.on_group(group_id, offsets, done_when_asked if is_coordinator else 0)
+        if self.machines.coordinates(node, group_id):
+            seen.on_group(group_id, offsets, done_when_asked)
 
     def _on_observer_end(self, _: None, error: TxnLogError | None) -> None:
         if error is not None:

@@ -17,19 +17,22 @@ from broker_sim.core.effects import (
     TraceEvent,
     Truncate,
 )
-from broker_sim.sim.bounds_oracle import Bounds, BoundsOracle
+from broker_sim.sim.bounds_oracle import Bounds, BoundsOracle, _said
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_clients import TOPIC, PlainClients
 from broker_sim.sim.controller_oracle import ControllerOracle
 from broker_sim.sim.disk import SimDisk
+from broker_sim.sim.invariants import Observations
 from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
 from broker_sim.sim.neighbour import check_order
 from broker_sim.sim.pipelined_writer import PipelinedWriter
 from broker_sim.sim.places import Places
 from broker_sim.sim.reader import ReadBounds
 from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
-from broker_sim.sim.sync_oracle import SyncOracle
+from broker_sim.sim.scenario import load_scenario
+from broker_sim.sim.sync_oracle import HIGH_WATERMARK_TRACE, SyncOracle
 from broker_sim.sim.violation import Violation
+from broker_sim.sim.world import World
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 from txnlog_spark.wire.records import (
@@ -375,6 +378,17 @@ def test_an_end_that_goes_back_in_one_leader_epoch_is_noticed(bad):
         oracle.on_bounds(("id", 0, 3), Bounds(*bad))
 
 
+@pytest.mark.invariant(5)
+def test_a_high_watermark_that_moves_twice_in_a_step_counts_where_it_ends():
+    def said(*reached):
+        moved = (TraceEvent(HIGH_WATERMARK_TRACE, {"log": "t-0", "hw": each}) for each in reached)
+        return list(_said(SimpleNamespace(), Step(traces=tuple(moved))))
+
+    assert said(2, 3) == [("t-0", Bounds(-1, -1, 3))]
+    with pytest.raises(Violation, match="a high watermark moves back"):
+        said(3, 2)
+
+
 @pytest.mark.invariant(29)
 def test_transactions_of_a_producer_in_another_order_are_noticed():
     check_order("n", [Record(b"n", b"1"), Record(b"m", b"0"), Record(b"n", b"2")])
@@ -402,3 +416,17 @@ def test_a_cluster_that_is_not_healed_is_noticed():
     sick = SimpleNamespace(not_healed=lambda: "2 controllers")
     with pytest.raises(Violation, match=r"invariant 44: .*2 controllers"):
         Cluster.check_healed(sick)
+
+
+@pytest.mark.invariant(31, 40)
+def test_of_a_group_s_progress_only_what_its_coordinator_answers_counts():
+    world, place = World(1, load_scenario("three_brokers_calm", 1)), ("input", 0)
+    seen = Observations(groups={"g": {place: 5}})
+    world.machines.coordinates = lambda node, _group: node == 1
+    world._on_group(seen, 0, "g", {place: 3}, 5)
+    world._on_group(seen, 0, "g", {place: 9}, 5)
+    assert seen.groups["g"] == {place: 5}
+    with pytest.raises(Violation, match="invariant 31"):
+        world._on_group(seen, 1, "g", {place: 4}, 4)
+    with pytest.raises(Violation, match="invariant 40"):
+        world._on_group(seen, 1, "g", {place: 5}, 6)
