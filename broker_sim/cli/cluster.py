@@ -44,6 +44,8 @@ READ_AGAIN_S = 0.1
 SILENCE_S = 3.0
 """After so long without any broker's answer the user is informed."""
 
+MAY_BE_DONE = "it may have been done all the same: look before you repeat it"
+
 NOT_READY = frozenset(
     {_E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR}
 )
@@ -119,7 +121,8 @@ class Cluster:
         answer."""
         outcome = self.client.run(_ask(message, node, self._timeout_ms))
         if isinstance(outcome, Unanswered):
-            raise _unanswered(message, doing, outcome)
+            refused = _unanswered(message, doing, outcome)
+            raise Refused(f"{refused}; {MAY_BE_DONE}") if outcome.sent else refused
         return outcome.message
 
     def read(

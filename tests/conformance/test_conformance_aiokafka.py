@@ -27,6 +27,7 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
+TWICE = pytest.mark.no_kill("a plain batch that is sent again is there twice")
 MAX_MESSAGE_BYTES = 1_048_588
 FIRST_MS = 1_700_000_000_000
 
@@ -36,7 +37,7 @@ def numbered(count: int) -> list[str]:
     return [f"{number:03}" for number in range(count)]
 
 
-@pytest.mark.no_kill("aiokafka hands a lost connection to who asks for offsets")
+@TWICE
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_come_back(broker, unique, codec):
     bootstrap = broker.bootstrap_servers
@@ -50,7 +51,7 @@ def test_compressed_records_come_back(broker, unique, codec):
     assert values_of(run(body())) == values
 
 
-@pytest.mark.no_kill("aiokafka hands a lost connection to who asks for offsets")
+@TWICE
 def test_keys_values_headers_and_timestamps_come_back_nulls_too(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("fields"))
@@ -197,7 +198,7 @@ def test_a_position_out_of_range_is_reset_by_the_policy(broker, unique):
     run(body())
 
 
-@pytest.mark.no_kill("aiokafka hands a lost connection to who asks for offsets")
+@TWICE
 def test_offsets_are_found_by_timestamp_and_at_both_ends(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("times"))

@@ -157,7 +157,6 @@ def test_read_committed_stops_before_an_open_transaction_and_skips_aborted_ones(
     run(body())
 
 
-@pytest.mark.no_kill("aiokafka hands a lost connection to who asks for offsets")
 def test_a_transaction_over_its_timeout_is_aborted_and_its_producer_cannot_commit(
     broker, target, unique
 ):

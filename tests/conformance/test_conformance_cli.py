@@ -25,10 +25,15 @@ from support.raw_admin import (
 )
 from support.routed import connect
 
+from broker_sim.cli.cluster import MAY_BE_DONE
 from broker_sim.cli.main import main
 
 FILES = pytest.mark.one_broker("looks at one broker's files")
 ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
+
+
+class NotAnswered(Exception):
+    """A command asks for a change once, and its broker died."""
 
 
 class Commands:
@@ -44,6 +49,8 @@ class Commands:
         self._capsys.readouterr()
         code = main([*words[:2], *self._server, *words[2:]])
         out, self.error = self._capsys.readouterr()
+        if MAY_BE_DONE in self.error:
+            raise NotAnswered(self.error)
         return code, out
 
     def json(self, *words: str, code: int = 0):

@@ -177,6 +177,7 @@ def events(lines: list[str]) -> list[dict]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
+@pytest.mark.no_kill("Kafka's verifiable producer sends nothing again: it sets retries=0")
 def test_the_verifiable_producer_s_acknowledged_offsets_hold_its_values(
     console, java_process, broker
 ):

@@ -36,7 +36,7 @@ from support.kafka_python import consumer, poll_count, produce_values, read_topi
 from support.librdkafka import create_topic, values_of
 from support.probe import wait_for, wait_until
 
-pytestmark = pytest.mark.no_kill("kafka-python hands a lost connection to its caller")
+pytestmark = pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
 
 PARTITIONS = 6
 TIMEOUT_S = 30

@@ -177,7 +177,6 @@ def test_a_transaction_that_is_left_alone_times_out_and_its_producer_is_fenced(t
     assert values_of(read_topic(bootstrap, target)) == ["after"]
 
 
-@pytest.mark.no_kill("librdkafka tells NOT_COORDINATOR to who asks for committed offsets")
 def test_offsets_metadata_comes_back_as_it_was_committed(topics, unique):
     from confluent_kafka import TopicPartition
 

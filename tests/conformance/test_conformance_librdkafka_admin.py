@@ -125,7 +125,6 @@ def change(admin: Administrator, topic: str, *changes: tuple[str, str | None, st
         ({"config": {"retention.ms": "soon"}}, KafkaError.INVALID_CONFIG),
     ],
 )
-@pytest.mark.no_kill("librdkafka hands out a lost connection for CreateTopics")
 def test_a_topic_that_cannot_be_is_refused(admin, unique, change, expected):
     asked = {"topic": unique("bad"), "num_partitions": 1, "replication_factor": 1} | change
     (future,) = admin.create_topics([NewTopic(**asked)]).values()

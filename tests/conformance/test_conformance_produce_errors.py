@@ -24,7 +24,6 @@ from txnlog_spark.wire.records import (  # fmt: skip
 )
 
 TWICE = pytest.mark.no_kill("a plain batch that is sent again is there twice")
-LOST = pytest.mark.no_kill("librdkafka hands out a lost connection for CreateTopics")
 
 
 @pytest.fixture
@@ -180,7 +179,6 @@ def test_a_batch_over_max_message_bytes_is_too_large(place, unique):
     assert producer.produce_bytes(small, 0, bytes(plain("x" * 1800))) == "NONE"
 
 
-@LOST
 def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
     bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("small"), 1, {"max.message.bytes": "2000"})
@@ -191,7 +189,6 @@ def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
     assert [each.value for each in read_topic(bootstrap, topic)] == [b"fits"]
 
 
-@LOST
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ünïcode"])
 def test_invalid_topic_names_are_refused(broker, name):
     if name == "":
@@ -204,7 +201,6 @@ def test_invalid_topic_names_are_refused(broker, name):
     assert caught.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
-@LOST
 def test_wrong_partition_and_replica_counts_and_configs_are_refused(broker, unique):
     bootstrap = broker.bootstrap_servers
     with pytest.raises(KafkaException) as caught:

@@ -3,6 +3,9 @@
 A body that takes the `broker` fixture runs on the cluster too, unless it is marked `one_broker`,
 and once more with a broker killed in its middle, unless it is marked `no_kill`; both marks say why.
 All of that is part of `make chaos`; what is marked `failover` runs with the kill in `make test`.
+
+Some calls of some clients hand it to their caller that a connection was lost or a leader has moved.
+Who calls has to do it again then: a body that ends so runs again, and pytest counts it as `rerun`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,19 @@ from __future__ import annotations
 import pytest
 
 from support.cluster_broker import KILLED, WHOLE
+
+HANDED_OUT = [
+    # our commands', where they ask for a change
+    "^NotAnswered",
+    # kafka-python's and aiokafka's
+    "^(KafkaConnection|NodeNotReady|NotLeaderForPartition|NotCoordinator(ForGroup)?)Error",
+    "^((Group)?CoordinatorNotAvailable|(Group|Coordinator)LoadInProgress)Error",
+    # librdkafka's; what is fatal to a producer is not among them
+    r"^KafkaException: KafkaError\{code=(_TRANSPORT|NOT_COORDINATOR|NOT_LEADER_OR_FOLLOWER),",
+]
+AGAIN = pytest.mark.flaky(
+    reruns=2, only_rerun=HANDED_OUT, rerun_except=["^AssertionError", "^NotReady"]
+)
 
 
 def keep(item: pytest.Item) -> bool:
@@ -23,6 +39,8 @@ def keep(item: pytest.Item) -> bool:
         return False
     if kind == WHOLE or not _has(item, "failover"):
         item.add_marker(pytest.mark.chaos)
+    if kind == KILLED:
+        item.add_marker(AGAIN)
     return True
 
 

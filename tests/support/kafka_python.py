@@ -16,6 +16,10 @@ from support.probe import wait_until
 
 # A client is back soon after its broker is: by default it may wait half a minute more.
 SETTINGS = {"reconnect_backoff_max_ms": 500}
+POLL_MS = 5_000
+"""Longer than a broker that died holds up a group's assignment: `poll` ends with the first records,
+and one that ends before SyncGroup is answered leaves kafka-python 3.0 waiting until its session is
+over."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """No transaction of a test is over before the test ends it, unless that is what it is about."""
 
@@ -85,7 +89,7 @@ def poll_count(subscriber: KafkaConsumer, count: int) -> list:
     got: list = []
 
     def enough() -> bool:
-        for records in subscriber.poll(timeout_ms=500).values():
+        for records in subscriber.poll(timeout_ms=POLL_MS).values():
             got.extend(records)
         return len(got) >= count
 

@@ -21,6 +21,7 @@ from broker_sim.cli.group_offsets import parse_datetime
 from broker_sim.cli.groups import _PROGRESS_GROUP
 from broker_sim.cli.main import build_parser, main
 from broker_sim.cli.output import Output, Table
+from txnlog_spark.protocol.effects import Unanswered
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey
 from txnlog_spark.wire.topics import TopicPartition
@@ -188,6 +189,20 @@ def test_a_broker_that_answers_is_not_told_of(monkeypatch, capsys, sim_broker):
         capsys.readouterr()
         asked._tell_of_silence()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_of_a_change_that_was_sent_and_not_answered_the_error_says_that_it_may_be_done(
+    monkeypatch, sim_broker, sent
+):
+    with cluster.Cluster(sim_broker.bootstrap_servers, 10_000) as asked:
+        answer = Unanswered("broker 1 closed the connection", sent=sent)
+        monkeypatch.setattr(asked.client, "run", lambda operation: answer)
+        message = DESCRIBE(include_cluster_authorized_operations=False, endpoint_type=1)
+        with pytest.raises(Refused) as caught:
+            asked.ask(message, "changing")
+    said = "changing: no answer to DescribeCluster: broker 1 closed the connection"
+    assert str(caught.value) == (f"{said}; {cluster.MAY_BE_DONE}" if sent else said)
 
 
 @pytest.fixture
