@@ -170,7 +170,12 @@ def consumed(broker, unique):
 
 def test_a_groups_offsets_lag_and_members_are_shown(commands, consumed):
     topic, group, _ = consumed
-    assert (group, "Stable") in column(commands.json("groups", "list"), "group", "state")
+
+    def listed() -> list:
+        return column(commands.json("groups", "list"), "group", "state")
+
+    # Where a coordinator moves, its groups are in no broker's list for a moment.
+    wait_until(lambda: (group, "Stable") in listed(), "the group in a list")
     assert group not in column(commands.json("groups", "list", "--state", "Empty"), "group")
     rows = commands.json("groups", "describe", "--group", group)
     names = ("topic", "partition", "current_offset", "log_end_offset", "lag", "client_id")
@@ -243,8 +248,10 @@ def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker
         assert (producer.find_coordinator(), producer.init()) == ("NONE", "NONE")
         assert producer.add_partitions(topic, 0) == "NONE"
         assert producer.produce(topic, 0, "open") == "NONE"
-        listed = commands.json("transactions", "list", "--state", "Ongoing")
-        assert name in column(listed, "transactional_id")
+        ongoing = ("transactions", "list", "--state", "Ongoing")
+        wait_until(
+            lambda: name in column(commands.json(*ongoing), "transactional_id"), "it in a list"
+        )
         (row,) = commands.json("transactions", "describe", "--transactional-id", name)
         assert (row["producer_id"], row["producer_epoch"]) == producer.identity
         assert (row["transaction_state"], row["topic_partitions"]) == ("Ongoing", [f"{topic}-0"])

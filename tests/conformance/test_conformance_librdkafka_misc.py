@@ -168,8 +168,13 @@ def test_topics_and_groups_are_listed_described_and_deleted(broker, unique):
     subscriber = consumer(bootstrap, group)
     subscriber.subscribe([topic])
     wait_until(lambda: subscriber.poll(0.05) is None and subscriber.assignment(), "assignment")
-    listed = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
-    assert group in {each.group_id for each in listed.valid}
+
+    def listed() -> set[str]:
+        found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+        return {each.group_id for each in found.valid}
+
+    # Where a coordinator moves, its groups are in no broker's list for a moment.
+    wait_until(lambda: group in listed(), "the group in a list")
     described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     assert described.state.name == "STABLE"
     (member,) = described.members

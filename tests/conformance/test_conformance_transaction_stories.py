@@ -8,6 +8,8 @@ transaction (KIP-890).
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from support.hanging import active_producers, list_transactions
 from support.librdkafka import create_topic, read_topic, values_of
@@ -191,8 +193,9 @@ def test_in_version_2_the_first_produce_is_what_adds_the_partition(place):
     assert list_transactions(connection, state_filters=["Ongoing"],
                              producer_id_filters=[producer.producer_id])[1] == []  # fmt: skip
     assert producer.produce(topic, 1, "a", version=V2) == "NONE"
-    listed = list_transactions(connection, producer_id_filters=[producer.producer_id])
-    assert listed == ("NONE", [(producer.transactional_id, "Ongoing")])
+    # Where a coordinator moves, it is in no broker's list for a moment.
+    mine = partial(list_transactions, connection, producer_id_filters=[producer.producer_id])
+    wait_for(mine, ("NONE", [(producer.transactional_id, "Ongoing")]))
     assert producer.end(commit=False, version=5) == "NONE"
 
 
