@@ -52,17 +52,17 @@ class Scene:
 SCENES = (
     Scene(
         "kill 1: the driver dies in the middle of micro-batch 2, after its first Produce",
-        "S5.first:after:kill-driver@2",
+        "produce.first:after:kill-driver@2",
         exit_codes=(KILLED,),
     ),
     Scene(
         "kill 2: the driver dies after Kafka committed micro-batch 5, before Spark noted it",
-        "S11:after:kill-driver@5",
+        "end_txn:after:kill-driver@5",
         exit_codes=(KILLED,),
     ),
     Scene(
         "kill 3: {victim} dies in the middle of micro-batch 8's transaction",
-        "S8:before:hook:{hook}@8",
+        "txn_offset_commit:before:hook:{hook}@8",
         kills_broker=True,
         exit_codes=(0, 1),
     ),

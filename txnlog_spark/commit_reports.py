@@ -34,14 +34,13 @@ from txnlog_spark.protocol.values import StagedPartition
 T = TypeVar("T")
 
 PHASES = {
-    ("S6", "before"): "checkpoint",
-    ("S1", "before"): "takeover",
-    ("S3", "after"): "produce",
-    ("S7", "before"): "offsets",
-    ("S9", "before"): "end_transaction",
-    ("S11", "after"): "record",
+    ("collect", "before"): "checkpoint",
+    ("look_up", "before"): "takeover",
+    ("judge", "after"): "produce",
+    ("end_txn", "before"): "end_transaction",
 }
-"""Which phase begins at a failpoint; "takeover" has the look-ups, the fencing and the progress."""
+"""Which phase begins at a failpoint. "takeover" has the look-ups, the fencing and the progress,
+"produce" the offsets too, which are committed at the same time."""
 REPORT_BYTES_MAX = 8_192
 SOCKET_SUFFIX = ".commits"
 
@@ -118,7 +117,7 @@ class Stopwatch:
 
     def _reached(self, failpoint: Reached) -> None:
         place = (failpoint.step, failpoint.when)
-        if place == ("S3", "after"):
+        if place == ("judge", "after"):
             self._begun += 1
         if place in PHASES:
             self._enter(PHASES[place])

@@ -14,6 +14,7 @@ and for every step of planning: what only a reader or a writer needs is imported
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from txnlog_spark.spark_version import require_pyspark
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 
 class TxnLogDataSource(DataSource):
     """Kafka, and brokers that speak its protocol, with end-to-end exactly-once."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Spark makes one for a query's commits when the query is started, and keeps it."""
+        super().__init__(options)
+        self._run_id = uuid.uuid4().hex
 
     @classmethod
     def name(cls) -> str:
@@ -104,7 +110,7 @@ class TxnLogDataSource(DataSource):
 
         with readable_errors():
             settings = read_sink_settings(self.options, streaming=True)
-            return TxnLogStreamWriter(settings, check_columns(schema, settings))
+            return TxnLogStreamWriter(settings, check_columns(schema, settings), self._run_id)
 
 
 def _check_schema(schema: StructType, settings: SourceSettings) -> None:

@@ -64,6 +64,10 @@ class TxnLogError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(f"[{self.condition}] {message}")
 
+    def add(self, text: str) -> None:
+        """Say more, at the end: what only a caller knows."""
+        self.args = (f"{self}. {text}",)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by state, so that subclasses may have any constructor."""
         return _rebuild, (type(self), str(self), dict(self.__dict__))
@@ -197,6 +201,18 @@ class BatchReplanned(ProgressError):
     """A committed batch came back with other source offsets: skipping or writing it is wrong."""
 
     condition = "TXNLOG_PROGRESS.BATCH_REPLANNED"
+
+
+class AnotherOutput(ProgressError):
+    """The progress is that of another output: of another checkpoint, target or application."""
+
+    condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
+
+
+class CheckpointCopied(ProgressError):
+    """The checkpoint lies elsewhere than before, and whether it was moved or copied is open."""
+
+    condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
 
 
 class CommittedOffsetsMoved(ProgressError):

@@ -2,7 +2,7 @@
 
 Armed by the environment, so that they reach every process of a Spark application:
 
-    TXNLOG_FAILPOINTS="S9:after:kill-driver@3;S5.first:after:raise"
+    TXNLOG_FAILPOINTS="end_txn:after:kill-driver@3;produce.first:after:raise"
     TXNLOG_FAILPOINTS_FIRED=/path/of/a/file
 
 Each entry is step:when:action with an optional @batch id, and fires once: it appends a line to the

@@ -17,29 +17,49 @@ committed as the sink of `format("txnlog")` commits one: output, source offsets 
 Kafka transaction, a batch that comes again skipped. What is needed is the query's own checkpoint,
 which Spark does not tell to a batch write either.
 
-Several Kafka sinks of one query are several transactions, one after the other: give each a `name`
-of its own. Each is exactly-once; a reader may see the first without the second for a moment. Only
-the one that is called last may have `kafka.group.id`: the group must not be ahead of any output.
+Several Kafka sinks of one query are several transactions, one after the other or side by side, in
+threads of the function's own: give each a `name` of its own. Each is exactly-once; a reader may see
+the first without the second for a moment. Only the one that is called last may have
+`kafka.group.id`: the group must not be ahead of any output. A sink need not be called for each
+batch, and is called once for a batch; after an error it may be called again.
 
 In Spark Connect the function is pickled and runs beside the server, in a process of its own for
-each run of the query. The write is then a command of a client like any other: its tasks do not
-know the query, the run and the batch, and the name of the run is made up here.
+each run of the query.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from txnlog_spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _NAME = re.compile(r"[A-Za-z0-9_-]*")
 _OURS = ("txnVersion", "txnAppId", "sinkName", "sinkRun", "sourceOffsets")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a query, as far as this process writes it; what it has written for which batch."""
+
+    session_id: str
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    written: dict[str, int] = field(default_factory=dict)
+    """The last batch that was written, by the sink's name."""
+
+
+_runs: dict[str, _Run] = {}
+"""By checkpoint location; the latest run of each. Shared by all sinks of a query."""
+_lock = threading.Lock()
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""A local property of the thread that runs a query."""
 
 
 def foreach_batch(
@@ -53,11 +73,13 @@ def foreach_batch(
     `transform` makes the rows to write (columns as for `format("txnlog")`) of the micro-batch's;
     without it they are written as they are. `options` are those of `writeStream.format("txnlog")`,
     `checkpointLocation` among them, equal to the query's. `name` tells several sinks of one query
-    apart; it is kept in the checkpoint, and must not be changed. Raises OptionError.
+    apart; it is kept in the checkpoint, and must not be changed. Raises OptionError; so does the
+    function when a batch is written a second time under one name.
     """
     given = {key: str(value) for key, value in options.items() if value is not None}
-    lower = {key.lower() for key in given}
-    if "checkpointlocation" not in lower:
+    lower = {key.lower(): value for key, value in given.items()}
+    checkpoint = lower.get("checkpointlocation")
+    if checkpoint is None:
         raise OptionError(
             "checkpointLocation",
             None,
@@ -71,13 +93,54 @@ def foreach_batch(
         raise OptionError("name", name, "letters, digits, _ and - only")
     if name:
         given["sinkName"] = name
-    run: list[str] = []  # empty where the function is pickled: one client may start many runs
 
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch if transform is None else transform(batch)
-        if not run:
-            run.append(uuid.uuid4().hex)
+        run = _run_of(checkpoint, _activated(rows.sparkSession))
+        _refuse_again(run, name, batch_id)
         writer = rows.write.format("txnlog").mode("append").options(**given)
-        writer.option("txnVersion", str(batch_id)).option("sinkRun", run[0]).save()
+        writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
+        run.written[name] = batch_id
 
     return write
+
+
+def _activated(session: SparkSession) -> str:
+    """The id of the session of the query's run: Spark makes one for each run.
+
+    Classic Spark finds a Python data source by the active session, which is a thread's own, and
+    threads that the function has started have none.
+    """
+    java = getattr(session, "_jsparkSession", None)
+    if java is None:
+        return str(session.session_id)  # type: ignore[attr-defined]  # Spark Connect's
+    sessions: Any = session.sparkContext._jvm
+    sessions = sessions.org.apache.spark.sql.classic.SparkSession
+    active = sessions.getActiveSession()
+    if active.isDefined() and session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY):
+        return str(active.get().sessionUUID())  # the query's own thread; rows may be of any session
+    sessions.setActiveSession(java)
+    return str(java.sessionUUID())
+
+
+def _run_of(checkpoint: str, session_id: str) -> _Run:
+    with _lock:
+        run = _runs.get(checkpoint)
+        if run is None or run.session_id != session_id:
+            run = _runs[checkpoint] = _Run(session_id)
+        return run
+
+
+def _refuse_again(run: _Run, name: str, batch_id: int) -> None:
+    """Raises OptionError for a second write of a batch under one name: it would be skipped."""
+    if run.written.get(name) != batch_id:
+        return
+    again = "the sink without a name" if not name else f"the sink {name!r}"
+    raise OptionError(
+        "name",
+        None,
+        f"{again} has written batch {batch_id} of this query already, and a batch is written once: "
+        "what is written now would be taken for the same rows, and be missing. Give each sink of a "
+        "query a name of its own: foreach_batch(..., name=...); or write all rows of a batch with "
+        "one call, by union",
+    )

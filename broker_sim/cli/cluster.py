@@ -169,7 +169,7 @@ class Cluster:
 
         request = CoordinatorRequest(key_type, key, message, doing, waiting)
         answer = self.client.run(call_coordinator(self.client.session, request))
-        return answer.reply.message
+        return answer.message
 
     @property
     def nodes(self) -> list[int]:

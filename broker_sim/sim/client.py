@@ -37,7 +37,7 @@ from txnlog_spark.protocol.effects import (
     ReadStaged,
     Receive,
     Reply,
-    RunBegan,
+    RemoveOtherRuns,
     Send,
     Sleep,
     Ticket,
@@ -220,7 +220,7 @@ class ClientProcess:
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
                 self.on_reached(ask)
-            case ReadFile() | ListFolder() | WriteFile() | RunBegan() | ReadStaged():
+            case ReadFile() | ListFolder() | WriteFile() | RemoveOtherRuns() | ReadStaged():
                 fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
                 self._trace.line(self.name, "file", fields)
                 self._later(lambda: self._serve(ask), self.file_delay_us())

@@ -38,7 +38,7 @@ from txnlog_spark.protocol.effects import (
     FileOutcome,
     Reached,
     ReadStaged,
-    RunBegan,
+    RemoveOtherRuns,
 )
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPiece
@@ -174,7 +174,6 @@ class Operator:
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
             worker_kill=self.scenario.worker_kill if self.chaos else 0.0,
             tries_again=self.scenario.tries_again,
-            asks_first=self.scenario.tries_again > 0.0 and self.scenario.store_failure > 0.0,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
             on_worker_killed=lambda: self._on_worker_killed(process),
         )
@@ -202,7 +201,7 @@ class Operator:
             files = self.staging_files.setdefault(write, StagingFiles())
         executors = Executors(
             scenario=self.scenario,
-            staging=Staging(write, StagingServer(), files, self.scenario.tries_again > 0.0),
+            staging=Staging(write, StagingServer(), files),
             rng=self.tasks,
             trace=self.trace,
             now_ms=lambda: self.scheduler.monotonic_ms,
@@ -344,7 +343,7 @@ class Operator:
     def _serve_file(self, running: Running, ask: FileAsk) -> FileOutcome:
         if isinstance(ask, ReadStaged):
             found: FileOutcome = self._read_staged(running, ask.piece)
-        elif isinstance(ask, RunBegan):
+        elif isinstance(ask, RemoveOtherRuns):
             found = None
             running.driver.remove_other_runs()
         elif self._store_fails():
@@ -381,7 +380,7 @@ class Operator:
 
     def _check_skip(self, running: Running, reached: Reached) -> None:
         """A batch that was skipped must not have sent a Produce (38)."""
-        if reached.step != "S14":
+        if reached.step != "commit_log":
             return
         sent = running.process.sent_counts.get(PRODUCE, 0)
         skips = self.history.skipped[running.skips_before :]

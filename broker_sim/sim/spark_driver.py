@@ -24,7 +24,7 @@ from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.spark_tasks import Executors, Job, Row, TasksFailed
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
-from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
     CommittedStart,
@@ -119,20 +119,13 @@ class DriverHistory:
 
 
 @dataclass(slots=True)
-class PythonWorker:
-    """One of the session's worker processes: a client, and what it remembers."""
-
-    session: Session
-    memory: Worker = field(default_factory=Worker)
-
-
-@dataclass(slots=True)
 class Application:
     """One SparkSession's processes, which several runs of a query may use one after another."""
 
     executors: Executors
     clock: MachineClock
-    workers: list[PythonWorker] = field(default_factory=list)
+    workers: list[Session] = field(default_factory=list)
+    """Of the session's worker processes each one's client."""
 
 
 @dataclass(slots=True)
@@ -150,19 +143,20 @@ class Driver:
     worker_loss: float = 0.0
     worker_kill: float = 0.0
     tries_again: float = 0.0
-    asks_first: bool = False
     on_worker_lost: Callable[[], None] = lambda: None
     on_worker_killed: Callable[[], None] = lambda: None
     """Its connections close."""
     _batch_id: int = -1
     """What it is about to commit."""
+    _plannings: int = 0
+    """How often it has planned the tasks of a batch."""
 
     def query(self) -> Operation[None]:
         """Run micro-batches until the source is at its end. Raises what stops a query."""
         session = self.new_session()
         yield from refresh_metadata(session, ())
         while len(self.application.workers) < WORKERS:
-            self.application.workers.append(PythonWorker(self.new_session()))
+            self.application.workers.append(self.new_session())
         is_first = True
         while True:
             batch_id = yield from self._plan(session, is_first=is_first)
@@ -170,9 +164,9 @@ class Driver:
                 return
             is_first = False
             yield from self._run_batch(batch_id)
-            yield Reached("S14", "before", batch_id)
+            yield Reached("commit_log", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
-            yield Reached("S14", "after", batch_id)
+            yield Reached("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
 
     def _run_batch(self, batch_id: int) -> Operation[None]:
@@ -204,35 +198,35 @@ class Driver:
             raise
         executors.advance()
         if messages:
-            executors.staging.remove_batches(batch_id, self.run_id)
+            executors.staging.remove_batches(batch_id, self._plan_id)
         self._note(batch_id, outcome, is_again=is_again)
 
     def remove_other_runs(self) -> None:
         """This run has fenced all others: what they have staged is of no use."""
         self.application.executors.advance()
-        self.application.executors.staging.remove_other_runs(self._batch_id, self.run_id)
+        self.application.executors.staging.remove_other_runs(self._batch_id, self._plan_id)
 
     def _commit(
         self, batch_id: int, messages: Sequence[StagedOutput | None]
     ) -> Operation[CommitOutcome]:
         """What the sink does with the tasks' messages (`txnlog_spark.sink.committer`)."""
         index = self._pick_worker()
-        worker = self.application.workers[index]
+        session = self.application.workers[index]
         staged = complete_messages(messages)
         check_one_batch(staged, batch_id)
         merge_counts(message.partition_counts for message in staged)
         first = staged[0] if staged else None
         batch = QueryBatch(
             checkpoint=self.checkpoint.location,
+            location=self.checkpoint.location,
             batch_id=batch_id,
             options=self.options,
             staged=plan_partitions(staged, self.application.executors.staging.index_of),
-            query_id=None if first is None else first.query_id,
-            run_id=None if first is None else first.run_id,
-            new_run_id=f"{self.run_id}-{batch_id}",
-            asks_first=self.asks_first,
+            run_id=self.run_id,
+            query_id=self.checkpoint.query_id if first is None else first.query_id,
+            is_function=self.tries_again > 0.0,
         )
-        commit = commit_query_batch(worker.session, worker.memory, batch)
+        commit = commit_query_batch(session, batch)
         if self.worker_kill == 0.0:
             return (yield from commit)
         return (yield from self._until_killed(commit, index))
@@ -254,15 +248,20 @@ class Driver:
         with contextlib.suppress(RuntimeError, TxnLogError):
             commit.close()  # as `ClientProcess.discard`: nothing of it runs any more
         self.on_worker_killed()
-        self.application.workers[index] = PythonWorker(self.new_session())
+        self.application.workers[index] = self.new_session()
         raise WorkerKilled(f"the worker that committed was killed at {ask.step} {ask.when}")
+
+    @property
+    def _plan_id(self) -> str:
+        """Of the planning whose tasks were run last."""
+        return f"{self.run_id}.{self._plannings}"
 
     def _pick_worker(self) -> int:
         """Any of the pool, and one that vanished in between is a new one."""
         index = self.rng.randrange(WORKERS)
         if self.rng.random() < self.worker_loss:
             self.on_worker_lost()
-            self.application.workers[index] = PythonWorker(self.new_session())
+            self.application.workers[index] = self.new_session()
         return index
 
     # ------------------------------------------------------------------ the plan of a batch
@@ -289,9 +288,9 @@ class Driver:
         if ends is None:
             return None
         batch_id = last + 1
-        yield Reached("S0", "before", batch_id)
+        yield Reached("offset_log", "before", batch_id)
         self.checkpoint.create("offsets", batch_id, self._log_entry(session, ends, start))
-        yield Reached("S0", "after", batch_id)
+        yield Reached("offset_log", "after", batch_id)
         return batch_id
 
     def _next_ends(
@@ -337,10 +336,11 @@ class Driver:
             return []
         before, ends = self.ends_of(batch_id - 1), self.ends_of(batch_id)
         ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)
+        self._plannings += 1
         job = Job(
             write=self.checkpoint.query_id,
             query_id=self.checkpoint.query_id,
-            run_id=self.run_id,
+            run_id=self._plan_id,
             batch_id=batch_id,
             tasks=[
                 [

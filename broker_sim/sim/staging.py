@@ -112,8 +112,6 @@ class Staging:
     server: StagingServer
     files: StagingFiles | None = None
     """With a stagingLocation."""
-    comes_back: bool = False
-    """Whether a run may write a batch several times."""
 
     def index_of(self, message: StagedOutput) -> Sequence[StagedChunk]:
         """The chunks of a task's output. Raises StagedBatchesInvalid when they are gone."""
@@ -147,7 +145,7 @@ class Staging:
     def remove_batches(self, batch_id: int, run_id: str) -> None:
         """The batch is committed (`StagedReader.remove_batches`)."""
         if self.files is None:
-            over = over_after_commit(self.write, batch_id, run_id, comes_back=self.comes_back)
+            over = over_after_commit(self.write, batch_id, run_id)
             self.server.forget(over)
         else:
             self.files.remove(lambda a: a.write == self.write and a.batch_id <= batch_id)
@@ -164,7 +162,7 @@ class Staging:
         """The batch has failed (`StagedReader.abandon`)."""
         given = [message for message in messages if message is not None]
         if self.files is None:
-            self.server.forget(over_after_failure(given, comes_back=self.comes_back))
+            self.server.forget(over_after_failure(given))
         else:
             paths = {message.path for message in given}
             self.files.files = {p: f for p, f in self.files.files.items() if p not in paths}

@@ -16,19 +16,19 @@ from txnlog_spark.commit.micro_batch import STEPS
 
 pytestmark = pytest.mark.chaos
 
-ONCE_A_RUN = ("S2",)
+ONCE_A_RUN = ("init_producer_id",)
 """Steps that only the first commit of a run reaches: the recovery, when there is one."""
-UNREACHED = {("S5.first", "before"), ("S5.middle", "before"), ("S5.last", "before")}
-SENDING = {"S2", "S3", "S5", "S8", "S9"}
+UNREACHED = {("produce.first", "before"), ("produce.middle", "before"), ("produce.last", "before")}
+SENDING = {"init_producer_id", "judge", "produce", "txn_offset_commit", "end_txn"}
 """Steps whose "before" is followed by a request on both transaction versions."""
 
 
 def matrix() -> tuple[Row, ...]:
     """One row for each place and way to die, with what its attempt leaves behind."""
-    rows = [Row(f"{KILL} {place}", f"{place}:{KILL}") for place in ("S0:before", "S0:after")]
-    for step in ("S6", *STEPS, "S14", "S15"):
+    rows = [Row(f"{KILL} {place}", f"{place}:{KILL}") for place in ("offset_log:before", "offset_log:after")]
+    for step in ("collect", *STEPS, "commit_log", "source_commit"):
         for when in ("before", "after"):
-            if (step, when) in UNREACHED or (step in ("S14", "S15") and when == "after"):
+            if (step, when) in UNREACHED or (step in ("commit_log", "source_commit") and when == "after"):
                 continue
             actions = (KILL, ON_SEND) if when == "before" and step in SENDING else (KILL,)
             rows += [expected(step, when, action) for action in actions]
@@ -38,14 +38,14 @@ def matrix() -> tuple[Row, ...]:
 def expected(step: str, when: str, action: str) -> Row:
     """A row with the copies and the decision that its place in the protocol allows."""
     name, failpoint = f"{action} {step}:{when}", f"{step}:{when}:{action}"
-    pending = step in (*ONCE_A_RUN, "S15")
-    if step == "S9" and when == "before" and action == ON_SEND:
+    pending = step in (*ONCE_A_RUN, "source_commit")
+    if step == "end_txn" and when == "before" and action == ON_SEND:
         return Row(name, failpoint, 1, 1, None)
-    if (step, when) == ("S9", "after") or step in ("S11", "S14"):
+    if (step, when) == ("end_txn", "after") or step in ("S11", "commit_log"):
         return Row(name, failpoint, 1, 1, True)
-    if step in ("S5.first", "S5.middle") or (step == "S5" and action == ON_SEND):
+    if step in ("produce.first", "produce.middle") or (step == "produce" and action == ON_SEND):
         return Row(name, failpoint, 0, 1)
-    if step in ("S5.last", "S7", "S8", "S9") or (step, when) == ("S5", "after"):
+    if step in ("produce.last", "add_offsets", "txn_offset_commit", "end_txn") or (step, when) == ("produce", "after"):
         return Row(name, failpoint, 1, 1)
     return Row(name, failpoint, pending=pending)
 

@@ -190,7 +190,7 @@ def test_a_second_driver_fences_the_first(broker, client, names):
     wait_for(lambda: seen(client, names), expected(0, 1))
 
 
-@pytest.mark.parametrize("step", ["S4", "S5.first", "S8", "S9"])
+@pytest.mark.parametrize("step", ["add_partitions", "produce.first", "txn_offset_commit", "end_txn"])
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
     """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
@@ -211,7 +211,7 @@ class DriverGone(TxnLogError):
     """Stands for a SIGKILL: nothing is sent after it."""
 
 
-@pytest.mark.parametrize("step", [s for s in STEPS if s not in ("S5", "S5.middle")])
+@pytest.mark.parametrize("step", [s for s in STEPS if s not in ("produce", "produce.middle")])
 def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
     """Rows D of docs/faults.md without Spark: the restarted driver skips or does the batch."""
     make_topics(client, names)
@@ -227,12 +227,12 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
     with pytest.raises(KeyboardInterrupt):
         old.run(with_steps(operation, stop_at))
     outcome = commit_on(client, None, plan)
-    assert outcome.skipped == (step in ("S9", "S11"))
+    assert outcome.skipped == (step in ("end_txn", "S11"))
     wait_for(lambda: seen(client, names), expected(0))
 
 
-@pytest.mark.live("S9")
-@pytest.mark.parametrize("step", ["S2", "S4", "S5.first", "S8", "S9"])
+@pytest.mark.live("end_txn")
+@pytest.mark.parametrize("step", ["init_producer_id", "add_partitions", "produce.first", "txn_offset_commit", "end_txn"])
 def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
     """The batch is committed by the same driver once the broker is back."""
     running = new_broker()
@@ -254,7 +254,7 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
     make_topics(client, names)
 
     def fail(step, when):
-        if (step, when) == ("S8", "after"):
+        if (step, when) == ("txn_offset_commit", "after"):
             raise DriverGone("no commit")
 
     operation = served(commit_micro_batch(client.session, None, plan_for(names)))
@@ -343,7 +343,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
         return found.state if found else ""
 
     def outlive(step, when):
-        if (step, when) == ("S9", "before"):
+        if (step, when) == ("end_txn", "before"):
             wait_for(state, "CompleteAbort")
 
     operation = served(commit_micro_batch(client.session, None, plan))

@@ -47,7 +47,7 @@ def test_a_remote_query_goes_on_exactly_once_after_its_server_died_behind_the_co
 ) -> None:
     broker = shared_brokers("broker_sim")
     query = CopyQuery(tmp_path / "query", broker.bootstrap_servers, unique("remote"))
-    check_killed_server(server, query, "S11:after:kill-driver@1")
+    check_killed_server(server, query, "end_txn:after:kill-driver@1")
     last = max(query.logged("offsets"))
     assert query.logged("commits") == list(range(last + 1))
     assert set(query.output("read_uncommitted").values()) == {1}, "a committed batch came again"
@@ -67,10 +67,10 @@ def test_batch_writes_reads_and_foreach_batch_of_a_remote_session_give_each_row_
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("place", ["S0:after", "S8:after", "S14:before"])
+@pytest.mark.parametrize("place", ["offset_log:after", "txn_offset_commit:after", "commit_log:before"])
 def test_a_remote_query_survives_its_servers_death_at(
     server: ConnectServer, broker, tmp_path: Path, unique: Callable[[str], str], place: str
 ) -> None:
     query = CopyQuery(tmp_path / "query", broker.bootstrap_servers, unique("remote"))
-    names_batch = "" if place.startswith("S0") else "@1"
+    names_batch = "" if place.startswith("offset_log") else "@1"
     check_killed_server(server, query, f"{place}:kill-driver{names_batch}")

@@ -65,10 +65,10 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
     operation = Disk(read_staged=reader.read).serve(commit_query_batch(old.session, worker, batch))
 
     def stopped() -> Operation[object]:
-        """The old driver stops before S8, and goes on when the new one has committed."""
+        """The old driver stops before txn_offset_commit, and goes on when the new one has committed."""
         ask = next(operation)
         while True:
-            if isinstance(ask, Reached) and (ask.step, ask.when) == ("S8", "before"):
+            if isinstance(ask, Reached) and (ask.step, ask.when) == ("txn_offset_commit", "before"):
                 query.new_worker()
                 new = renamed(query, unique("other"))
                 commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)

@@ -159,7 +159,7 @@ def test_a_job_under_spark_submit_is_exactly_once_after_a_kill_and_says_no_passw
         "spark.eventLog.compress": "false",
     }
     query.feed(60)
-    first = query.run("S9:after:kill-driver@1")
+    first = query.run("end_txn:after:kill-driver@1")
     assert first.code == KILLED
     last = query.run()
     assert last.code == 0, last.stderr[-3000:]

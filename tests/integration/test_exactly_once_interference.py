@@ -51,8 +51,8 @@ def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query)
     # D13, D17 and the same for what comes before EndTxn: in each batch something else is lost.
     query.feed(61)
     lost = (
-        "S2:before:drop-response@0;S5:before:drop-response@0;S9:before:drop-response@1;"
-        "S9:before:drop-request@2;S8:before:drop-response@3;S3:before:drop-response@4"
+        "init_producer_id:before:drop-response@0;produce:before:drop-response@0;end_txn:before:drop-response@1;"
+        "end_txn:before:drop-request@2;txn_offset_commit:before:drop-response@3;judge:before:drop-response@4"
     )
     fired: set[str] = set()
     for _ in range(4):
@@ -72,8 +72,8 @@ def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query)
 @pytest.mark.parametrize(
     ("failpoint", "copies"),
     [
-        pytest.param("S5.first:after:raise@1", None, id="D22-abort-inside-the-transaction"),
-        pytest.param("S9:after:raise@1", 1, id="D23-abort-after-EndTxn-was-sent"),
+        pytest.param("produce.first:after:raise@1", None, id="D22-abort-inside-the-transaction"),
+        pytest.param("end_txn:after:raise@1", 1, id="D23-abort-after-EndTxn-was-sent"),
     ],
 )
 def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_once(
@@ -89,7 +89,7 @@ def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_o
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("step", ["S5.first:after", "S9:before", "S9:after"])
+@pytest.mark.parametrize("step", ["produce.first:after", "end_txn:before", "end_txn:after"])
 def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, step):
     check_takeover(query, step)
 
@@ -97,7 +97,7 @@ def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, 
 @pytest.mark.live
 @on_brokers(in_chaos(SIM), pytest.param("apache_kafka", marks=pytest.mark.kafka))
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
-    check_takeover(query, "S8:after")
+    check_takeover(query, "txn_offset_commit:after")
 
 
 def check_takeover(query: CopyQuery, step: str) -> None:
@@ -113,7 +113,7 @@ def check_takeover(query: CopyQuery, step: str) -> None:
     finally:
         old.kill()
     assert ended.code == 1
-    if step != "S9:after":
+    if step != "end_txn:after":
         # Later it has nothing more to ask Kafka: Spark's own commit log stops it.
         assert "ProducerFenced" in ended.last_error, ended.stderr[-3000:]
     query.check_exactly_once()
@@ -130,11 +130,11 @@ def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one
     # It finds batch 1 planned and not yet noted as done, while the first driver goes on to batch 4.
     query.feed(240)
     noting, waiting, replaying = (query.folder / n for n in ("noting", "waiting", "replaying"))
-    healthy = query.start(f"S14:before:hook:{noting}@1;S6:before:hook:{waiting}@4")
+    healthy = query.start(f"commit_log:before:hook:{noting}@1;collect:before:hook:{waiting}@4")
     newcomer = None
     try:
         reached(noting)
-        newcomer = query.start(f"S6:before:hook:{replaying}@1")
+        newcomer = query.start(f"collect:before:hook:{replaying}@1")
         reached(replaying)
         noting.with_suffix(".go").touch()
         reached(waiting)
@@ -153,7 +153,7 @@ def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
 @pytest.mark.chaos
-@pytest.mark.parametrize("step", ["S5.middle:after", "S8:after", "S9:after"])
+@pytest.mark.parametrize("step", ["produce.middle:after", "txn_offset_commit:after", "end_txn:after"])
 def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
     # After EndTxn was answered: D16, the markers of a prepared transaction (on broker_sim).
     hook = query.folder / "hook"

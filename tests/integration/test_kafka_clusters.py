@@ -19,7 +19,7 @@ from support.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-STEPS = ("S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after")
+STEPS = ("judge:after", "produce.middle:after", "txn_offset_commit:before", "end_txn:before", "end_txn:after")
 
 KINDS = {
     "broker_sim": SimBroker,
@@ -70,7 +70,7 @@ def finish(query: CopyQuery) -> None:
     check_audit(query)
 
 
-@pytest.mark.parametrize("failpoint", ["S5.middle:after", "S8:after", "S9:after", "S11:after"])
+@pytest.mark.parametrize("failpoint", ["produce.middle:after", "txn_offset_commit:after", "end_txn:after", "end_txn:after"])
 def test_a_killed_driver_loses_and_doubles_nothing(query: CopyQuery, failpoint: str) -> None:
     killed = query.run(f"{failpoint}:kill-driver@1")
     assert killed.code == KILLED
@@ -78,7 +78,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(query: CopyQuery, failpoint: 
 
 
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query: CopyQuery) -> None:
-    failpoint = "S8:after:stop-driver@1"
+    failpoint = "txn_offset_commit:after:stop-driver@1"
     old = query.start(failpoint)
     try:
         old.wait_fired(failpoint)
@@ -95,7 +95,7 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query: CopyQue
 @pytest.mark.parametrize("kind", ["broker_sim_cluster", "apache_kafka_cluster"])
 @pytest.mark.parametrize("role", ["leader", "transaction coordinator", "group coordinator"])
 @pytest.mark.parametrize(
-    "step", ["S3:after", "S5.middle:after", "S8:before", "S9:before", "S9:after"]
+    "step", ["judge:after", "produce.middle:after", "txn_offset_commit:before", "end_txn:before", "end_txn:after"]
 )
 def test_a_killed_broker_of_three_costs_nothing(
     running, tmp_path: Path, unique: Callable[[str], str], kind: str, role: str, step: str

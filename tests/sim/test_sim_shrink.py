@@ -28,7 +28,7 @@ def test_a_scenario_is_read_as_it_was_written():
     drawn = load_scenario("cluster", 5)
     assert parse_scenario("cluster", as_toml(drawn)) == drawn
     planned = Scenario(
-        name="x", faults=(Fault("marker", flushed=True), Fault("step", step="S8")),
+        name="x", faults=(Fault("marker", flushed=True), Fault("step", step="txn_offset_commit")),
         expect=Expect(fenced=2), plant="flush-skipped",
     )  # fmt: skip
     assert parse_scenario("x", as_toml(planned)) == planned
@@ -69,8 +69,8 @@ def test_a_timeline_leaves_out_requests_files_and_what_repeats():
         [
             "     1500000 broker-0 request-FETCH connection=1 version=12",
             "     1500001 job-driver-1 answer-FETCH version=12 error='NONE'",
-            "     1500002 job-driver-1 reached step='S1' when='before' batch_id=0",
-            "     1500003 job-driver-1 reached step='S1' when='after' batch_id=0",
+            "     1500002 job-driver-1 reached step='look_up' when='before' batch_id=0",
+            "     1500003 job-driver-1 reached step='look_up' when='after' batch_id=0",
             "     1500004 broker-1 isr-not-decided log='x-0'",
             "     1500005 network answer-lost id=4",
             "     1500005 network request-again id=5",
@@ -78,7 +78,7 @@ def test_a_timeline_leaves_out_requests_files_and_what_repeats():
         ]
     )
     assert told == [
-        "    1.500003 s  job-driver-1     reached step='S1' when='after' batch_id=0",
+        "    1.500003 s  job-driver-1     reached step='look_up' when='after' batch_id=0",
         "    1.500005 s  network          answer-lost id=4",
         "    1.500005 s  network          request-again id=5",
         "    1.500006 s  job-driver-1     killed",
@@ -123,6 +123,6 @@ def test_failures_are_of_one_kind_by_the_invariant_or_what_was_raised():
 
 
 def test_a_report_names_the_planned_faults_that_are_left():
-    planned = Scenario(faults=(Fault("marker", occurrence=2), Fault("step", step="S8")))
+    planned = Scenario(faults=(Fault("marker", occurrence=2), Fault("step", step="txn_offset_commit")))
     told = failure_report.FailureReport(planned, "", []).faults
-    assert told == "a broker dies after marker 2, kill after S8 of batch 0"
+    assert told == "a broker dies after marker 2, kill after txn_offset_commit of batch 0"

@@ -42,33 +42,33 @@ COMMITTED = {"copies_min": 1, "copies_max": 1, "committed": True}
 EITHER = {"copies_min": 1, "copies_max": 1, "committed": None}
 
 DRIVER_ROWS = (
-    _row("D4 after InitProducerId of the first batch", "S2:after"),
-    _row("D1 before the offsets are logged", "S0:before"),
-    _row("D2 after the offsets are logged", "S0:after"),
-    _row("D3 after FindCoordinator", "S1:after"),
-    _row("D3 InitProducerId sent", "S2:before", ON_SEND, pending=True),
-    _row("D5 while progress is read", "S3:before", ON_SEND, pending=True),
-    _row("D7 nothing produced yet", "S4:after"),
-    _row("D6 the partitions being added", "S5:before", ON_SEND, **PARTIAL),
-    _row("D8.first after the first Produce", "S5.first:after", **PARTIAL),
-    _row("D8.middle in the middle of the Produces", "S5.middle:after", **PARTIAL),
-    _row("D8.last after the last Produce", "S5.last:after", **WHOLE),
-    _row("D10 all commit messages at the driver", "S6:after"),
-    _row("D11 the group added", "S7:after", **WHOLE),
-    _row("D12 the offsets committed", "S8:after", **WHOLE),
-    _row("D13 before EndTxn", "S9:before", **WHOLE),
-    _row("D14 EndTxn sent", "S9:before", ON_SEND, **EITHER),
-    _row("D15 EndTxn answered", "S9:after", **COMMITTED),
-    _row("D21 in the recovery: InitProducerId sent", "S2:before", ON_SEND, pending=True),
-    _row("D21 in the recovery: progress read", "S3:after", pending=True),
-    _row("D18 before Spark's commit log", "S14:before", **COMMITTED),
-    _row("D21 in the recovery: before Spark's commit log", "S14:before", pending=True),
-    _row("D20 before the source's commit", "S15:before", pending=True),
+    _row("D4 after InitProducerId of the first batch", "init_producer_id:after"),
+    _row("D1 before the offsets are logged", "offset_log:before"),
+    _row("D2 after the offsets are logged", "offset_log:after"),
+    _row("D3 after FindCoordinator", "look_up:after"),
+    _row("D3 InitProducerId sent", "init_producer_id:before", ON_SEND, pending=True),
+    _row("D5 while progress is read", "judge:before", ON_SEND, pending=True),
+    _row("D7 nothing produced yet", "add_partitions:after"),
+    _row("D6 the partitions being added", "produce:before", ON_SEND, **PARTIAL),
+    _row("D8.first after the first Produce", "produce.first:after", **PARTIAL),
+    _row("D8.middle in the middle of the Produces", "produce.middle:after", **PARTIAL),
+    _row("D8.last after the last Produce", "produce.last:after", **WHOLE),
+    _row("D10 all commit messages at the driver", "collect:after"),
+    _row("D11 the group added", "add_offsets:after", **WHOLE),
+    _row("D12 the offsets committed", "txn_offset_commit:after", **WHOLE),
+    _row("D13 before EndTxn", "end_txn:before", **WHOLE),
+    _row("D14 EndTxn sent", "end_txn:before", ON_SEND, **EITHER),
+    _row("D15 EndTxn answered", "end_txn:after", **COMMITTED),
+    _row("D21 in the recovery: InitProducerId sent", "init_producer_id:before", ON_SEND, pending=True),
+    _row("D21 in the recovery: progress read", "judge:after", pending=True),
+    _row("D18 before Spark's commit log", "commit_log:before", **COMMITTED),
+    _row("D21 in the recovery: before Spark's commit log", "commit_log:before", pending=True),
+    _row("D20 before the source's commit", "source_commit:before", pending=True),
 )
 """D9, D16, D17, D19, D22 and D23 need more than a kill: they have tests of their own."""
 
-ON_KAFKA = {f"S2:after:{KILL}", f"S9:before:{ON_SEND}", f"S9:after:{KILL}"}
-ON_OURS = {f"S0:after:{KILL}", f"S5.middle:after:{KILL}", f"S14:before:{KILL}"}
+ON_KAFKA = {f"init_producer_id:after:{KILL}", f"end_txn:before:{ON_SEND}", f"end_txn:after:{KILL}"}
+ON_OURS = {f"offset_log:after:{KILL}", f"produce.middle:after:{KILL}", f"commit_log:before:{KILL}"}
 ROWS_OF = {
     "broker_sim": tuple(row for row in DRIVER_ROWS if row.failpoint in ON_OURS and not row.pending),
     "apache_kafka": tuple(row for row in DRIVER_ROWS if row.failpoint in ON_KAFKA),
@@ -100,7 +100,7 @@ class Story:
         target = query.next_batch()
         if row.pending and set(query.logged("offsets")) != set(query.logged("commits")):
             target -= 1
-        names_batch = not row.failpoint.startswith(("S0", "S15", "S2"))
+        names_batch = not row.failpoint.startswith(("offset_log", "source_commit", "init_producer_id"))
         failpoint = f"{row.failpoint}@{target}" if names_batch else row.failpoint
         # One more batch than the row needs, and one to finish.
         query.feed(2 * query.batch_size)

@@ -25,7 +25,7 @@ from txnlog_spark.protocol.effects import (
     ReadStaged,
     Receive,
     Reply,
-    RunBegan,
+    RemoveOtherRuns,
     Send,
     Sleep,
     Ticket,
@@ -168,7 +168,7 @@ class Host:
                 return read_back(piece)
             case ReadFile(path):
                 return self._constants.get(path)
-            case Reached() | RunBegan():
+            case Reached() | RemoveOtherRuns():
                 pass
             case _:
                 raise AssertionError(f"nobody performs {ask}")

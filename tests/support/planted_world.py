@@ -332,7 +332,7 @@ class World:
     def _refused_elsewhere(self) -> Iterator[dict[str, Any]]:
         where = {"stagingLocation": f"s3a://{REFUSED_BUCKET}/staged"}
         s3, key = self.s3(self.wrong), self.wrong["Azure account key"]
-        yield self._save("S3", s3 | where, fails=True)
+        yield self._save("judge", s3 | where, fails=True)
         for name, value in (
             ("s3a.secret.kex", self.wrong["S3 secret key"]),
             ("azure.sas.fixed.tokem", self.wrong["Azure SAS token"]),

@@ -1,4 +1,4 @@
-"""Runs of S5 alone on a scripted cluster: what was sent, held in memory, and appended."""
+"""Runs of produce alone on a scripted cluster: what was sent, held in memory, and appended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
 
 
 class Watched:
-    """One run of S5 on a scripted cluster, with what was in memory at most."""
+    """One run of produce on a scripted cluster, with what was in memory at most."""
 
     def __init__(self, cluster: ScriptedCluster, plan) -> None:
         self.produced = Produced()

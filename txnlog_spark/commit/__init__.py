@@ -1,11 +1,13 @@
 """The whole life of a query's commits, without I/O: what runs is what the simulator runs.
 
-    query.py        one batch of a streaming query, from the checkpoint to the identity record
+    query.py        one batch of a streaming query, from the checkpoint on
     batch_write.py  one batch write, which has no checkpoint
-    micro_batch.py  the transaction: S1 to S11, tries and aborts
-    takeover.py     InitProducerId, another transactional id, the baseline
+    micro_batch.py  the transaction, tries and aborts: one way for all
+    output.py       which output a commit belongs to; the same query, moved, or copied
+    takeover.py     InitProducerId, other transactional ids, the baseline
     judgement.py    skip, do, or refuse: one pure function, and the facts it needs
     facts.py        asks the brokers for the facts of the judgement
+    confirmation.py reads them again, of who has answered TxnOffsetCommit
     progress.py     the committed offset that says how far a query has come
     checkpoint.py   what Spark logged for a batch
     journal.py      what the sink keeps in the checkpoint

@@ -11,86 +11,103 @@ from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.produce import Produced
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.transaction import (
-    Transaction,
-    add_offsets,
-    commit_all_offsets,
-)
+from txnlog_spark.protocol.session import Deadline, Session
+from txnlog_spark.protocol.transaction import Transaction, add_offsets, commit_all_offsets
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
 
+Groups = dict[str, dict[TopicPartition, CommittedOffset]]
+
 
 @dataclass(slots=True)
-class CommitAttempt:
-    """One try of the whole batch. `identity` is what it begins with."""
+class TransactionTry:
+    """One try of the whole batch."""
 
     plan: CommitPlan
-    identity: ProducerIdentity | None
     number: int
+    version: int = 0
+    """Of the transactions of the coordinator that was asked for this try."""
     transaction: Transaction | None = None
     began_ms: int = 0
+    is_to_be_done: bool = False
+    """The batch was judged, and was not committed."""
     commit_sent: bool = False
     """EndTxn(commit) may have left: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
     missing_sources: frozenset[TopicPartition] = frozenset()
 
 
+def coordinator_version(session: Session, transactional_id: str) -> Operation[int]:
+    """The transaction version, asked of the coordinator each time: it may change under a run."""
+    deadline = session.deadline()
+    node = yield from find_coordinator(session, TRANSACTION, transactional_id, deadline=deadline)
+    return (yield from transaction_version(session, node, deadline=deadline))
+
+
 def begin_transaction(
-    session: Session, attempt: CommitAttempt, identity: ProducerIdentity
-) -> Operation[Transaction]:
-    """A transaction of `identity`; nothing is sent but, once, a question for its version."""
-    version = identity.transaction_version
-    if not version:
-        deadline = session.deadline()
-        key = identity.transactional_id
-        node = yield from find_coordinator(session, TRANSACTION, key, deadline=deadline)
-        version = yield from transaction_version(session, node, deadline=deadline)
-    transaction = Transaction(
+    session: Session, attempt: TransactionTry, identity: ProducerIdentity
+) -> Transaction:
+    """A transaction of `identity`; nothing is sent."""
+    attempt.transaction = Transaction(
         identity.transactional_id,
         identity.producer_id,
         identity.producer_epoch,
-        version,
-        sequences=dict(identity.sequences),
+        attempt.version,
     )
-    attempt.transaction = transaction
     attempt.began_ms = session.monotonic_ms()
-    return transaction
+    return attempt.transaction
 
 
-def add_batch_offsets(
-    session: Session, attempt: CommitAttempt, transaction: Transaction
+def offsets_of(plan: CommitPlan) -> Groups:
+    """What the batch's transaction commits: the source group's offsets and the progress."""
+    groups: Groups = {}
+    if plan.group_id is not None:
+        check(plan.group_id != plan.who.progress_group_id, "progress has a group of its own")
+        ends = plan.batch.source_offsets.items()
+        groups[plan.group_id] = {p: CommittedOffset(end, "") for p, end in ends}
+    groups[plan.who.progress_group_id] = _placed(plan, progress_after(plan))
+    return groups
+
+
+def add_groups(
+    session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[None]:
-    """S7 and S8: the source group's offsets and the progress become part of the transaction."""
-    plan = attempt.plan
-    groups = {}
-    if plan.group_id is not None and plan.source_offsets:
-        check(plan.group_id != plan.progress_group_id, "progress has a group of its own")
-        ends = {p: CommittedOffset(end, "") for p, end in plan.source_offsets.items()}
-        groups[plan.group_id] = ends
-    groups[plan.progress_group_id] = _placed(plan, progress_after(plan))
-    yield Reached("S7", "before", plan.batch_id)
+    """AddOffsetsToTxn of each group, on transaction version 1; on version 2 nothing is asked."""
+    batch_id = attempt.plan.batch.batch_id
+    yield Reached("add_offsets", "before", batch_id)
     if transaction.version < 2:
-        for group_id in groups:
+        for group_id in offsets_of(attempt.plan):
             yield from add_offsets(session, transaction, group_id)
-    yield Reached("S7", "after", plan.batch_id)
-    yield Reached("S8", "before", plan.batch_id)
+    yield Reached("add_offsets", "after", batch_id)
+
+
+def commit_batch_offsets(
+    session: Session,
+    attempt: TransactionTry,
+    transaction: Transaction,
+    *,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
+    plan = attempt.plan
+    yield Reached("txn_offset_commit", "before", plan.batch.batch_id)
     attempt.missing_sources = yield from commit_all_offsets(
-        session, transaction, groups, may_be_gone=plan.group_id
+        session, transaction, offsets_of(plan), may_be_gone=plan.group_id, deadline=deadline
     )
-    yield Reached("S8", "after", plan.batch_id)
+    yield Reached("txn_offset_commit", "after", plan.batch.batch_id)
 
 
 def add_progress(
     session: Session, plan: CommitPlan, transaction: Transaction, progress: Progress
 ) -> Operation[None]:
     """The progress alone becomes part of the transaction."""
-    groups = {plan.progress_group_id: _placed(plan, progress)}
+    group_id = plan.who.progress_group_id
     if transaction.version < 2:
-        yield from add_offsets(session, transaction, plan.progress_group_id)
+        yield from add_offsets(session, transaction, group_id)
+    groups = {group_id: _placed(plan, progress)}
     yield from commit_all_offsets(session, transaction, groups, may_be_gone=None)
 
 
 def _placed(plan: CommitPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
-    return {plan.progress_partition: progress_offset(progress)}
+    return {plan.who.place: progress_offset(progress)}

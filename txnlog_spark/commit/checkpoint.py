@@ -124,17 +124,15 @@ def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets
     return parse_batch_offsets(path, (yield from read_text(path)))
 
 
-def read_previous_offsets(checkpoint: str, batch_id: int) -> Operation[dict[TopicPartition, int]]:
-    """The sources' end offsets of the batch before; {} before the first, or where it was purged.
+def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets | None]:
+    """The sources' end offsets of an earlier batch; None before the first, or where it was purged.
 
     Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
     that is not whole.
     """
-    path = offsets_path(checkpoint, batch_id - 1)
+    path = offsets_path(checkpoint, batch_id)
     data = yield from read_file(path)
-    if data is None:
-        return {}
-    return parse_batch_offsets(path, text_of(path, data)).source_offsets
+    return None if data is None else parse_batch_offsets(path, text_of(path, data))
 
 
 def offsets_path(checkpoint: str, batch_id: int) -> str:

@@ -8,8 +8,8 @@ again after TxnOffsetCommit, not stable, which leaves out the transaction's own 
 not the same, the transaction is aborted and the batch is judged again, by what the coordinator
 says.
 
-A batch that is to be done has its TxnOffsetCommit at S8, and is confirmed before S9. A batch that
-is refused has none: a person would be asked to look for what never happened. So its transaction is
+A batch that is to be done has its TxnOffsetCommit, and is confirmed before EndTxn. A batch that is
+refused has none: a person would be asked to look for what never happened. So its transaction is
 begun and aborted, without records.
 
 Where a batch is skipped nothing is confirmed: progress that is visible is committed.
@@ -17,7 +17,12 @@ Where a batch is skipped nothing is confirmed: progress that is visible is commi
 
 from __future__ import annotations
 
-from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
+from txnlog_spark.commit.attempt import (
+    TransactionTry,
+    add_groups,
+    begin_transaction,
+    commit_batch_offsets,
+)
 from txnlog_spark.commit.facts import committed_offsets, visible_progress
 from txnlog_spark.commit.judgement import Facts, Verdict, judge
 from txnlog_spark.commit.plan import CommitPlan, Progress
@@ -25,7 +30,6 @@ from txnlog_spark.errors import AbortableError, ProgressError
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -38,9 +42,8 @@ def confirm(session: Session, plan: CommitPlan, judged: Facts) -> Operation[None
     found = yield from visible_progress(session, plan)
     if found != judged.progress:
         raise _of_a_former_coordinator(
-            f"the progress of query {plan.query_id} in group {plan.progress_group_id} is "
-            f"{_shown(found)}, and was {_shown(judged.progress)} when batch {plan.batch_id} was "
-            "begun"
+            f"the progress in group {plan.who.progress_group_id} is {_shown(found)}, and was "
+            f"{_shown(judged.progress)} when {plan.name} was begun"
         )
     asked = judged.asked
     kinds = [(plan.group_id, asked.group, judged.group)] if asked.group else []
@@ -50,8 +53,7 @@ def confirm(session: Session, plan: CommitPlan, judged: Facts) -> Operation[None
         now = yield from committed_offsets(session, group_id, partitions, require_stable=False)
         if any(now.get(p) != before.get(p) for p in partitions):
             raise _of_a_former_coordinator(
-                f"the offsets of group {group_id} are not those that batch {plan.batch_id} of "
-                f"query {plan.query_id} was judged by"
+                f"the offsets of group {group_id} are not those that {plan.name} was judged by"
             )
 
 
@@ -66,7 +68,7 @@ def _shown(progress: Progress | None) -> str:
 
 
 def judge_for_certain(
-    session: Session, attempt: CommitAttempt, facts: Facts, identity: ProducerIdentity
+    session: Session, attempt: TransactionTry, facts: Facts, identity: ProducerIdentity
 ) -> Operation[Verdict]:
     """What was asked one after the other may contradict itself when another driver took over, or a
     former coordinator has answered.
@@ -78,11 +80,10 @@ def judge_for_certain(
     try:
         return judge(plan, facts)
     except ProgressError:
-        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-        current = yield from init_producer_id(session, name, timeout_ms, current=identity)
-        if (yield from confirm_missing(session, [plan.progress_partition])):
+        if (yield from confirm_missing(session, [plan.who.place])):
             raise  # nothing can be committed for it
-        transaction = yield from begin_transaction(session, attempt, current)
-        yield from add_batch_offsets(session, attempt, transaction)
+        transaction = begin_transaction(session, attempt, identity)
+        yield from add_groups(session, attempt, transaction)
+        yield from commit_batch_offsets(session, attempt, transaction)
         yield from confirm(session, plan, facts)
         raise

@@ -26,16 +26,15 @@ def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress |
     It may be old, and never too new: what is visible is committed, and progress does not go back.
     So it can tell that a batch is done, before anybody is fenced, and nothing else.
     """
-    committed = yield from fetch_committed(session, plan.progress_group_id, require_stable=False)
-    return newest_progress(plan.query_id, committed.values())
+    who = plan.who
+    committed = yield from fetch_committed(session, who.progress_group_id, require_stable=False)
+    return newest_progress(who.output.query_id, committed.values())
 
 
 def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
     """The query's progress after a takeover, when nothing under the transactional id is open."""
-    places = [plan.progress_partition]
-    return (
-        yield from fetch_progress(session, plan.progress_group_id, plan.query_id, partitions=places)
-    )
+    group_id, query_id = plan.who.progress_group_id, plan.who.output.query_id
+    return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.who.place]))
 
 
 def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
@@ -43,7 +42,7 @@ def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> O
     asked = questions(plan, found)
     gone = False
     if asked.progress_topic:
-        gone = bool((yield from confirm_missing(session, [plan.progress_partition])))
+        gone = bool((yield from confirm_missing(session, [plan.who.place])))
     expected = []
     for each in asked.expected:
         expected.append((yield from committed_offsets(session, each.group_id, each.committed)))

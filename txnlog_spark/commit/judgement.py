@@ -12,9 +12,11 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
+    AnotherOutput,
     BatchReplanned,
     CommittedOffsetsMoved,
     GroupHasOffsets,
@@ -49,6 +51,8 @@ class Questions:
     """Offsets that have to be positions in this cluster's logs."""
     progress_topic: bool = False
     """Whether the topic that progress lies on still exists."""
+    gap: bool = False
+    """Whether the batches that the progress lacks had no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,66 +68,134 @@ class Facts:
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of `unexpected_positions`."""
     progress_topic_is_gone: bool = False
+    gap_is_empty: bool = False
 
 
 def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether the progress has the plan's batch."""
-    return found is not None and found.next_batch_id > plan.batch_id
+    return found is not None and found.next_batch_id > plan.batch.batch_id
 
 
 def questions(plan: CommitPlan, found: Progress | None) -> Questions:
     """What `judge` needs besides the progress that was found."""
-    if not plan.is_stream:
+    if not plan.who.is_query:
         return Questions()
-    if _progress_is_missing(plan, found):
+    if found is None and plan.was_begun:
         return Questions(progress_topic=True)
-    if is_committed(plan, found):
-        several = found is not None and found.next_batch_id > plan.batch_id + 1
-        return Questions(group=frozenset(plan.source_offsets if several and plan.group_id else ()))
-    if found is not None and found.next_batch_id < plan.batch_id:
-        return Questions()
+    batch = plan.batch
+    if found is not None and is_committed(plan, found):
+        several = found.next_batch_id > batch.batch_id + 1
+        return Questions(group=frozenset(batch.source_offsets if several and plan.group_id else ()))
+    if found is not None and _has_gap(plan, found):
+        return Questions(gap=True)
     group: set[TopicPartition] = set()
     if _compares_group_with_previous(plan, found):
-        group.update(plan.previous_offsets)
-    if _is_first(plan) and not plan.overwrite_group:
+        group.update(batch.previous_offsets)
+    if _is_first(plan) and not plan.who.overwrite_group:
         group.update(_unexpected(plan))
-    foreign = plan.foreign_sources if _cluster_is_unknown(plan, found) else ()
-    return Questions(frozenset(group), plan.expected, foreign)
+    foreign = batch.foreign_sources if _cluster_is_unknown(plan, found) else ()
+    return Questions(frozenset(group), batch.expected, foreign)
 
 
 def judge(plan: CommitPlan, facts: Facts) -> Verdict:
     """SKIP or DO.
 
-    Raises ProgressMissing, ProgressBehind, BatchReplanned, CommittedOffsetsMoved, WrongCluster,
-    GroupHasOffsets: each says what was found, and what to do.
+    Raises ProgressMissing, ProgressBehind, BatchReplanned, AnotherOutput, CommittedOffsetsMoved,
+    WrongCluster, GroupHasOffsets: each says what was found, and what to do.
     """
     found = facts.progress
-    if not plan.is_stream:
+    if found is not None:
+        check_output(plan, found)
+    if not plan.who.is_query:
         return Verdict.SKIP if is_committed(plan, found) else Verdict.DO
-    if _progress_is_missing(plan, found):
+    if found is None and plan.was_begun:
         if facts.progress_topic_is_gone:
             raise progress_topic_deleted(plan)
-        raise ProgressMissing(_missing_text(plan, found))
+        raise ProgressMissing(_missing_text(plan))
     if found is not None and is_committed(plan, found):
         if not _is_same_batch(plan, found, facts.group):
             raise BatchReplanned(_replanned_text(plan, found))
         return Verdict.SKIP
-    if found is not None and found.next_batch_id < plan.batch_id:
+    if found is not None and _has_gap(plan, found) and not facts.gap_is_empty:
         raise _behind(plan, found)
     _check_start(plan, facts)
     return Verdict.DO
 
 
+def output_of(plan: CommitPlan, found: Progress) -> Output | None:
+    """Which output of this checkpoint the progress is of, None when it is another one's."""
+    outputs = [plan.who.output, *plan.earlier]
+    if plan.begun is not None:
+        outputs.insert(1, plan.begun.output)
+    return next((each for each in outputs if each.digest == found.output_digest), None)
+
+
+def check_output(plan: CommitPlan, found: Progress) -> None:
+    """Refuse progress that another output has committed, before it makes a batch be skipped.
+
+    Raises AnotherOutput.
+    """
+    output = output_of(plan, found)
+    if output is None:
+        raise AnotherOutput(_another_text(plan, found))
+    if output == plan.who.output or not is_committed(plan, found):
+        return
+    if output.target != plan.who.output.target:
+        raise AnotherOutput(
+            f"{plan.name} is in topic {_target(output)} already, and the query was started with "
+            f"topic {_target(plan.who.output)}: skipped, its rows would be missing there. Nothing "
+            f"was written. Start the query with topic {_target(output)} until the batch is done "
+            "(trigger availableNow does that and ends), and then with the other one. If these are "
+            "two sinks of one query, give each a name: foreach_batch(..., name=...)"
+        )
+    if plan.begun is not None and found.next_batch_id > plan.begun.batch_id + 1:
+        raise AnotherOutput(_another_text(plan, found))
+
+
+def _another_text(plan: CommitPlan, found: Progress) -> str:
+    who = plan.who
+    if not who.is_query:
+        return (
+            f"the progress in group {who.progress_group_id!r} (version {found.next_batch_id - 1}) "
+            f"was committed for another output than topic {_target(who.output)}. Nothing was "
+            "written. Use another txnAppId"
+        )
+    return (
+        f"the progress of {plan.query} in group {who.progress_group_id!r} (all "
+        f"batches below {found.next_batch_id}) was not committed by this checkpoint and "
+        f"transactional id {who.transactional_id!r}: another copy of the checkpoint is at work. "
+        "Nothing was written, and nobody was fenced. Start one of the two only; or delete the "
+        f"folder {who.folder} of the copy and give it a kafka.group.id, or kafka.transactional.id, "
+        "of its own: it then goes on as a query of its own"
+    )
+
+
+def _target(output: Output) -> str:
+    return repr(output.target) if output.target else "(of the column topic)"
+
+
+def _has_gap(plan: CommitPlan, found: Progress) -> bool:
+    """Whether the progress lacks batches before this one that may have been written.
+
+    A sink that is not called for each batch lacks none when it has all that was begun.
+    """
+    if found.next_batch_id >= plan.batch.batch_id:
+        return False
+    begun = plan.begun
+    is_whole = begun is not None and begun.batch_id < found.next_batch_id
+    return not (plan.who.leaves_out_batches and is_whole)
+
+
 def _check_start(plan: CommitPlan, facts: Facts) -> None:
     """Whether the batch begins where the output and the group end."""
-    found = facts.progress
-    check(len(facts.expected) == len(plan.expected), "what was expected has to be compared")
-    for expected, committed in zip(plan.expected, facts.expected, strict=True):
+    found, batch = facts.progress, plan.batch
+    check(len(facts.expected) == len(batch.expected), "what was expected has to be compared")
+    for expected, committed in zip(batch.expected, facts.expected, strict=True):
         check_expected(plan, expected, committed)
     if _cluster_is_unknown(plan, found):
-        for offsets, ends in zip(plan.foreign_sources, facts.foreign, strict=True):
+        for offsets, ends in zip(batch.foreign_sources, facts.foreign, strict=True):
             _check_of_this_cluster(plan, offsets, ends)
-    if _is_first(plan) and not plan.overwrite_group:
+    if _is_first(plan) and not plan.who.overwrite_group:
         _check_group_is_unused(plan, facts)
     if _compares_group_with_previous(plan, found):
         check_previous(plan, facts.group)
@@ -137,15 +209,15 @@ def unexpected_positions(
     A committed offset at the end of an empty first batch is where the query begins.
     """
     stand = {p: group[p] for p in _unexpected(plan) if p in group}
-    if plan.staged:
+    if plan.batch.staged:
         return stand
-    return {p: offset for p, offset in stand.items() if offset != plan.source_offsets[p]}
+    return {p: offset for p, offset in stand.items() if offset != plan.batch.source_offsets[p]}
 
 
 def asks_log_starts(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether `Facts.log_starts` are needed."""
-    is_open = not is_committed(plan, found) and not _progress_is_missing(plan, found)
-    return plan.is_stream and is_open and _is_first(plan) and not plan.overwrite_group
+    is_open = not is_committed(plan, found) and not (found is None and plan.was_begun)
+    return plan.who.is_query and is_open and _is_first(plan) and not plan.who.overwrite_group
 
 
 def _is_first(plan: CommitPlan) -> bool:
@@ -153,12 +225,12 @@ def _is_first(plan: CommitPlan) -> bool:
 
     That may be a newer checkpoint, which was begun when this one was believed to be lost.
     """
-    return plan.batch_id == 0 and plan.group_id is not None
+    return plan.batch.batch_id == 0 and plan.group_id is not None
 
 
 def _unexpected(plan: CommitPlan) -> list[TopicPartition]:
-    expected = [e.committed for e in plan.expected]
-    return [p for p in plan.source_offsets if not any(p in c for c in expected)]
+    expected = [e.committed for e in plan.batch.expected]
+    return [p for p in plan.batch.source_offsets if not any(p in c for c in expected)]
 
 
 def _cluster_is_unknown(plan: CommitPlan, found: Progress | None) -> bool:
@@ -168,21 +240,11 @@ def _cluster_is_unknown(plan: CommitPlan, found: Progress | None) -> bool:
     return found is None or found.group_digest != group_digest(plan.group_id)
 
 
-def _progress_is_missing(plan: CommitPlan, found: Progress | None) -> bool:
-    """Whether the brokers have lost progress that tells of this batch: all of it, or the newest.
-
-    Without any, a batch that was never begun is as safe as the first one of a query.
-    """
-    if found is None:
-        begun = plan.attempted_batch_id is None or plan.attempted_batch_id >= plan.batch_id
-        return plan.must_exist and begun
-    return found.next_batch_id < plan.next_batch_id_min
-
-
 def _compares_group_with_previous(plan: CommitPlan, found: Progress | None) -> bool:
     """Whether the group has to stand where the batch before left it."""
-    left = plan.attempted_group_digest if found is None else found.group_digest
-    return bool(plan.previous_offsets) and left != "" and left == group_digest(plan.group_id)
+    begun = "" if plan.begun is None else plan.begun.group_digest
+    left = begun if found is None else found.group_digest
+    return bool(plan.batch.previous_offsets) and left != "" and left == group_digest(plan.group_id)
 
 
 def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartition, int]) -> bool:
@@ -191,13 +253,14 @@ def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartit
     Spark's offset log can be lost with its commit log; the batch is then planned again and may
     reach further than the committed one (the second variant of paimon#9666).
     """
-    if found.next_batch_id == plan.batch_id + 1:
-        if plan.batch_hash and found.batch_hash == plan.batch_hash:
+    batch = plan.batch
+    if found.next_batch_id == batch.batch_id + 1:
+        if batch.batch_hash and found.batch_hash == batch.batch_hash:
             return True
-        return plan.is_pinned and found.source_digest == plan.source_digest
-    if not plan.is_pinned or plan.group_id is None:
+        return batch.is_pinned and found.source_digest == batch.source_digest
+    if not batch.is_pinned or plan.group_id is None:
         return False
-    return all(end <= group.get(partition, -1) for partition, end in plan.source_offsets.items())
+    return all(end <= group.get(partition, -1) for partition, end in batch.source_offsets.items())
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
@@ -211,7 +274,7 @@ def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
     if not elsewhere:
         return
     raise GroupHasOffsets(
-        f"query {plan.query_id} has no committed batch, and its group {plan.group_id!r} has "
+        f"{plan.query} has no committed batch, and its group {plan.group_id!r} has "
         f"committed offsets: {_places(elsewhere)}. The query does not begin there, so it may write "
         "again what is in the output already, or leave records out. Nothing was written. To go on "
         "from the committed offsets (such as after a lost checkpoint), start with a new, empty "
@@ -237,7 +300,7 @@ def _check_of_this_cluster(
 
 def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
     return (
-        f"query {plan.query_id} has kafka.group.id={plan.group_id!r}, but a source's offsets are "
+        f"{plan.query} has kafka.group.id={plan.group_id!r}, but a source's offsets are "
         f"not positions in the cluster that the sink writes to ({reason}). Offsets are committed "
         "for a group on one cluster only, in the transaction of the output. Nothing was written. "
         "Remove kafka.group.id from the writer: the query stays exactly-once by its checkpoint"
@@ -262,11 +325,11 @@ def check_expected(
     if not moved:
         return
     raise CommittedOffsetsMoved(
-        f"query {plan.query_id} starts from the committed offsets of group {expected.group_id!r}, "
+        f"{plan.query} starts from the committed offsets of group {expected.group_id!r}, "
         f"but these moved after it had read them: {', '.join(moved)}. Another driver of this group "
         "was still at work; it is fenced now if it had this query's transactional id "
-        f"{plan.transactional_id!r}. Nothing was written. Start again with a new, empty checkpoint "
-        "and startingOffsets=committed"
+        f"{plan.who.transactional_id!r}. Nothing was written. Start again with a new, empty "
+        "checkpoint and startingOffsets=committed"
     )
 
 
@@ -279,13 +342,13 @@ def check_previous(plan: CommitPlan, committed: Mapping[TopicPartition, int]) ->
     """
     moved = [
         f"{name[0]}-{name[1]} from {was} to {committed[name]}"
-        for name, was in sorted(plan.previous_offsets.items())
+        for name, was in sorted(plan.batch.previous_offsets.items())
         if committed.get(name, was) != was
     ]
     if not moved:
         return
     raise CommittedOffsetsMoved(
-        f"query {plan.query_id} committed its batch {plan.batch_id - 1} and the offsets of group "
+        f"{plan.query} committed its batch {plan.batch.batch_id - 1} and the offsets of group "
         f"{plan.group_id!r} with it, but these moved since: {', '.join(moved)}. Either a newer "
         "checkpoint went on from there, and what this one has next may be in the output already: "
         "start the query with the newer one. Or a person set the group's offsets: set them back, "
@@ -295,21 +358,27 @@ def check_previous(plan: CommitPlan, committed: Mapping[TopicPartition, int]) ->
 
 
 def _behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
+    who = plan.who
+    causes = "or batches between were written by another sink (such as kafka), which moves no "
+    causes += "progress"
+    if who.leaves_out_batches:
+        causes = "or the function of foreachBatch went on although writing batch "
+        causes += f"{found.next_batch_id} had failed"
     return ProgressBehind(
-        f"query {plan.query_id} is about to commit batch {plan.batch_id}, but the brokers have "
-        f"its batches below {found.next_batch_id} only (group {plan.progress_group_id!r}). "
-        "Either the brokers lost committed data, or batches between were written by another "
-        "sink (such as kafka), which moves no progress. Nothing was written. If the output has "
-        f"all batches below {plan.batch_id}, say so: python -m txnlog_spark progress set "
-        "--bootstrap-server HOST:PORT --checkpoint DIR --to-checkpoint --execute. If it has "
-        "not, start a new checkpoint with startingOffsets=committed: that goes on from what "
-        "the brokers have, and doubles what another sink has written since"
+        f"{plan.query} is about to commit batch {plan.batch.batch_id}, but the "
+        f"brokers have its batches below {found.next_batch_id} only (group "
+        f"{who.progress_group_id!r}). Either the brokers lost committed data, {causes}. Nothing "
+        f"was written. If the output has all batches below {plan.batch.batch_id}, say so: python "
+        f"-m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint DIR"
+        f"{_sink_option(plan)} --to-checkpoint --execute. If it has not, start a new checkpoint "
+        "with startingOffsets=committed: that goes on from what the brokers have, and doubles what "
+        "another sink has written since"
     )
 
 
 def _replanned_text(plan: CommitPlan, found: Progress) -> str:
     return (
-        f"batch {plan.batch_id} of query {plan.query_id} is already committed (progress "
+        f"{plan.name} is already committed (progress "
         f"{found.next_batch_id}), but was planned again since, and {_what_differs(plan, found)}: "
         "the checkpoint's offsets log was lost or rolled back. Skipping the batch could lose "
         "records, writing it could double them. Nothing was written. Restore the folders offsets "
@@ -319,7 +388,10 @@ def _replanned_text(plan: CommitPlan, found: Progress) -> str:
 
 
 def _what_differs(plan: CommitPlan, found: Progress) -> str:
-    if found.next_batch_id == plan.batch_id + 1 and found.source_digest == plan.source_digest:
+    if (
+        found.next_batch_id == plan.batch.batch_id + 1
+        and found.source_digest == plan.batch.source_digest
+    ):
         return "its source offsets do not show whether it holds the same records"
     return "has other source offsets than it was committed with"
 
@@ -334,37 +406,40 @@ _REPLANNED_REMEDY = (
 _MISSING_REMEDY = (
     "Nothing was written. Look whether the output ends with the records of this batch. Then say "
     "how far it is: python -m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint "
-    "DIR --next-batch-id N --execute, with N = {after} if they are in the output, N = {this} if "
-    "they are not; and start the query again"
+    "DIR{sink} --next-batch-id N --execute, with N = {after} if they are in the output, N = {this} "
+    "if they are not; and start the query again"
 )
 
 
 def _missing_remedy(plan: CommitPlan) -> str:
-    return _MISSING_REMEDY.format(this=plan.batch_id, after=plan.batch_id + 1)
+    this = plan.batch.batch_id
+    return _MISSING_REMEDY.format(this=this, after=this + 1, sink=_sink_option(plan))
 
 
-def _missing_text(plan: CommitPlan, found: Progress | None) -> str:
-    topic, number = plan.progress_partition
-    lost = "is gone" if found is None else f"is {found.next_batch_id} only"
-    recorded = plan.next_batch_id_min
-    known = f", {recorded} by the checkpoint's identity.json" if recorded else ""
+def _sink_option(plan: CommitPlan) -> str:
+    name = plan.who.output.sink_name
+    return f" --sink {name}" if name else ""
+
+
+def _missing_text(plan: CommitPlan) -> str:
+    topic, number = plan.who.place
     return (
-        f"query {plan.query_id} has committed before{known}, but its progress {lost}: group "
-        f"offsets of {plan.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
+        f"{plan.query} has committed before, but its progress is gone: group "
+        f"offsets of {plan.who.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
         "default, counted from the last batch on: while a query is stopped, and while it has no "
         "input), or were deleted, by themselves or with topic "
-        f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch_id} is in the "
-        f"output is not known. {_missing_remedy(plan)}"
+        f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch.batch_id} is in "
+        f"the output is not known. {_missing_remedy(plan)}"
     )
 
 
 def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
     """The error for a query whose progress went with the topic that it lay on."""
-    topic, number = plan.progress_partition
+    topic, number = plan.who.place
     return ProgressMissing(
-        f"topic {topic!r} was deleted, and with it the progress of query {plan.query_id}, "
-        f"which was committed for {topic}-{number} (group {plan.progress_group_id!r}). Whether "
-        f"batch {plan.batch_id} is in the output is not known. {_missing_remedy(plan)}"
+        f"topic {topic!r} was deleted, and with it the progress of {plan.query}, "
+        f"which was committed for {topic}-{number} (group {plan.who.progress_group_id!r}). Whether "
+        f"batch {plan.batch.batch_id} is in the output is not known. {_missing_remedy(plan)}"
     )
 
 

@@ -7,58 +7,44 @@ is likely to stay, and never changes while it exists: of a source, which the que
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
+from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS, confirm_missing, refresh_metadata
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.topics import TopicPartition
 
 
-def place_progress(
-    session: Session,
-    *,
-    recorded: TopicPartition | None,
-    may_move: bool,
-    progress_group_id: str,
-    query_id: str,
-    sources: Collection[TopicPartition],
-    staged: Sequence[StagedPartition],
-    topic: str | None,
-) -> Operation[TopicPartition]:
+def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
     """Where the query's progress is, else (the first batch) where it is going to be.
 
-    `recorded` is what the checkpoint says. Progress that went with its topic is placed again only
-    where it `may_move`, for a batch that was never begun; else it has to be missed where it was.
+    Progress that went with its topic is placed again only for a batch that was never begun; else it
+    has to be missed where it was. Raises TxnLogError without any topic.
     """
+    recorded = plan.who.progress_partition
     if recorded is not None:
-        if not may_move or not (yield from _is_gone(session, recorded)):
+        if plan.was_begun or not (yield from _is_gone(session, recorded)):
             return recorded
     else:
-        located = yield from locate_progress(session, progress_group_id, query_id)
+        query_id = plan.who.output.query_id
+        located = yield from locate_progress(session, plan.who.progress_group_id, query_id)
         if located is not None:
             return located
-    return (yield from choose_partition(session, sources, staged, topic))
+    return (yield from choose_partition(session, plan))
 
 
-def choose_partition(
-    session: Session,
-    sources: Collection[TopicPartition],
-    staged: Sequence[StagedPartition],
-    topic: str | None,
-) -> Operation[TopicPartition]:
+def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
     """A partition that exists, to commit progress for. Raises TxnLogError without any topic."""
+    sources, target = plan.batch.source_offsets, plan.who.output.target
     if sources:
         missing = yield from confirm_missing(session, sources)
         for partition in sorted(sources):
             if partition not in missing:
                 return partition
-    if topic is not None:
-        return TopicPartition(topic, 0)
-    for piece in staged:
+    if target:
+        return TopicPartition(target, 0)
+    for piece in plan.batch.staged:
         return TopicPartition(piece.topic, piece.partition)
     yield from refresh_metadata(session, None)
     for name in sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS):
@@ -70,7 +56,8 @@ def choose_partition(
 
 
 def _is_gone(session: Session, partition: TopicPartition) -> Operation[bool]:
-    topic, number = partition
-    if number in session.cluster.partitions(topic):
+    """Asked anew for each batch: what is remembered of a topic outlives it."""
+    yield from refresh_metadata(session, [partition.topic])
+    if partition.partition in session.cluster.partitions(partition.topic):
         return False
     return bool((yield from confirm_missing(session, [partition])))

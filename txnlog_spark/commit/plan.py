@@ -1,16 +1,14 @@
-"""The values of a micro-batch's commit: what goes in and what comes out."""
+"""The values of a commit: who commits, the batch, what was begun before; and the outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from txnlog_spark.protocol.values import ProducerIdentity, StagedPartition
+from txnlog_spark.commit.output import Output
+from txnlog_spark.protocol.values import ProducePlan, StagedPartition
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
-
-if TYPE_CHECKING:
-    from txnlog_spark.commit.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +25,19 @@ class CommitOptions:
     produce_request_bytes: int = 1024 * 1024
 
     def transactional_id_of(self, query_id: str) -> str:
-        """The option, else one made from the group id, else from the query id."""
-        return self._transactional_id(self.group_id or query_id)
+        """The option, else one made from the group id, else from the query id; with the name."""
+        return self.transactional_id_of_write(self.group_id or query_id)
 
     def transactional_id_of_write(self, name: str) -> str:
         """The option, else one made from a batch write's name: its group may be a query's too."""
-        return self._transactional_id(name)
+        made = self.transactional_id or f"txnlog-{name}"
+        return f"{made}-{self.sink_name}" if self.sink_name else made
 
-    def _transactional_id(self, name: str) -> str:
-        if self.transactional_id is not None:
-            return self.transactional_id
-        return f"txnlog-{name}-{self.sink_name}" if self.sink_name else f"txnlog-{name}"
-
-    def progress_group_of(self, query_id: str) -> str:
+    def progress_group_of(self, query_id: str, copy: str = "") -> str:
         """The group that holds this query's progress and nothing else."""
         owner = self.group_id or self.transactional_id_of(query_id)
-        name = f".{self.sink_name}" if self.sink_name else ""
-        return f"{owner}.progress.{query_id}{name}"
+        parts = (f"{owner}.progress.{query_id}", self.sink_name, copy)
+        return ".".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,61 +52,129 @@ class ExpectedOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPlan:
-    """One micro-batch as the driver wants it committed.
+class Committer:
+    """Who commits: the same for all batches of a run.
 
-    `source_offsets` are the next offsets to read (exclusive ends), committed for `group_id` when
-    that is given. `progress_partition` is a partition of a topic that exists and stays; the
-    progress (batch_id + 1) is committed there for `progress_group_id`, always the same one for all
-    batches of a query: with a topic Kafka deletes the offsets that were committed for it.
-    `batch_hash` is of all that Spark logged for the batch: equal hashes are one planning of it.
-    `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's, each
-    partition once, so that equal offsets are equal records however often the batch is planned.
-    `must_exist` demands that progress is found and is not behind this batch, unless no transaction
-    of it was begun: `attempted_batch_id` is the last that was, None when that is not known, and
-    `attempted_group_digest` names the group that it committed source offsets for.
-    `is_stream` False is a batch write: `batch_id` is its version, versions may be left out, and one
-    at or below the committed version is skipped.
-    `previous_transactional_id` began the last batch, None when that is `transactional_id`.
-    `expected` is what the query started from, for the batch that starts it from a group's committed
-    offsets. `previous_offsets` are the source offsets of the batch before, {} where they are not
-    known, or not needed because the identity committed that batch itself.
+    `run_id` is random, of what a driver process began: a start of the query, or a batch write.
+    `progress_partition` is where its progress is committed, None until that is decided; with a
+    topic Kafka deletes the offsets that were committed for it. `checkpoint` and `folder` are where
+    Spark's files and this sink's lie, "" for a batch write, which has none. `leaves_out_batches`
+    says that batches may come which this sink is not called for (`foreach_batch`). `host` and
+    `pid` are for messages.
     """
 
-    query_id: str
+    output: Output
     run_id: str
-    batch_id: int
     transactional_id: str
     progress_group_id: str
-    progress_partition: TopicPartition
-    staged: Sequence[StagedPartition] = ()
+    progress_partition: TopicPartition | None = None
     group_id: str | None = None
+    checkpoint: str = ""
+    folder: str = ""
+    leaves_out_batches: bool = False
+    overwrite_group: bool = False
+    """A new query may start elsewhere than its group's committed offsets."""
+    host: str = ""
+    pid: int = -1
+    transaction_timeout_ms: int = 300_000
+    produce_request_bytes: int = 1024 * 1024
+    attempts_max: int = 2
+    """Whole transactions tried when one turns out to be abortable before EndTxn(commit)."""
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it is a streaming query's, which has a checkpoint."""
+        return bool(self.folder)
+
+    @property
+    def place(self) -> TopicPartition:
+        """`progress_partition`, once it is decided."""
+        return present(self.progress_partition, "where progress lies is decided")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What Spark planned and the tasks staged.
+
+    `source_offsets` are the next offsets to read (exclusive ends), committed for the committer's
+    group. `batch_hash` is of all that Spark logged for the batch: equal hashes are one planning of
+    it. `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's,
+    each partition once, so that equal offsets are equal records however often the batch is planned.
+    `expected` is what the query started from, for the batch that starts it from a group's committed
+    offsets. `previous_offsets` are the source offsets of the last batch before it that was begun,
+    {} where they are not known. `foreign_sources` are offsets, per source, that do not say which
+    cluster they belong to. A batch write's `batch_id` is its version.
+    """
+
+    batch_id: int
+    staged: Sequence[StagedPartition] = ()
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_digest: str = ""
     batch_hash: str = ""
     is_pinned: bool = False
-    must_exist: bool = True
-    attempted_batch_id: int | None = None
-    attempted_group_digest: str = ""
-    is_stream: bool = True
-    next_batch_id_min: int = 0
-    """Progress that is known to have been committed; less than that has been lost."""
-    previous_transactional_id: str | None = None
     expected: Sequence[ExpectedOffsets] = ()
     previous_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
-    """Source offsets, per source, that do not say which cluster they belong to."""
-    overwrite_group: bool = False
-    """A new query may start elsewhere than its group's committed offsets."""
-    journal: Journal | None = None
-    """Keeps in the checkpoint what was begun; a batch write without a checkpoint has none."""
-    transaction_timeout_ms: int = 300_000
-    produce_request_bytes: int = 1024 * 1024
-    """A Produce request is closed when it holds this much; one batch may go over."""
-    in_flight_bytes_max: int = 8 * 1024 * 1024
-    """Stamped batches in memory at once, over all leaders."""
-    attempts_max: int = 2
-    """Whole transactions tried when one turns out to be abortable before EndTxn(commit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What the checkpoint says was begun last: no transaction of a later batch was.
+
+    `ended_runs` are the runs before `run_id`, the oldest first, as far back as they are kept.
+    """
+
+    output: Output
+    batch_id: int
+    run_id: str
+    progress_group_id: str
+    progress_partition: TopicPartition
+    ended_runs: tuple[str, ...] = ()
+    group_digest: str = ""
+    """Names the group that its source offsets were to be committed for."""
+    host: str = ""
+    pid: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """One batch as it is to be committed; `begun` is None for a new query and for a batch write.
+
+    `earlier` are outputs under which this checkpoint's progress may have been committed as well.
+    """
+
+    who: Committer
+    batch: Batch
+    begun: Begun | None = None
+    earlier: Sequence[Output] = ()
+
+    @property
+    def query(self) -> str:
+        """The query, for messages."""
+        return f"query {self.who.output.query_id}"
+
+    @property
+    def name(self) -> str:
+        """The batch and its query, for messages."""
+        return f"batch {self.batch.batch_id} of {self.query}"
+
+    @property
+    def group_id(self) -> str | None:
+        """The group that the batch's source offsets are committed for, if there are both."""
+        return self.who.group_id if self.batch.source_offsets else None
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether a transaction of this very batch, or of a later one, may have begun before."""
+        return self.begun is not None and self.begun.batch_id >= self.batch.batch_id
+
+    @property
+    def to_produce(self) -> ProducePlan:
+        """What the transaction has to produce."""
+        who, batch = self.who, self.batch
+        return ProducePlan(
+            batch.batch_id, batch.staged, who.transaction_timeout_ms, who.produce_request_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +183,7 @@ class Progress:
 
     `source_digest`, `group_digest` and `batch_hash` are of the last batch: its source offsets, the
     group that they were committed for with it, and all that Spark logged for it; "" where there was
-    none.
+    none. `output_digest` names the output that it was committed for.
     """
 
     query_id: str
@@ -129,19 +191,18 @@ class Progress:
     source_digest: str = ""
     group_digest: str = ""
     batch_hash: str = ""
+    output_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
     """The batch is committed, by this call or (`skipped`) by an earlier one.
 
-    `identity` is for the next batch's commit, None when the batch was skipped without asking for
-    one. `produced_records` and `produced_bytes` are what this call's committed transaction wrote; a
+    `produced_records` and `produced_bytes` are what this call's committed transaction wrote; a
     skipped batch sends no Produce at all. `missing_sources` are the partitions of `source_offsets`
     that no longer exist and were not committed.
     """
 
-    identity: ProducerIdentity | None
     skipped: bool
     progress: Progress
     produced_records: int = 0

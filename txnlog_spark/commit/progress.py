@@ -2,8 +2,9 @@
 
 Theory of operation. Every micro-batch's transaction also commits one offset for the query's
 progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
-digests: of the batch's source offsets, of the group that they were committed for, and of all that
-Spark logged for the batch (`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
+digests: of the output that it is of (`output.Output`), of the batch's source offsets, of the group
+that they were committed for, and of all that Spark logged for the batch
+(`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
 It becomes visible with the batch's records or not at all, and never goes back.
 
 What pins a batch: equal digests of the whole log entry are one planning, and Spark then reads the
@@ -45,6 +46,7 @@ def format_progress(progress: Progress) -> str:
         "e": progress.source_digest,
         "g": progress.group_digest,
         "h": progress.batch_hash,
+        "o": progress.output_digest,
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -57,7 +59,7 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
         return None
     if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
         return None
-    fields = [value.get("q"), *(value.get(name, "") for name in "egh")]
+    fields = [value.get("q"), *(value.get(name, "") for name in "egho")]
     texts = [each for each in fields if isinstance(each, str)]
     if len(texts) != len(fields):
         return None
@@ -73,18 +75,24 @@ def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Prog
 
 def progress_after(plan: CommitPlan) -> Progress:
     """What is committed with the batch."""
+    output, batch = plan.who.output, plan.batch
     return Progress(
-        plan.query_id,
-        plan.batch_id + 1,
-        plan.source_digest,
-        group_digest(plan.group_id if plan.source_offsets else None),
-        plan.batch_hash,
+        output.query_id,
+        batch.batch_id + 1,
+        batch.source_digest,
+        group_digest(plan.group_id),
+        batch.batch_hash,
+        output.digest,
     )
 
 
 def baseline_of(plan: CommitPlan) -> Progress:
     """All batches before the plan's, which Spark says are done."""
-    return Progress(plan.query_id, plan.batch_id, group_digest=plan.attempted_group_digest)
+    group = "" if plan.begun is None else plan.begun.group_digest
+    output = plan.who.output
+    return Progress(
+        output.query_id, plan.batch.batch_id, group_digest=group, output_digest=output.digest
+    )
 
 
 def group_digest(group_id: str | None) -> str:

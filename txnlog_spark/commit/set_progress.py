@@ -10,7 +10,13 @@ to be in the output would be written again.
 
 from __future__ import annotations
 
-from txnlog_spark.commit.attempt import CommitAttempt, add_batch_offsets, begin_transaction
+from txnlog_spark.commit.attempt import (
+    TransactionTry,
+    add_groups,
+    begin_transaction,
+    commit_batch_offsets,
+    coordinator_version,
+)
 from txnlog_spark.commit.facts import stable_progress, visible_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.takeover import initialise
@@ -29,28 +35,31 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Topi
     """
     if not session.cluster.nodes:
         yield from refresh_metadata(session, ())
-    identity = yield from initialise(session, plan, None)
+    attempt = TransactionTry(plan, 1)
+    attempt.version = yield from coordinator_version(session, plan.who.transactional_id)
+    identity = yield from initialise(session, plan)
     check_forward(plan, (yield from stable_progress(session, plan)))
-    yield from require_leaders(session, [plan.progress_partition])
-    attempt = CommitAttempt(plan, identity, 1)
-    transaction = yield from begin_transaction(session, attempt, identity)
+    yield from require_leaders(session, [plan.who.place])
+    transaction = begin_transaction(session, attempt, identity)
     try:
-        yield from add_batch_offsets(session, attempt, transaction)
+        yield from add_groups(session, attempt, transaction)
+        yield from commit_batch_offsets(session, attempt, transaction)
         # Of the broker that has answered: who was asked before may be a former coordinator.
         check_forward(plan, (yield from visible_progress(session, plan)))
     except TxnLogError:
         yield from abort_transaction(session, transaction)
         raise
-    yield from commit_transaction(session, transaction, batch_id=plan.batch_id)
+    yield from commit_transaction(session, transaction, batch_id=plan.batch.batch_id)
     return attempt.missing_sources
 
 
 def check_forward(plan: CommitPlan, found: Progress | None) -> None:
     """Raise ProgressError when the query's progress is beyond what it is to be set to."""
-    wanted = plan.batch_id + 1
+    wanted = plan.batch.batch_id + 1
     if found is not None and found.next_batch_id > wanted:
         raise ProgressError(
-            f"the next batch of query {plan.query_id} is {found.next_batch_id} by its progress in "
-            f"group {plan.progress_group_id!r}: set to {wanted}, it would write again what is in "
-            "the output. Nothing was changed. Start the query as it is: it skips what is committed"
+            f"the next batch of query {plan.who.output.query_id} is {found.next_batch_id} by its "
+            f"progress in group {plan.who.progress_group_id!r}: set to {wanted}, it would write "
+            "again what is in the output. Nothing was changed. Start the query as it is: it skips "
+            "what is committed"
         )

@@ -40,7 +40,7 @@ def is_timeout(plan: CommitPlan, error: TxnLogError, elapsed_ms: int) -> bool:
     return (
         isinstance(error, BrokerError)
         and error.code in _CODES
-        and elapsed_ms >= plan.transaction_timeout_ms
+        and elapsed_ms >= plan.who.transaction_timeout_ms
     )
 
 
@@ -57,15 +57,15 @@ def timeout_error(
     session: Session, plan: CommitPlan, elapsed_ms: int, done_bytes: int
 ) -> Operation[TransactionTimedOut]:
     """What happened, how long the batch would have needed, and how much the broker allows."""
-    staged_bytes = staged_totals(plan.staged).bytes
+    staged_bytes = staged_totals(plan.batch.staged).bytes
     needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
     maximum = yield from fetch_broker_config(session, BROKER_CONFIG)
     allowed = f"{maximum} here" if maximum is not None else "900000 by default"
     return TransactionTimedOut(
-        f"batch {plan.batch_id} of query {plan.query_id}: its transaction was open for "
-        f"{elapsed_ms} ms, longer than {OPTION}={plan.transaction_timeout_ms}, and the coordinator "
-        f"aborted it (transactional id {plan.transactional_id!r}); {done_bytes} of {staged_bytes} "
-        f"staged bytes were produced. Nothing of the batch is visible. Set {OPTION} to at least "
+        f"{plan.name}: its transaction was open for {elapsed_ms} ms, longer than "
+        f"{OPTION}={plan.who.transaction_timeout_ms}, and the coordinator aborted it "
+        f"(transactional id {plan.who.transactional_id!r}); {done_bytes} of {staged_bytes} staged "
+        f"bytes were produced. Nothing of the batch is visible. Set {OPTION} to at least "
         f"{needed_ms} (the brokers allow up to {BROKER_CONFIG}, {allowed}) and start the query "
         "again: the same batch is then committed once. Smaller batches (maxOffsetsPerTrigger) help "
         "from the next one on"

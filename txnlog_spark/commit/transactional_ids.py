@@ -2,11 +2,11 @@
 
 InitProducerId fences the drivers that hold the same transactional id. After the option or the group
 was changed a driver with the id of before may live, or be started once more, or two drivers with
-two new ids at once. So a driver that takes a query over
+two new ids at once. So a driver
 
-    1. records its id (`record_ids`),
-    2. initialises it,
-    3. lists all ids of the query and fences the others (`other_ids`),
+    1. records its id (`record_id`), once in a run,
+    2. initialises it, for each batch,
+    3. lists all ids of the query and fences the others (`other_ids`), for each batch,
 
 in this order, before it judges what is committed. Of two drivers the one that initialised its own
 id later listed after that; the other had recorded its id before it initialised it, so the later
@@ -14,7 +14,8 @@ one finds it, and fences what the other initialised. At most one of the two goes
 fenced; Spark stops both queries, and whoever is started again goes on.)
 
 A record is never replaced by other content and never removed: a driver that wrote it may be paused
-anywhere after it. An id costs one InitProducerId in each later takeover.
+anywhere after it. An id costs one InitProducerId in each batch of a query that has changed it. A
+copy of the checkpoint has a folder of its own, and so fences nobody of the original's.
 """
 
 from __future__ import annotations
@@ -23,40 +24,37 @@ import hashlib
 import json
 
 from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
-from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.plan import Committer
 from txnlog_spark.protocol.effects import Operation
 
 IDS_VERSION = 1
 
 
-def record_path(folder: str, transactional_id: str) -> str:
+def ids_folder(who: Committer) -> str:
+    """Where the ids of this query, or of this copy of it, are recorded."""
+    copy = who.output.copy
+    return f"{who.folder}/ids-{copy}" if copy else f"{who.folder}/ids"
+
+
+def record_path(who: Committer, transactional_id: str) -> str:
     """Where an id is recorded: ids may have any length and characters, names of files not."""
     digest = hashlib.sha256(transactional_id.encode()).hexdigest()[:32]
-    return f"{folder}/ids/{digest}.json"
+    return f"{ids_folder(who)}/{digest}.json"
 
 
-def record_ids(folder: str, plan: CommitPlan) -> Operation[None]:
-    """Record the plan's id, durably. Raises ProgressError.
-
-    In a checkpoint of a version that recorded none, the last attempt's id is recorded before it:
-    after a crash in between the folder is not empty, and must have that one.
-    """
-    names = [plan.transactional_id]
-    previous = plan.previous_transactional_id
-    if previous is not None and not (yield from list_folder(f"{folder}/ids")):
-        names.insert(0, previous)
-    for name in names:
-        value = {"version": IDS_VERSION, "transactional_id": name}
-        data = json.dumps(value, indent=1).encode()
-        yield from write_file(record_path(folder, name), data, durable=True)
+def record_id(who: Committer) -> Operation[None]:
+    """Record the committer's id, durably. Raises ProgressError."""
+    value = {"version": IDS_VERSION, "transactional_id": who.transactional_id}
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(record_path(who, who.transactional_id), data, durable=True)
 
 
-def other_ids(folder: str, transactional_id: str) -> Operation[list[str]]:
-    """All recorded ids but this one, in the order of their files. Raises ProgressError."""
-    own = record_path(folder, transactional_id)
+def other_ids(who: Committer) -> Operation[list[str]]:
+    """All recorded ids but the committer's, in the order of their files. Raises ProgressError."""
+    folder, own = ids_folder(who), record_path(who, who.transactional_id)
     names = []
-    for file_name in (yield from list_folder(f"{folder}/ids")):
-        path = f"{folder}/ids/{file_name}"
+    for file_name in (yield from list_folder(folder)):
+        path = f"{folder}/{file_name}"
         if path != own:
             names.append(_id_of(path, (yield from read_text(path))))
     return names

@@ -250,7 +250,7 @@ def describe_transaction(
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         raise
-    (state,) = answer.reply.message.transaction_states
+    (state,) = answer.message.transaction_states
     return TransactionDescription(
         transactional_id=state.transactional_id,
         state=state.transaction_state,

@@ -123,14 +123,6 @@ class CoordinatorRequest:
         return api_of(self.message).key
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorAnswer:
-    """The final answer. `indefinite`: an earlier try may have been carried out, or may be yet."""
-
-    reply: Reply
-    indefinite: bool
-
-
 def find_coordinator(
     session: Session, key_type: int, key: str, *, deadline: Deadline
 ) -> Operation[int]:
@@ -173,7 +165,7 @@ def _found(reply: Reply, doing: str) -> Message:
 
 def call_coordinator(
     session: Session, request: CoordinatorRequest, *, deadline: Deadline | None = None
-) -> Operation[CoordinatorAnswer]:
+) -> Operation[Reply]:
     """Ask the coordinator until the answer is final.
 
     Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
@@ -187,14 +179,13 @@ def call_coordinators(
     requests: Sequence[CoordinatorRequest],
     *,
     deadline: Deadline | None = None,
-) -> Operation[list[CoordinatorAnswer]]:
+) -> Operation[list[Reply]]:
     """Several requests, each to its key's coordinator, sent at once; answers in the same order.
 
     Each is asked until its answer is final. Raises what `call_coordinator` does for any of them.
     """
     deadline = deadline or session.deadline()
-    answers: dict[int, CoordinatorAnswer] = {}
-    indefinite: set[int] = set()
+    answers: dict[int, Reply] = {}
     while len(answers) < len(requests):
         asked = [i for i in range(len(requests)) if i not in answers]
         calls = []
@@ -207,12 +198,10 @@ def call_coordinators(
         waits = []
         for i, outcome in zip(asked, outcomes, strict=True):
             reason = yield from _not_yet(session, requests[i], outcome)
-            if isinstance(outcome, Unanswered) and outcome.sent:
-                indefinite.add(i)
             if reason is not None:
                 waits.append((requests[i].doing, reason))
             elif isinstance(outcome, Reply):
-                answers[i] = CoordinatorAnswer(outcome, i in indefinite)
+                answers[i] = outcome
         if waits:
             yield from deadline.backoff(*waits[0])
     return [answers[i] for i in range(len(requests))]

@@ -105,7 +105,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A failpoint: step S0 .. S15 of the commit protocol; resumed with None, or never."""
+    """A failpoint: a step of the commit protocol; resumed with None, or never."""
 
     step: str
     when: str
@@ -146,10 +146,10 @@ class WriteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class RunBegan:
+class RemoveOtherRuns:
     """The query run begins its first batch, and all runs before it are fenced.
 
-    The host may remove what they staged; resumed with None.
+    The host removes what they staged; resumed with None.
     """
 
 
@@ -167,7 +167,7 @@ class FileFailed:
     reason: str
 
 
-FileAsk = ReadFile | ListFolder | WriteFile | RunBegan | ReadStaged
+FileAsk = ReadFile | ListFolder | WriteFile | RemoveOtherRuns | ReadStaged
 FileOutcome = bytes | memoryview | tuple[str, ...] | FileFailed | None
 """What a `FileAsk` is resumed with; each says which."""
 T = TypeVar("T")

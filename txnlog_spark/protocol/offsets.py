@@ -12,6 +12,7 @@ from txnlog_spark.protocol.calls import (
     CoordinatorRequest,
     call_all,
     call_coordinator,
+    call_coordinators,
     partition_codes,
     refuse_if_final,
 )
@@ -179,38 +180,38 @@ def fetch_committed(
     (`OffsetMetadataManager.fetchAllOffsets` walks the committed ones), so `partitions`, those that
     matter, are asked for by name as well. Raises FatalError, DeadlineExceeded.
     """
-    found: dict[TopicPartition, CommittedOffset] = {}
     named = sorted(set(partitions))
-    if named and require_stable:
-        found.update((yield from _fetch_offsets(session, group_id, named, require_stable)))
-    whole = yield from _fetch_offsets(session, group_id, None, require_stable)
-    return {**found, **whole}
-
-
-def _fetch_offsets(
-    session: Session, group_id: str, named: list[TopicPartition] | None, require_stable: bool
-) -> Operation[dict[TopicPartition, CommittedOffset]]:
-    message = _fetch_request(group_id, named, require_stable)
-    request = CoordinatorRequest(
-        GROUP,
-        group_id,
-        message,
-        f"reading the offsets of group {group_id!r}",
-        _fetch_codes,
-        TOPIC_NAME_VERSION_MAX,
-    )
-    answer = yield from call_coordinator(session, request)
-    if require_stable and answer.reply.version < REQUIRE_STABLE_VERSION:
-        raise FatalError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"{request.doing}: the broker supports OffsetFetch up to v{answer.reply.version} and "
-            "cannot wait for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
+    asked = [named, None] if named and require_stable else [None]
+    doing = f"reading the offsets of group {group_id!r}"
+    requests = [
+        CoordinatorRequest(
+            GROUP,
+            group_id,
+            _fetch_request(group_id, names, require_stable),
+            doing,
+            _fetch_codes,
+            TOPIC_NAME_VERSION_MAX,
         )
+        for names in asked
+    ]
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for reply in (yield from call_coordinators(session, requests)):
+        if require_stable and reply.version < REQUIRE_STABLE_VERSION:
+            raise FatalError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{doing}: the broker supports OffsetFetch up to v{reply.version} and cannot wait "
+                "for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
+            )
+        found.update(_fetched_offsets(reply))
+    return found
+
+
+def _fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
     return {
         TopicPartition(topic.name, p.partition_index): CommittedOffset(
             p.committed_offset, p.metadata or ""
         )
-        for topic in _fetched_group(answer.reply).topics
+        for topic in _fetched_group(reply).topics
         for p in topic.partitions
         if p.committed_offset >= 0
     }

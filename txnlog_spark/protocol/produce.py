@@ -101,6 +101,8 @@ class Produced:
     records: int = 0
     bytes: int = 0
     partitions: set[TopicPartition] = field(default_factory=set)
+    is_stopped: bool = False
+    """Set by the caller when the transaction cannot be committed: nothing more is sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,7 +182,7 @@ def produce_staged(
     pace = Pace(session, staged_bytes, plan.transaction_timeout_ms)
     try:
         yield from window.fill()
-        while not window.is_over:
+        while not window.is_over and not produced.is_stopped:
             if (yield from window.take_answer()):
                 yield from marks.reached(produced)
                 pace.look(transaction, produced.bytes)
@@ -188,12 +190,13 @@ def produce_staged(
     except TxnLogError:
         yield from window.drain()
         raise
-    yield Reached("S5.last", "after", plan.batch_id)
+    yield from window.drain()
+    yield Reached("produce.last", "after", plan.batch_id)
 
 
 @dataclass(slots=True)
 class _Marks:
-    """The failpoints inside S5: after the first acknowledgement and after half of the bytes."""
+    """The failpoints inside the step produce: after the first answer, after half of the bytes."""
 
     batch_id: int
     staged_bytes: int
@@ -203,10 +206,10 @@ class _Marks:
     def reached(self, produced: Produced) -> Generator[Ask, Outcome, None]:
         if not self.first:
             self.first = True
-            yield Reached("S5.first", "after", self.batch_id)
+            yield Reached("produce.first", "after", self.batch_id)
         if not self.middle and 2 * produced.bytes >= self.staged_bytes:
             self.middle = True
-            yield Reached("S5.middle", "after", self.batch_id)
+            yield Reached("produce.middle", "after", self.batch_id)
 
 
 class _Window:
@@ -351,7 +354,6 @@ class _Window:
     def _lose(self, request: _Request, outcome: Unanswered) -> _Failures:
         """Nothing is known of what was asked: its leader may have moved, or be gone."""
         refuse_if_final(outcome, f"producing ({self._transaction.who})")
-        self._transaction.indefinite = self._transaction.indefinite or outcome.sent
         moved = {batch.partition for batch in request.batches}
         for partition in moved:
             self._flows[partition].is_failed = True
@@ -459,9 +461,7 @@ class _Window:
         for recovery in self._recoveries:
             self._parts.cancel(recovery)
         while not self._parts.is_empty:
-            _, outcome = yield from self._parts.next_done()
-            if isinstance(outcome, Unanswered) and outcome.sent:
-                self._transaction.indefinite = True
+            yield from self._parts.next_done()
 
 
 def _call_of(request: _Request, transaction: Transaction, deadline: Deadline) -> Call:

@@ -133,3 +133,15 @@ class Together(Generic[K, T]):
         part.awaits_all = False
         part.outcomes = {}
         return True
+
+
+def side_by_side(monotonic_ms: Callable[[], int], *operations: Operation[Any]) -> Operation[Any]:
+    """The results of several operations that only ask, in their order. Raises what any raises."""
+    parts: Together[int, Any] = Together(monotonic_ms)
+    for number, operation in enumerate(operations):
+        yield from parts.start(number, operation)
+    results: dict[int, Any] = {}
+    while not parts.is_empty:
+        number, result = yield from parts.next_done()
+        results[number] = result
+    return tuple(results[number] for number in range(len(operations)))

@@ -1,17 +1,16 @@
 """One transaction of one producer: initialise, add, commit offsets, end.
 
-Theory of operation. On transaction version 1 partitions and groups are added by requests of their
-own, an epoch outlives a transaction, and whatever may still be on its way when the transaction has
-ended could hit the next one: so `indefinite` is kept, and the next transaction then needs a new
-epoch (InitProducerId). On version 2 (KIP-890) Produce v12 and TxnOffsetCommit v5 add implicitly,
-and EndTxn v5 bumps the epoch, which fences everything late.
+Theory of operation. Each transaction begins with InitProducerId: it has an epoch of its own on both
+transaction versions, so that nothing of one that is still on its way can hit the next. On version 1
+partitions and groups are added by requests of their own; on version 2 (KIP-890) Produce v12 and
+TxnOffsetCommit v5 add implicitly.
 
 EndTxn(commit) is a case of its own: see `commit_transaction`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnlog_spark.errors import (
@@ -47,7 +46,7 @@ from txnlog_spark.protocol.retry import (
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
+from txnlog_spark.wire.messages import APIS, ApiKey, Message
 from txnlog_spark.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -74,8 +73,8 @@ class Transaction:
     producer_epoch: int
     version: int
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    """The next base sequence of each partition."""
     begun: bool = False
-    indefinite: bool = False
 
     @property
     def who(self) -> str:
@@ -85,46 +84,45 @@ class Transaction:
             f"epoch {self.producer_epoch}"
         )
 
-    def identity(self, *, initialised: bool) -> ProducerIdentity:
-        """This holder's identity; sequences matter only where the epoch stays."""
-        return ProducerIdentity(
-            self.transactional_id,
-            self.producer_id,
-            self.producer_epoch,
-            initialised=initialised,
-            sequences=dict(self.sequences) if initialised else {},
-        )
-
 
 def init_producer_id(
-    session: Session,
-    transactional_id: str,
-    transaction_timeout_ms: int,
-    *,
-    current: ProducerIdentity | None = None,
+    session: Session, transactional_id: str, transaction_timeout_ms: int
 ) -> Operation[ProducerIdentity]:
     """A producer id and a new epoch; fences older holders and ends their open transaction.
 
-    With `current` it is refused (ProducerFenced) if anybody else was initialised since (KIP-360).
     Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
     """
+    (identity,) = yield from init_producer_ids(session, [transactional_id], transaction_timeout_ms)
+    return identity
+
+
+def init_producer_ids(
+    session: Session, transactional_ids: Sequence[str], transaction_timeout_ms: int
+) -> Operation[list[ProducerIdentity]]:
+    """`init_producer_id` of several transactional ids, asked at once."""
+    requests = [_init_request(name, transaction_timeout_ms) for name in transactional_ids]
+    answers = yield from call_coordinators(session, requests)
+    identities = []
+    for request, answer in zip(requests, answers, strict=True):
+        found = answer.message
+        if found.producer_id < 0 or found.producer_epoch < 0:
+            raise RemoteProtocolError(
+                f"{request.doing}: the answer has producer id {found.producer_id}, epoch "
+                f"{found.producer_epoch}"
+            )
+        identities.append(ProducerIdentity(request.key, found.producer_id, found.producer_epoch))
+    return identities
+
+
+def _init_request(transactional_id: str, transaction_timeout_ms: int) -> CoordinatorRequest:
     message = _INIT.request(
         transactional_id=transactional_id,
         transaction_timeout_ms=transaction_timeout_ms,
-        producer_id=NO_PRODUCER_ID if current is None else current.producer_id,
-        producer_epoch=NO_PRODUCER_EPOCH if current is None else current.producer_epoch,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
     )
     doing = f"initialising the producer of transactional id {transactional_id!r}"
-    request = CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
-    answer = yield from call_coordinator(session, request)
-    found = answer.reply.message
-    if found.producer_id < 0 or found.producer_epoch < 0:
-        raise RemoteProtocolError(
-            f"{doing}: the answer has producer id {found.producer_id}, epoch {found.producer_epoch}"
-        )
-    return ProducerIdentity(
-        transactional_id, found.producer_id, found.producer_epoch, initialised=True
-    )
+    return CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
 
 
 def add_partitions(
@@ -188,6 +186,8 @@ def commit_source_offsets(
     transaction: Transaction,
     group_id: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    deadline: Deadline | None = None,
 ) -> Operation[frozenset[TopicPartition]]:
     """TxnOffsetCommit: the offsets become the group's when the transaction commits.
 
@@ -198,11 +198,11 @@ def commit_source_offsets(
     topic that a broker does not know yet: it is believed only when the metadata says so as well,
     for a while.
     """
-    deadline = session.deadline()
+    deadline = deadline or session.deadline()
     remaining = dict(offsets)
     doing = f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
     while remaining:
-        request = _offsets_request(transaction, group_id, remaining, _codes_of_known)
+        request = _offsets_request(transaction, group_id, remaining)
         reply = yield from _ask(session, transaction, request)
         refused = _unknown_in(reply)
         if not refused:
@@ -222,29 +222,34 @@ def commit_all_offsets(
     groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     *,
     may_be_gone: str | None,
+    deadline: Deadline | None = None,
 ) -> Operation[frozenset[TopicPartition]]:
     """The offsets of several groups, sent at once; returns what no longer exists.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
+    Raises AbortableError when another group's no longer exist.
     """
+    deadline = deadline or session.deadline()
     requests = [
-        _offsets_request(
-            transaction,
-            group_id,
-            offsets,
-            _codes_of_known if group_id == may_be_gone else partition_codes,
-        )
-        for group_id, offsets in groups.items()
+        _offsets_request(transaction, group_id, offsets) for group_id, offsets in groups.items()
     ]
     transaction.begun = True
-    answers = yield from call_coordinators(session, requests)
+    replies = yield from call_coordinators(session, requests, deadline=deadline)
     missing: frozenset[TopicPartition] = frozenset()
-    for request, answer in zip(requests, answers, strict=True):
-        transaction.indefinite = transaction.indefinite or answer.indefinite
-        refused = _unknown_in(answer.reply)
-        if request.key == may_be_gone and refused:
-            left = {p: groups[request.key][p] for p in refused}
-            missing = yield from commit_source_offsets(session, transaction, request.key, left)
+    for request, reply in zip(requests, replies, strict=True):
+        refused = _unknown_in(reply)
+        if not refused:
+            continue
+        left = {p: groups[request.key][p] for p in refused}
+        gone = yield from commit_source_offsets(
+            session, transaction, request.key, left, deadline=deadline
+        )
+        if gone and request.key != may_be_gone:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
+            raise AbortableError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{request.doing} for {names}"
+            )
+        missing |= gone
     return missing
 
 
@@ -266,7 +271,6 @@ def _offsets_request(
     transaction: Transaction,
     group_id: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
-    codes: Callable[[Reply], Iterable[int]],
 ) -> CoordinatorRequest:
     topic_type = _TXN_OFFSETS.request.TxnOffsetCommitRequestTopic
     message = _TXN_OFFSETS.request(
@@ -294,7 +298,7 @@ def _offsets_request(
         group_id,
         message,
         f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
-        codes,
+        _codes_of_known,
         TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
     )
 
@@ -303,9 +307,7 @@ def _ask(
     session: Session, transaction: Transaction, request: CoordinatorRequest
 ) -> Operation[Reply]:
     transaction.begun = True
-    answer = yield from call_coordinator(session, request)
-    transaction.indefinite = transaction.indefinite or answer.indefinite
-    return answer.reply
+    return (yield from call_coordinator(session, request))
 
 
 def _end_request(transaction: Transaction, *, committed: bool) -> Message:
@@ -321,18 +323,6 @@ def _end_version_max(transaction: Transaction) -> int | None:
     return END_TXN_VERSION_MAX_V1 if transaction.version < 2 else None
 
 
-def _identity_after(transaction: Transaction, reply: Reply) -> ProducerIdentity | None:
-    """Version 2: the next transaction's identity, which the coordinator answered with."""
-    if transaction.version < 2 or reply.version < END_TXN_BUMPS_EPOCH_FROM:
-        return None
-    message = reply.message
-    if message.producer_id < 0 or message.producer_epoch < 0:
-        return None
-    return ProducerIdentity(
-        transaction.transactional_id, message.producer_id, message.producer_epoch, initialised=True
-    )
-
-
 @dataclass(slots=True)
 class _CommitTries:
     """What is known while EndTxn(commit) is being asked: why the outcome is unknown, if it is."""
@@ -342,7 +332,7 @@ class _CommitTries:
 
 def commit_transaction(
     session: Session, transaction: Transaction, *, batch_id: int = -1
-) -> Operation[ProducerIdentity]:
+) -> Operation[None]:
     """EndTxn(commit), asked again until the coordinator says what became of it.
 
     Once a request may have been carried out, nothing but success is taken for an answer: every
@@ -352,7 +342,7 @@ def commit_transaction(
     """
     tries = _CommitTries()
     try:
-        reply = yield from _ask_commit(session, transaction, tries)
+        yield from _ask_commit(session, transaction, tries)
     except TxnLogError as error:
         if not tries.unknown:
             raise
@@ -363,18 +353,9 @@ def commit_transaction(
             transactional_id=transaction.transactional_id,
             batch_id=batch_id,
         ) from error
-    if tries.unknown:
-        transaction.indefinite = True
-    following = _identity_after(transaction, reply)
-    if following is not None:
-        return following
-    stays = transaction.version < 2 and not transaction.indefinite
-    return transaction.identity(initialised=stays)
 
 
-def _ask_commit(
-    session: Session, transaction: Transaction, tries: _CommitTries
-) -> Operation[Reply]:
+def _ask_commit(session: Session, transaction: Transaction, tries: _CommitTries) -> Operation[None]:
     deadline = session.deadline()
     key = (TRANSACTION, transaction.transactional_id)
     doing = f"committing the transaction ({transaction.who})"
@@ -393,7 +374,7 @@ def _ask_commit(
             yield from deadline.backoff(doing, outcome.reason)
             continue
         if (yield from _commit_answered(outcome, tries, deadline, doing)):
-            return outcome
+            return
         if outcome.message.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             session.coordinators.pop(key, None)
 
@@ -414,14 +395,12 @@ def _commit_answered(
     return False
 
 
-def abort_transaction(
-    session: Session, transaction: Transaction
-) -> Operation[ProducerIdentity | None]:
+def abort_transaction(session: Session, transaction: Transaction) -> Operation[bool]:
     """EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
 
-    The identity for another try when the coordinator said that nothing is open any more; None when
-    it did not say so (the next InitProducerId ends the transaction, or its timeout does). Raises
-    ProducerFenced: what looked like a lost epoch at a leader was another driver, or the timeout.
+    True when the coordinator said that nothing is open any more; False when it did not say so (the
+    next InitProducerId ends the transaction, or its timeout does). Raises ProducerFenced: what
+    looked like a lost epoch at a leader was another driver, or the timeout.
     """
     request = CoordinatorRequest(
         TRANSACTION,
@@ -433,17 +412,14 @@ def abort_transaction(
     )
     timeout_ms = min(ABORT_TIMEOUT_MS, session.config.operation_timeout_ms)
     try:
-        answer = yield from call_coordinator(
-            session, request, deadline=session.deadline(timeout_ms)
-        )
+        yield from call_coordinator(session, request, deadline=session.deadline(timeout_ms))
     except AbortableError as error:
         nothing_open = {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
         if transaction.version < 2:
             nothing_open.add(ErrorCode.INVALID_TXN_STATE)
-        return transaction.identity(initialised=False) if error.code in nothing_open else None
+        return error.code in nothing_open
     except ProducerFenced:
         raise
     except TxnLogError:
-        return None
-    following = _identity_after(transaction, answer.reply)
-    return following or transaction.identity(initialised=False)
+        return False
+    return True

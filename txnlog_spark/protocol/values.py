@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crc32c import crc32c
-
-from txnlog_spark.wire.topics import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What the coordinator gave a transactional id, and how far this holder used it.
-
-    `initialised` False says: known from a file, or an outcome since was unknown or aborted, so
-    InitProducerId comes first and carries this producer id and epoch (KIP-360: PRODUCER_FENCED if
-    another driver took over). `sequences` holds the next base sequence per partition in this epoch;
-    it matters on transaction version 1 only, where an epoch outlives a transaction.
-    `last_batch_id` is the batch that was committed last under this very
-    identity: between it and the next one nobody else can have come without fencing it.
-    `transaction_version` is the cluster's as it was found at the takeover, 0 when not yet asked.
-    """
+    """What InitProducerId answered for a transactional id: good for one transaction."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    initialised: bool = False
-    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
-    last_batch_id: int | None = None
-    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +70,16 @@ class StagedPartition:
         return sum(piece.record_count for piece in self.pieces)
 
 
-class ProducePlan(Protocol):
-    """What is to be produced in one transaction, and with how much memory (`commit.plan`)."""
+@dataclass(frozen=True, slots=True)
+class ProducePlan:
+    """What is to be produced in one transaction, and with how much memory."""
 
-    @property
-    def batch_id(self) -> int:
-        """For messages and failpoints."""
-
-    @property
-    def staged(self) -> Sequence[StagedPartition]:
-        """What to produce."""
-
-    @property
-    def transaction_timeout_ms(self) -> int:
-        """After it the coordinator aborts the transaction."""
-
-    @property
-    def produce_request_bytes(self) -> int:
-        """A Produce request is closed when it holds this much; one batch may go over."""
-
-    @property
-    def in_flight_bytes_max(self) -> int:
-        """Stamped batches in memory at once, over all leaders."""
+    batch_id: int
+    """For messages and failpoints."""
+    staged: Sequence[StagedPartition]
+    transaction_timeout_ms: int = 300_000
+    """After it the coordinator aborts the transaction."""
+    produce_request_bytes: int = 1024 * 1024
+    """A Produce request is closed when it holds this much; one batch may go over."""
+    in_flight_bytes_max: int = 8 * 1024 * 1024
+    """Stamped batches in memory at once, over all leaders."""

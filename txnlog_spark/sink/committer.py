@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
@@ -12,7 +11,7 @@ from functools import partial
 from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
-from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.commit_reports import run_reported
 from txnlog_spark.failpoints import reached
 from txnlog_spark.protocol.values import StagedPartition
@@ -22,14 +21,14 @@ from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.output import check_one_batch, complete_messages, merge_counts
 from txnlog_spark.staging.reader import StagedReader
 
-workers: dict[tuple[int, str], Worker] = {}
-"""What this process remembers, by its id (a fork begins without) and the cluster's address."""
-
 
 def commit_streaming(
-    settings: SinkSettings, messages: Sequence[StagedBatches | None], batch_id: int
+    settings: SinkSettings,
+    messages: Sequence[StagedBatches | None],
+    batch_id: int,
+    run_id: str,
 ) -> None:
-    """Commit one micro-batch of a streaming query, exactly once.
+    """Commit one micro-batch of a streaming query, exactly once; `run_id` is of its run.
 
     Raises what `commit_query_batch` does, StagedBatchesInvalid, and TxnLogError for messages that
     are not one batch; each time Spark stops the query, and its restart replays the batch.
@@ -39,34 +38,33 @@ def commit_streaming(
     first = staged[0] if staged else None
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
-    write = settings.write_name("" if first is None else first.query_id)
+    location, write = settings.checkpoint_location, settings.write_name
     with closing(staged_reader(settings)) as reader:
         batch = QueryBatch(
-            checkpoint=settings.checkpoint_location.text,
+            checkpoint=location.text,
+            location=location.normal,
             batch_id=batch_id,
             options=settings.commit_options,
             staged=_staged_partitions(reader, staged),
+            run_id=run_id,
             query_id=None if first is None else first.query_id or None,
-            run_id=None if first is None else first.run_id,
-            new_run_id=uuid.uuid4().hex,
-            asks_first=settings.asks_first,
+            is_function=bool(settings.sink_run),
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        run_id = "" if first is None else first.run_id
-        remove_others = partial(reader.remove_other_runs, write, batch_id, run_id)
+        plan_id = "" if first is None else first.run_id
+        remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
         disk = Disk.of(settings, remove_others, reader.read)
-        worker = workers.setdefault((os.getpid(), bootstrap_servers), Worker())
-        commit = disk.serve(commit_query_batch(client.session, worker, batch))
+        commit = disk.serve(commit_query_batch(client.session, batch))
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
-            reader.remove_batches(write, batch_id, run_id)
-    reached("S14", "before", batch_id)
+            reader.remove_batches(write, batch_id, plan_id)
+    reached("commit_log", "before", batch_id)
 
 
 def staged_reader(settings: SinkSettings) -> StagedReader:
     """Reads what this sink's tasks staged."""
-    return StagedReader(settings.staging, settings.staged_files(), comes_back=settings.comes_back)
+    return StagedReader(settings.staging, settings.staged_files())
 
 
 def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None]) -> None:
@@ -82,9 +80,13 @@ def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None
 def commit_batch_write(
     settings: SinkSettings, messages: Sequence[StagedBatches | None], write_id: str
 ) -> CommitOutcome | None:
-    """Commit a batch write as one transaction, see `commit_write`. None when there are no rows."""
+    """Commit a batch write as one transaction, see `commit_write`.
+
+    None when there is nothing to commit: no rows, no source offsets, no version.
+    """
     staged = complete_messages(messages)
-    if settings.txn_app_id is None and not any(message.summary.chunk_count for message in staged):
+    is_empty = not any(message.summary.chunk_count for message in staged)
+    if is_empty and settings.txn_app_id is None and not settings.source_offsets:
         return None
     client = client_for(settings.connection)
     with closing(staged_reader(settings)) as reader:

@@ -16,7 +16,7 @@ from txnlog_spark.protocol.effects import (
     Outcome,
     ReadFile,
     ReadStaged,
-    RunBegan,
+    RemoveOtherRuns,
     WriteFile,
     relayed,
 )
@@ -41,42 +41,56 @@ def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Performs `FileAsk`s; `on_run_began` removes what fenced runs have staged."""
+    """Performs `FileAsk`s; `remove_other_runs` removes what fenced runs have staged.
+
+    A path begins with the checkpoint's `root`, or is a normalised one (`Location.normal`), which
+    may be in another store: that one is not looked into.
+    """
 
     files: Files = field(default_factory=LocalFiles)
-    on_run_began: Callable[[], None] = _nothing
+    root: str = ""
+    normal_root: str = ""
+    remove_other_runs: Callable[[], None] = _nothing
     read_staged: Callable[[StagedPiece], bytes | memoryview] = _nothing_staged
 
     @classmethod
     def of(
         cls,
         settings: SinkSettings,
-        on_run_began: Callable[[], None],
+        remove_other_runs: Callable[[], None],
         read_staged: Callable[[StagedPiece], bytes | memoryview],
     ) -> Disk:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location
         check_reading("checkpointLocation", location)
         files = open_files("checkpointLocation", location, settings.storage)
-        return cls(files, on_run_began, read_staged)
+        return cls(files, location.root, location.normal_root, remove_other_runs, read_staged)
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
         try:
             match ask:
                 case ReadFile(path):
-                    return self.files.read(path)
+                    return self.files.read(self._path(path))
                 case ListFolder(path):
                     return self.files.list_folder(path)
                 case WriteFile(path, data, durable):
                     self.files.write(path, data, durable=durable)
-                case RunBegan():
-                    self.on_run_began()
+                case RemoveOtherRuns():
+                    self.remove_other_runs()
                 case ReadStaged(piece):
                     return self.read_staged(piece)
         except OSError as error:
             return FileFailed(error.strerror or str(error))
         return None
+
+    def _path(self, path: str) -> str:
+        """As the checkpoint's store names it. Raises OSError for one in another store."""
+        if path.startswith(self.root):
+            return path
+        if path.startswith(self.normal_root):
+            return self.root + path.removeprefix(self.normal_root)
+        raise OSError("it is in another store")
 
     def serve(self, operation: Operation[T]) -> Operation[T]:
         """`operation` with its files served here; all other asks go on to the client."""

@@ -28,7 +28,7 @@ class SinkSettings:
 
     A batch write has a `group_id` only with `source_offsets` to commit for it. One with a
     checkpoint is the write of a micro-batch, `txn_version`, inside foreachBatch; `sink_name` tells
-    several such sinks of one query apart, `sink_run` names the query's run where Spark does not.
+    several such sinks of one query apart, `sink_run` names the run.
     """
 
     connection: ConnectionSettings
@@ -56,18 +56,6 @@ class SinkSettings:
         return present(self.checkpoint, "a streaming sink has a checkpoint")
 
     @property
-    def comes_back(self) -> bool:
-        """Whether one run may write a batch several times: who calls the function that
-        `foreach_batch` gives may catch an error, and call it again."""
-        return bool(self.sink_run)
-
-    @property
-    def asks_first(self) -> bool:
-        """Whether what the checkpoint says of this very run may be old: it may come back to a
-        batch, and an object store may carry out a write that was given up."""
-        return self.comes_back and self.checkpoint_location.local is None
-
-    @property
     def commit_options(self) -> CommitOptions:
         """What the commit has to know."""
         return CommitOptions(
@@ -84,15 +72,11 @@ class SinkSettings:
         location = self.staging_location
         return None if location is None else StagedFiles(location, self.storage)
 
-    def write_name(self, query_id: str) -> str:
-        """What this sink's staged batches are kept under, a file's name.
-
-        Without a query, by its checkpoint: by a hash, as one may lie in the folder of another.
-        """
-        if query_id:
-            return f"{query_id}.{self.sink_name}" if self.sink_name else query_id
-        where = "" if self.checkpoint is None else self.checkpoint.text
-        return hashlib.sha256(f"{where}\n{self.sink_name}".encode()).hexdigest()[:32]
+    @property
+    def write_name(self) -> str:
+        """What the staged batches of this sink of a query are kept under, a file's name."""
+        text = f"{self.checkpoint_location.normal}\n{self.sink_name}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -42,8 +42,7 @@ from txnlog_spark.wire.invariants import present
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-RUN_ID_PROPERTY = "spark.jobGroup.id"
-"""Local properties that Spark sets on the tasks of a micro-batch; the run id is the job group."""
+"""Local properties that Spark sets on the tasks of a micro-batch."""
 MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
@@ -117,20 +116,23 @@ class _StagingSink:
     def __init__(self, settings: SinkSettings, columns: SinkColumns) -> None:
         self._settings = settings
         self._columns = columns
+        self._plan_id = uuid.uuid4().hex
         self._snapshot = _TopicSnapshot(settings.connection, settings.topic)
         self._server = None
         if settings.staging_location is None:
             self._server = _StagingServer(settings.staging)
 
-    def _stage(self, batches: Iterator[Any], names: _Names, task: TaskContext) -> Any:
+    def _stage(
+        self, batches: Iterator[Any], write: str, query_id: str, batch_id: int, task: TaskContext
+    ) -> Any:
         # Of the processes that have a writer only a task's needs numpy and pyarrow.
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
         settings = self._settings
         servers, counts = self._snapshot.get()
-        # A task attempt's number is unique in an application, and a run is of one application.
-        name = f"{names.run_id or 'run'}-{task.partitionId()}-{task.taskAttemptId()}"
-        attempt = Attempt(settings.write_name(names.query_id), names.batch_id, names.run_id, name)
+        # A task attempt's number is unique in an application.
+        name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
+        attempt = Attempt(write, batch_id, self._plan_id, name)
         limit = inline_limit(task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY))
         staging = StagingWriter(partial(self._outlet, attempt, task), inline_bytes_max=limit)
         encoder = TaskEncoder(
@@ -138,7 +140,7 @@ class _StagingSink:
             self._columns,
             lookup_counts(counts, lambda t: _partition_count(settings.connection, servers, t)),
             staging,
-            sticky=task.partitionId() + names.batch_id,
+            sticky=task.partitionId() + batch_id,
         )
         try:
             encoder.encode_all(batches)
@@ -148,7 +150,7 @@ class _StagingSink:
             raise
         return StagedBatches(
             attempt=attempt,
-            query_id=names.query_id,
+            query_id=query_id,
             task_attempt_id=task.taskAttemptId(),
             summary=staged.summary,
             partition_counts=encoder.partition_counts,
@@ -183,37 +185,28 @@ def _task() -> TaskContext:
     return task
 
 
-class _Names(NamedTuple):
-    """The query, its run and the micro-batch that a task belongs to."""
-
-    query_id: str
-    run_id: str
-    batch_id: int
-
-
-def _names_of(task: TaskContext) -> _Names:
-    """As Spark says them to the tasks of a streaming query."""
-    return _Names(
-        task.getLocalProperty(QUERY_ID_PROPERTY) or "",
-        task.getLocalProperty(RUN_ID_PROPERTY) or "",
-        int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1),
-    )
-
-
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
-    """The exactly-once sink of a streaming query."""
+    """The exactly-once sink of a streaming query; `run_id` is of the query's run."""
+
+    def __init__(self, settings: SinkSettings, columns: SinkColumns, run_id: str) -> None:
+        super().__init__(settings, columns)
+        self._run_id = run_id
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
         with readable_errors():
             task = _task()
-            message: WriterCommitMessage = self._stage(iterator, _names_of(task), task)
+            batch_id = int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1)
+            query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
+            message: WriterCommitMessage = self._stage(
+                iterator, self._settings.write_name, query_id, batch_id, task
+            )
             return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch: output, source offsets and progress in one transaction."""
         with readable_errors():
-            commit_streaming(self._settings, messages, batchId)  # type: ignore[arg-type]
+            commit_streaming(self._settings, messages, batchId, self._run_id)  # type: ignore[arg-type]
 
     def abort(
         self,
@@ -227,20 +220,17 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
     """A batch write: one transaction, all or nothing. Inside foreachBatch: the micro-batch's."""
 
-    def __init__(self, settings: SinkSettings, columns: SinkColumns) -> None:
-        super().__init__(settings, columns)
-        self._write_id = f"write-{uuid.uuid4().hex}"
-
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
+        settings = self._settings
         with readable_errors():
             task = _task()
-            names = _Names(self._write_id, self._write_id, 0)
-            if self._settings.checkpoint is not None:
-                names = _names_of(task)
-                if not names.query_id:  # in Spark Connect a task is of the client's write alone
-                    names = _Names("", self._settings.sink_run, self._settings.txn_version)
-            message: WriterCommitMessage = self._stage(iterator, names, task)
+            write, query_id, batch_id = f"write-{self._plan_id}", "", 0
+            if settings.checkpoint is not None:
+                # In Spark Connect the query is not known: a task is of the client's write alone.
+                query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
+                write, batch_id = settings.write_name, settings.txn_version
+            message: WriterCommitMessage = self._stage(iterator, write, query_id, batch_id, task)
             return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -248,13 +238,13 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
         settings = self._settings
         with readable_errors():
             if settings.checkpoint is not None:
-                commit_streaming(settings, messages, settings.txn_version)  # type: ignore[arg-type]
+                commit_streaming(settings, messages, settings.txn_version, settings.sink_run)  # type: ignore[arg-type]
             else:
-                commit_batch_write(settings, messages, self._write_id)  # type: ignore[arg-type]
+                commit_batch_write(settings, messages, f"write-{self._plan_id}")  # type: ignore[arg-type]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
         abort_staged(self._settings, messages)  # type: ignore[arg-type]
         if self._settings.checkpoint is None:
             with closing(staged_reader(self._settings)) as staged:
-                staged.remove_all(self._write_id)
+                staged.remove_all(f"write-{self._plan_id}")

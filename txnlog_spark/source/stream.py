@@ -171,7 +171,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not isinstance(limit, ReadAllAvailable) and self._waits(begin, available):
                     return start
                 end = self._limited(begin, available, limit)
-            reached("S0", "before", ANY_BATCH)
+            reached("offset_log", "before", ANY_BATCH)
             return self._noted(to_json_value(end))
 
     def reportLatestOffset(self) -> JsonOffset | None:
@@ -180,7 +180,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        reached("S0", "after", ANY_BATCH)
+        reached("offset_log", "after", ANY_BATCH)
         with readable_errors():
             self._check_cluster(start, end)
             if committed_start_of(end) is not None:
@@ -208,7 +208,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
         """Only a hint: the group's offsets are committed by the sink, with the output."""
-        reached("S15", "before", ANY_BATCH)
+        reached("source_commit", "before", ANY_BATCH)
 
     def _waits(self, begin: Offsets, available: Offsets) -> bool:
         """Whether the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.

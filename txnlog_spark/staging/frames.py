@@ -59,8 +59,9 @@ class NotAFrame(ValueError):
 class Attempt(NamedTuple):
     """Which task attempt staged something.
 
-    `write` is a query's id with the name of its sink, or the id of a batch write; `name` is unique
-    among all attempts.
+    `write` names a query's sink, or is the id of a batch write; `run_id` is of one planning of the
+    batch: Spark may plan a batch again, in the same run or in another; `name` is unique among all
+    attempts.
     """
 
     write: str
@@ -81,14 +82,10 @@ class Forgotten(NamedTuple):
     batch_id: int | None = None
     but_run: str | None = None
     run_id: str | None = None
-    comes_back: bool = False
-    """The run may stage for the batch again."""
 
     @property
     def is_final(self) -> bool:
         """Whether nothing that it covers may come later."""
-        if self.comes_back:
-            return False
         return self.run_id is not None or self == Forgotten(self.write)
 
     def covers(self, attempt: Attempt) -> bool:

@@ -131,29 +131,22 @@ def plan_partitions(
     ]
 
 
-def over_after_commit(
-    write: str, batch_id: int, run_id: str, *, comes_back: bool = False
-) -> list[Forgotten]:
+def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]:
     """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
 
-    Later attempts of the run are refused, unless it `comes_back` to the batch.
+    Later attempts of this planning of the batch are refused.
     """
     forgotten = [Forgotten(write, up_to_batch=batch_id)]
-    if run_id and not comes_back:
+    if run_id:
         forgotten.append(Forgotten(write, up_to_batch=batch_id, run_id=run_id))
     return forgotten
 
 
-def over_after_failure(
-    messages: Iterable[StagedOutput | None], *, comes_back: bool = False
-) -> list[Forgotten]:
+def over_after_failure(messages: Iterable[StagedOutput | None]) -> list[Forgotten]:
     """What the messages of a failed batch point to, and its attempts that gave no message.
 
-    Later attempts of the run are refused, unless it `comes_back` to the batch.
+    Later attempts of this planning of the batch are refused.
     """
     attempts = [message.attempt for message in messages if message is not None]
     batches = sorted({(each.write, each.batch_id, each.run_id) for each in attempts})
-    return [
-        Forgotten(write, batch_id=batch, run_id=run, comes_back=comes_back)
-        for write, batch, run in batches
-    ]
+    return [Forgotten(write, batch_id=batch, run_id=run) for write, batch, run in batches]

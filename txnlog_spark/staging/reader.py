@@ -39,16 +39,12 @@ class StagedReader:
     """Reads and removes what tasks staged, for one commit; close it afterwards.
 
     `files` are those of stagingLocation; without them the staging server is asked, which is found
-    by `settings` and never started here: what one had that is gone is gone. A run that `comes_back`
-    may stage for a batch that is over; later attempts of any other are refused.
+    by `settings` and never started here: what one had that is gone is gone.
     """
 
-    def __init__(
-        self, settings: StagingSettings, files: StagedFiles | None, *, comes_back: bool = False
-    ) -> None:
+    def __init__(self, settings: StagingSettings, files: StagedFiles | None) -> None:
         self._settings = settings
         self._files = files
-        self._comes_back = comes_back
         self._channel: Channel | None = None
 
     def close(self) -> None:
@@ -137,7 +133,7 @@ class StagedReader:
 
     def remove_batches(self, write: str, batch_id: int, run_id: str) -> None:
         """All of `batch_id` and of the batches before it, leftovers of lost attempts too."""
-        self._forget(over_after_commit(write, batch_id, run_id, comes_back=self._comes_back))
+        self._forget(over_after_commit(write, batch_id, run_id))
         if self._files is not None:
             self._files.remove_batches(write, batch_id)
 
@@ -167,7 +163,7 @@ class StagedReader:
         for message in given:
             if message.path is not None and self._files is not None:
                 self._files.remove_file(message.path)
-        self._forget(over_after_failure(given, comes_back=self._comes_back))
+        self._forget(over_after_failure(given))
 
     def _forget(self, forgotten: Sequence[Forgotten]) -> None:
         """A server that is gone has nothing to forget.

@@ -40,6 +40,21 @@ class Location:
         return self.root + self.path
 
     @property
+    def normal_root(self) -> str:
+        """`root`, the same for all spellings of one store."""
+        if self.scheme == LOCAL:
+            return ""
+        family = next((each for each in (S3, AZURE) if self.scheme in each), (self.scheme,))
+        return f"{family[0]}://{self.authority.lower()}"
+
+    @property
+    def normal(self) -> str:
+        """Where it is, the same for all spellings: of a local one without symbolic links."""
+        if self.scheme == LOCAL:
+            return str(Path(self.path).resolve())
+        return self.normal_root + self.path
+
+    @property
     def local(self) -> Path | None:
         """The path on this machine; None for a remote one."""
         return Path(self.path) if self.scheme == LOCAL else None

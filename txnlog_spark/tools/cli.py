@@ -17,8 +17,8 @@ from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
 from txnlog_spark.commit.files import read_file
-from txnlog_spark.commit.journal import check_cluster, write_attempt
-from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.journal import check_cluster, write_begun
+from txnlog_spark.commit.plan import Batch, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.sink.disk import Disk
@@ -35,6 +35,7 @@ from txnlog_spark.tools.state import (
     read_checkpoint,
     target_of,
 )
+from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 EXIT_OK = 0
@@ -148,8 +149,8 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     target = target_of(checkpoint)
     admin.describe_decided_transaction(client, target.transactional_id)
     brokers = ask_brokers(client, target)
-    if checkpoint.attempt is not None:
-        check_cluster(checkpoint.attempt, brokers.cluster_id)
+    if checkpoint.begun is not None:
+        check_cluster(checkpoint.begun.output, brokers.cluster_id)
     _refuse_open(target, brokers)
     next_batch_id = options.next_batch_id
     if options.to_checkpoint:
@@ -167,9 +168,11 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         "next_batch_id": None if brokers.progress is None else brokers.progress.next_batch_id,
         "new_next_batch_id": next_batch_id,
         "progress_group_id": target.progress_group_id,
-        "progress_partition": f"{plan.progress_partition[0]}-{plan.progress_partition[1]}",
+        "progress_partition": str(plan.who.place),
         "group_id": plan.group_id,
-        "new_group_offsets": {f"{t}-{n}": at for (t, n), at in sorted(plan.source_offsets.items())}
+        "new_group_offsets": {
+            f"{t}-{n}": at for (t, n), at in sorted(plan.batch.source_offsets.items())
+        }
         if plan.group_id
         else {},
         "note": _note(checkpoint, next_batch_id),
@@ -177,7 +180,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     }
     if options.execute:
         missing = client.run(set_progress(client.session, plan))
-        _record(checkpoint, next_batch_id, plan.progress_partition)
+        _record(checkpoint, next_batch_id, plan.who.place)
         found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
     return found
 
@@ -216,19 +219,23 @@ def _plan(
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else sources.source_offsets
-    return CommitPlan(
-        query_id=target.query_id,
+    begun = present(checkpoint.begun, "a target was read from the checkpoint's record")
+    who = Committer(
+        output=begun.output,
         run_id="",
-        batch_id=last,
         transactional_id=target.transactional_id,
         progress_group_id=target.progress_group_id,
         progress_partition=_place(client, target, ends),
         group_id=None if sources is None else target.group_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    )
+    batch = Batch(
+        batch_id=last,
         source_offsets=ends,
         source_digest="" if sources is None else sources.digest,
         batch_hash="" if sources is None else sources.batch_hash,
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
     )
+    return CommitPlan(who, batch, begun)
 
 
 def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) -> TopicPartition:
@@ -247,7 +254,7 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
 
 def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
     """What the person who sets it should know before."""
-    begun = None if checkpoint.attempt is None else checkpoint.attempt.batch_id
+    begun = None if checkpoint.begun is None else checkpoint.begun.batch_id
     if begun is not None and begun >= next_batch_id:
         return (
             f"batch {begun} was begun: if it is in the output, set --next-batch-id {begun + 1}, or "
@@ -257,11 +264,10 @@ def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
 
 
 def _record(checkpoint: CheckpointState, next_batch_id: int, partition: TopicPartition) -> None:
-    """Make the sink's own files agree: the attempt, and no producer that would go on."""
-    if checkpoint.attempt is not None:
-        changed = after_setting(checkpoint.attempt, next_batch_id, partition)
-        Disk(checkpoint.files).run(write_attempt(checkpoint.folder, changed))
-    checkpoint.files.delete(f"{checkpoint.folder}/identity.json")
+    """Make the sink's own record agree."""
+    if checkpoint.begun is not None:
+        changed = after_setting(checkpoint.begun, next_batch_id, partition)
+        Disk(checkpoint.files).run(write_begun(checkpoint.folder, changed))
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

@@ -9,10 +9,9 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.commit.files import list_folder
-from txnlog_spark.commit.journal import Attempt, read_attempt
-from txnlog_spark.commit.plan import Progress
+from txnlog_spark.commit.journal import journal_folder, read_begun
+from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
-from txnlog_spark.commit.query import journal_folder
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.protocol.admin import TransactionDescription
 from txnlog_spark.protocol.offsets import fetch_committed
@@ -41,7 +40,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
     """What a checkpoint says: the newest batch that was planned, that Spark noted as done, and
-    that this sink began; -1 for none. `attempt` is None before the sink's first batch."""
+    that this sink began; -1 for none. `begun` is None before the sink's first batch."""
 
     files: Files
     path: str
@@ -49,7 +48,7 @@ class CheckpointState:
     query_id: str
     last_planned: int
     last_noted: int
-    attempt: Attempt | None
+    begun: Begun | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def read_checkpoint(
         query_id=disk.run(read_query_id(checkpoint.text)),
         last_planned=_last_of(disk, f"{checkpoint}/offsets"),
         last_noted=_last_of(disk, f"{checkpoint}/commits"),
-        attempt=disk.run(read_attempt(folder)),
+        begun=disk.run(read_begun(folder)),
     )
 
 
@@ -93,20 +92,21 @@ def _last_of(disk: Disk, log: str) -> int:
 
 def target_of(state: CheckpointState) -> Target:
     """The names that the sink recorded in the checkpoint. Raises ProgressError before it did."""
-    attempt = state.attempt
-    if attempt is None or attempt.query_id != state.query_id:
+    begun = state.begun
+    if begun is None or begun.output.query_id != state.query_id:
         raise ProgressError(
             f"query {state.query_id} has begun no batch with format('txnlog') and this checkpoint "
-            "yet: it has no progress, and none is asked for when it begins"
+            "yet: it has no progress, and none is asked for when it begins. The sinks of "
+            "foreach_batch that have a name are shown with --sink NAME"
         )
-    owner, found, _ = attempt.progress_group_id.partition(_PROGRESS)
-    is_group = found and attempt.group_digest == group_digest(owner)
+    owner, found, _ = begun.progress_group_id.partition(_PROGRESS)
+    is_group = found and begun.group_digest == group_digest(owner)
     return Target(
-        attempt.query_id,
-        attempt.transactional_id,
-        attempt.progress_group_id,
+        begun.output.query_id,
+        begun.output.transactional_id,
+        begun.progress_group_id,
         owner if is_group else None,
-        attempt.progress_partition,
+        begun.progress_partition,
     )
 
 
@@ -158,21 +158,23 @@ def described(
         "group_offsets": {_name(p): at for p, at in sorted(brokers.group_offsets.items())},
     }
     if checkpoint is not None:
-        attempt = checkpoint.attempt
+        begun = checkpoint.begun
         found["checkpoint"] = {
             "last_batch_in_offsets": _batch(checkpoint.last_planned),
             "last_batch_in_commits": _batch(checkpoint.last_noted),
-            "last_batch_begun": None if attempt is None else attempt.batch_id,
-            "progress_partition": None if attempt is None else _name(attempt.progress_partition),
+            "last_batch_begun": None if begun is None else begun.batch_id,
+            "progress_partition": None if begun is None else _name(begun.progress_partition),
         }
     return found
 
 
-def after_setting(attempt: Attempt, next_batch_id: int, partition: TopicPartition) -> Attempt:
+def after_setting(begun: Begun, next_batch_id: int, partition: TopicPartition) -> Begun:
     """The record that goes with progress set by hand: nothing beyond the next batch was begun."""
-    begun = next_batch_id if attempt.batch_id is None else attempt.batch_id
-    clamped = min(max(begun, next_batch_id - 1), next_batch_id)
-    return replace(attempt, batch_id=clamped, progress_partition=partition, run_id="")
+    clamped = min(max(begun.batch_id, next_batch_id - 1), next_batch_id)
+    ended = (*begun.ended_runs, begun.run_id)
+    return replace(
+        begun, batch_id=clamped, progress_partition=partition, run_id="", ended_runs=ended
+    )
 
 
 def _name(partition: TopicPartition | None) -> str | None:

@@ -88,5 +88,5 @@ def test_the_client_that_was_used_least_recently_is_closed_for_a_new_one(cache, 
 def test_armed_failpoints_get_a_client_that_obeys_them(cache, broker, monkeypatch):
     plain = cache.get(settings(broker), broker.bootstrap_servers)
     assert type(plain) is Client
-    monkeypatch.setenv(ARMED_VARIABLE, "S9:after:raise")
+    monkeypatch.setenv(ARMED_VARIABLE, "end_txn:after:raise")
     assert type(cache.get(settings(broker), broker.bootstrap_servers)) is FaultInjectingClient

@@ -34,51 +34,51 @@ def arm(monkeypatch, tmp_path):
 
 def test_nothing_happens_when_nothing_is_armed(monkeypatch):
     monkeypatch.delenv(failpoints.ARMED_VARIABLE, raising=False)
-    assert reached("S9", "before", 1) is Interference.NONE
+    assert reached("end_txn", "before", 1) is Interference.NONE
 
 
 def test_entries_are_read():
-    text = "S9:after:kill-driver@3; S5.first:before:raise ;S8:after:hook:/tmp/a:b@2"
+    text = "end_txn:after:kill-driver@3; produce.first:before:raise ;txn_offset_commit:after:hook:/tmp/a:b@2"
     assert parse_failpoints(text) == (
-        Failpoint("S9", "after", "kill-driver", 3),
-        Failpoint("S5.first", "before", "raise"),
-        Failpoint("S8", "after", "hook:/tmp/a:b", 2),
+        Failpoint("end_txn", "after", "kill-driver", 3),
+        Failpoint("produce.first", "before", "raise"),
+        Failpoint("txn_offset_commit", "after", "hook:/tmp/a:b", 2),
     )
 
 
-@pytest.mark.parametrize("text", ["S9", "S9:after", "S9:during:raise", "S9:after:explode"])
+@pytest.mark.parametrize("text", ["end_txn", "end_txn:after", "end_txn:during:raise", "end_txn:after:explode"])
 def test_a_malformed_entry_is_refused(text):
     with pytest.raises(OptionError, match=r"TXNLOG_FAILPOINTS"):
         parse_failpoints(text)
 
 
 def test_an_entry_fires_once_and_says_so_before_it_acts(arm):
-    arm("S9:after:raise@3")
-    assert reached("S9", "after", 2) is Interference.NONE
-    assert reached("S9", "before", 3) is Interference.NONE
+    arm("end_txn:after:raise@3")
+    assert reached("end_txn", "after", 2) is Interference.NONE
+    assert reached("end_txn", "before", 3) is Interference.NONE
     with pytest.raises(FailpointRaised):
-        reached("S9", "after", 3)
-    assert failpoints.fired() == ("S9:after:raise@3",)
-    assert reached("S9", "after", 3) is Interference.NONE
+        reached("end_txn", "after", 3)
+    assert failpoints.fired() == ("end_txn:after:raise@3",)
+    assert reached("end_txn", "after", 3) is Interference.NONE
 
 
 def test_an_entry_that_another_process_fired_is_spent(arm):
-    arm("S9:after:raise")
+    arm("end_txn:after:raise")
     with pytest.raises(FailpointRaised):
-        reached("S9", "after", 0)
-    arm("S9:after:raise")
-    assert reached("S9", "after", 0) is Interference.NONE
+        reached("end_txn", "after", 0)
+    arm("end_txn:after:raise")
+    assert reached("end_txn", "after", 0) is Interference.NONE
 
 
 @pytest.mark.parametrize("action", ["drop-request", "drop-response", "kill-driver-on-send"])
 def test_what_concerns_the_next_calls_is_left_to_the_host(arm, action):
-    arm(f"S9:before:{action}")
-    assert reached("S9", "before", 0) is Interference(action)
+    arm(f"end_txn:before:{action}")
+    assert reached("end_txn", "before", 0) is Interference(action)
 
 
 def test_a_hook_waits_until_it_may_go_on(arm, tmp_path):
-    arm(f"S8:after:hook:{tmp_path}/hook")
-    waiting = threading.Thread(target=reached, args=("S8", "after", 0))
+    arm(f"txn_offset_commit:after:hook:{tmp_path}/hook")
+    waiting = threading.Thread(target=reached, args=("txn_offset_commit", "after", 0))
     waiting.start()
     wait_until((tmp_path / "hook.reached").exists, "the hook")
     assert waiting.is_alive()
@@ -95,7 +95,7 @@ Path({ready!r}).touch()
 while not Path({go!r}).exists():
     time.sleep(0.01)
 from txnlog_spark import failpoints
-failpoints.reached("S9", "before", 0)
+failpoints.reached("end_txn", "before", 0)
 Path({survived!r}).touch()
 """
 
@@ -134,7 +134,7 @@ def driver(tmp_path):
 
     def start(action: str) -> tuple[list[int], Path]:
         environment = os.environ | {
-            failpoints.ARMED_VARIABLE: f"S9:before:{action}",
+            failpoints.ARMED_VARIABLE: f"end_txn:before:{action}",
             failpoints.FIRED_VARIABLE: str(tmp_path / "fired"),
         }
         jvm = subprocess.Popen([sys.executable, "-c", jvm_code], env=environment)
@@ -158,7 +158,7 @@ def test_kill_driver_ends_the_jvm_and_its_python_children(driver, tmp_path):
     pids, survived = driver("kill-driver")
     wait_until(lambda: all(state_of(p) == "gone" for p in pids), "the driver to be gone")
     assert not survived.exists()
-    assert (tmp_path / "fired").read_text() == "S9:before:kill-driver\n"
+    assert (tmp_path / "fired").read_text() == "end_txn:before:kill-driver\n"
 
 
 def test_stop_driver_stops_all_and_they_go_on_when_told(driver):

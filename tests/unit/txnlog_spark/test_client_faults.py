@@ -27,7 +27,7 @@ def broker():
 
 
 def step_then_ask():
-    yield Reached("S9", "before", 3)
+    yield Reached("end_txn", "before", 3)
     return (yield Calls((metadata_call(),)))
 
 
@@ -39,7 +39,7 @@ def armed(monkeypatch, tmp_path):
 
 
 def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
-    armed("S9:before:drop-request@3")
+    armed("end_txn:before:drop-request@3")
     with FaultInjectingClient(broker.bootstrap_servers) as client:
         (outcome,) = client.run(step_then_ask())
         assert outcome.sent
@@ -48,7 +48,7 @@ def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
 
 
 def test_drop_response_sends_and_is_unknown(broker, armed):
-    armed("S9:before:drop-response")
+    armed("end_txn:before:drop-response")
     with FaultInjectingClient(broker.bootstrap_servers) as client:
         (outcome,) = client.run(step_then_ask())
     assert outcome.sent
@@ -56,21 +56,21 @@ def test_drop_response_sends_and_is_unknown(broker, armed):
 
 
 def test_raise_is_thrown_into_the_operation(broker, armed):
-    armed("S9:before:raise")
+    armed("end_txn:before:raise")
     client = FaultInjectingClient(broker.bootstrap_servers)
-    with client, pytest.raises(FailpointRaised, match="S9:before:raise"):
+    with client, pytest.raises(FailpointRaised, match="end_txn:before:raise"):
         client.run(step_then_ask())
 
 
 def test_another_batch_is_left_alone(broker, armed):
-    armed("S9:before:raise@4")
+    armed("end_txn:before:raise@4")
     with FaultInjectingClient(broker.bootstrap_servers) as client:
         assert isinstance(client.run(step_then_ask())[0], Reply)
     assert failpoints.fired() == ()
 
 
 def send_then_receive():
-    yield Reached("S5.first", "after", 3)
+    yield Reached("produce.first", "after", 3)
     yield Receive(frozenset(), within_ms=0)
     first = yield Send(metadata_call())
     second = yield Send(metadata_call())
@@ -86,7 +86,7 @@ def send_then_receive():
 def test_all_that_is_sent_before_the_next_answer_is_lost_and_nothing_after(
     broker, armed, action, seen
 ):
-    armed(f"S5.first:after:{action}")
+    armed(f"produce.first:after:{action}")
     with FaultInjectingClient(broker.bootstrap_servers) as client:
         *lost, last = client.run(send_then_receive())
     assert [o.sent for o in lost] == [True, True]
@@ -95,7 +95,7 @@ def test_all_that_is_sent_before_the_next_answer_is_lost_and_nothing_after(
 
 
 def test_a_client_that_injects_no_faults_passes_every_failpoint(broker, armed):
-    armed("S9:before:raise")
+    armed("end_txn:before:raise")
     with Client(broker.bootstrap_servers) as client:
         assert isinstance(client.run(step_then_ask())[0], Reply)
     assert failpoints.fired() == ()

@@ -30,7 +30,7 @@ EXAMPLES = [
     ),
     errors.CorruptData("bits"),
     errors.DeadlineExceeded("waiting", 10, "REQUEST_TIMED_OUT"),
-    errors.FailpointRaised("S9"),
+    errors.FailpointRaised("end_txn"),
 ]
 
 

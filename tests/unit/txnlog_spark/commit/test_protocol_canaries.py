@@ -102,7 +102,7 @@ def delayed_end_txn(cluster):
     late = cluster.requests(K.END_TXN)[0]
 
     def arrive(step, _when):
-        if step == "S5.first":
+        if step == "produce.first":
             cluster.state.end("t", late.producer_id, late.producer_epoch, committed=True, v2=False)
 
     cluster.on_reached = arrive

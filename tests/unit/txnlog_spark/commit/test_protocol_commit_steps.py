@@ -101,7 +101,7 @@ def test_every_failpoint_is_reached_once_and_in_order():
     commit(cluster, build_plan())
     befores = [s for s, when in cluster.reached if when == "before"]
     afters = [s for s, when in cluster.reached if when == "after"]
-    inner = {"S5.first", "S5.middle", "S5.last"}
+    inner = {"produce.first", "produce.middle", "produce.last"}
     assert befores == [s for s in STEPS if s not in inner]
     assert set(afters) == set(STEPS)
     assert len(afters) == len(STEPS)

@@ -368,7 +368,7 @@ def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version:
     plan = build_plan(transaction_timeout_ms=60_000, produce_request_bytes=1)
 
     def late(step: str, _when: str) -> None:
-        if step == "S5.first":
+        if step == "produce.first":
             cluster.now_ms += 61_000
             cluster.always[K.PRODUCE] = refused(E.INVALID_PRODUCER_EPOCH)
 

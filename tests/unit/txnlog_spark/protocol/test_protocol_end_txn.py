@@ -153,12 +153,12 @@ def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(v
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_restart(version):
-    """docs/faults.md L1: paused longer than transaction.timeout.ms before S9."""
+    """docs/faults.md L1: paused longer than transaction.timeout.ms before end_txn."""
     cluster = ScriptedCluster(version)
     plan = build_plan()
 
     def pause(step, when):
-        if (step, when) == ("S9", "before"):
+        if (step, when) == ("end_txn", "before"):
             cluster.state.time_out("t")
 
     cluster.on_reached = pause
@@ -172,13 +172,13 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 
 
 @pytest.mark.invariant(39)
-@pytest.mark.parametrize("step", ["S3", "S4", "S5", "S5.first", "S8", "S9"])
+@pytest.mark.parametrize("step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
     """docs/faults.md B44: the second takes over while the first stands at a step."""
     cluster = ScriptedCluster(version)
     plan = build_plan()
-    when = "after" if step.startswith("S5.") else "before"
+    when = "after" if step.startswith("produce.") else "before"
 
     def take_over(at, phase):
         if (at, phase) == (step, when):
@@ -190,7 +190,7 @@ def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
         outcome = commit(cluster, plan)
     except ProducerFenced:
         outcome = None
-    if step == "S3":
+    if step == "judge":
         assert outcome is not None
         assert outcome.skipped
     else:

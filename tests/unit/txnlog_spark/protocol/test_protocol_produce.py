@@ -152,7 +152,7 @@ def test_a_moved_leader_is_found_and_gets_the_same_bytes():
     plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
 
     def move(step, _when):
-        if step == "S5.first":
+        if step == "produce.first":
             cluster.leaders["out", 0] = 2
 
     cluster.on_reached = move
@@ -168,7 +168,7 @@ def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
     known = dict(cluster.leaders)
 
     def forget(step, _when):
-        if step == "S5.first":
+        if step == "produce.first":
             cluster.leaders.clear()
             cluster.forgotten = cluster.apis().count(K.METADATA)
 
@@ -197,7 +197,7 @@ def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
 
 
 def produce_only(cluster, plan, produced):
-    """Only S5, inside a transaction of its own."""
+    """Only produce, inside a transaction of its own."""
 
     def operation(session):
         identity = yield from init_producer_id(session, "t", 60_000)

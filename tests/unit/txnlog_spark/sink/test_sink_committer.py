@@ -151,7 +151,7 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     cluster: ScriptedCluster, tmp_path: Path, fault: Fault
 ) -> None:
     cluster.script(K.END_TXN, fault)
-    down = {("S9", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
+    down = {("end_txn", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
     cluster.on_reached = lambda *place: cluster.always.update(down.get(place, {}))
     with pytest.raises(CommitStateUnknown, match=r"group 'txnlog-w\.progress\.w'") as caught:
         write(tmp_path)
@@ -221,7 +221,7 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
 
 
 @pytest.mark.invariant(35, 57)
-@pytest.mark.parametrize("step", ["S5.first:after", "S8:after", "S9:after"])
+@pytest.mark.parametrize("step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"])
 def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_of_the_run(
     cluster: ScriptedCluster, tmp_path: Path, step: str
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_batch_is_tried_again_whole_although_the_attempt_was_set_back(
     if set_back == "by a late write of the store":
         left = json.loads(path.read_text())
         monkeypatch.setattr(SinkSettings, "asks_first", True)
-    cluster.on_reached = kill_at("S5.first:after")
+    cluster.on_reached = kill_at("produce.first:after")
     with pytest.raises(Killed):
         query.commit(2, "run-1", record_batch("a", "b"), record_batch("c", "d"))
     cluster.on_reached = lambda *_place: None
@@ -269,7 +269,7 @@ def test_a_batch_is_tried_again_whole_although_the_attempt_was_set_back(
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"x", b"y"]
 
 
-@pytest.mark.parametrize("step", ["S2:after", "S3:before", "S3:after"])
+@pytest.mark.parametrize("step", ["init_producer_id:after", "judge:before", "judge:after"])
 def test_a_run_that_asks_first_goes_on_however_often_its_workers_were_lost_before_they_wrote(
     cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -303,7 +303,7 @@ def test_the_advice_for_a_write_of_an_application_whose_outcome_stays_unknown_wr
     """Its group has an offset of the version before."""
     write_for(0, "a", "b")
     cluster.script(K.END_TXN, fault)
-    down = {("S9", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
+    down = {("end_txn", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
     cluster.on_reached = lambda *place: cluster.always.update(down.get(place, {}))
     with pytest.raises(CommitStateUnknown, match="again with txnAppId=app and txnVersion=1:"):
         write_for(1, "c", "d")

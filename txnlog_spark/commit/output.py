@@ -1,0 +1,99 @@
+"""Which output a commit belongs to: the one value that says who is who.
+
+Theory of operation. "This batch is committed, skip it" may only be believed of the very output that
+the batch is for. A query id does not say that: a checkpoint can be copied, and a sink can be given
+another topic. So everything that makes an output another one is in one value. It is recorded in the
+checkpoint with each batch that is begun, and its digest is in the progress that the batch's
+transaction commits.
+
+When the recorded value and the present one differ, the table says what that is
+(docs/commit-protocol.md has the same one, with examples):
+
+    checkpoint's place   the original   transactional id   target       it is
+    same                                any                any          the same query
+    another              is there       another            any          a copy
+    another              is there       same               any          refused: it cannot be told
+    another              is not there   same               same         the same query, moved
+    another              is not there   same               another      refused: it cannot be told
+    another              is not there   another            any          refused: it cannot be told
+
+Another cluster is refused before that (`journal.check_cluster`). A copy has progress and recorded
+transactional ids of its own (`Output.copy`), and neither reads nor fences the original's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+
+from txnlog_spark.errors import CheckpointCopied
+
+_DIGEST_HEX = 16
+_COPY_HEX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a commit writes to, and on whose behalf.
+
+    `checkpoint` is where it lies, normalised, "" for a batch write; `copy` is "" for the checkpoint
+    that Spark made, else a digest of where its copy was first used. `target` is the option topic,
+    "" where each row names its topic.
+    """
+
+    query_id: str
+    checkpoint: str = ""
+    copy: str = ""
+    sink_name: str = ""
+    transactional_id: str = ""
+    target: str = ""
+    cluster_id: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Names all of it in 16 characters."""
+        return _digest(json.dumps(asdict(self), sort_keys=True))[:_DIGEST_HEX]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def moved_or_copied(output: Output, before: Output, *, original_is_there: bool) -> Output:
+    """`output` as what it is by the table above, with the `copy` that it belongs to.
+
+    `before` is what the checkpoint recorded last. Raises CheckpointCopied.
+    """
+    if output.checkpoint == before.checkpoint:
+        return replace(output, copy=before.copy)
+    same_id = output.transactional_id == before.transactional_id
+    if original_is_there and not same_id:
+        return replace(output, copy=_digest(output.checkpoint)[:_COPY_HEX])
+    if original_is_there:
+        raise CheckpointCopied(
+            f"{_where(output, before)}, which is still there, and both have transactional id "
+            f"{output.transactional_id!r}. Nothing was written, and nobody was fenced. If it is a "
+            "copy, give it a kafka.transactional.id of its own (or a kafka.group.id, from which it "
+            "is made) and a topic of its own: it then goes on with progress of its own. If it was "
+            f"moved, remove {before.checkpoint}"
+        )
+    if same_id and output.target == before.target:
+        return replace(output, copy=before.copy)
+    changed = "topic" if same_id else "transactional id"
+    was = before.target if same_id else before.transactional_id
+    now = output.target if same_id else output.transactional_id
+    raise CheckpointCopied(
+        f"{_where(output, before)}, which cannot be found, and its {changed} was {was!r} and is "
+        f"{now!r}: it may have been moved, or be a copy. Nothing was written, and nobody was "
+        f"fenced. If it was moved, start it once with the {changed} of before; it may be changed "
+        f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog: it then goes "
+        "on as a query of its own, whose next batch is written whatever the original has written"
+    )
+
+
+def _where(output: Output, before: Output) -> str:
+    return (
+        f"the checkpoint of query {output.query_id} is at {output.checkpoint}, and was last used "
+        f"at {before.checkpoint}"
+    )
