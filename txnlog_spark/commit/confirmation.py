@@ -30,6 +30,7 @@ from txnlog_spark.errors import AbortableError, ProgressError
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import confirm_missing
 from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.together import side_by_side
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
 
@@ -39,18 +40,24 @@ def confirm(session: Session, plan: CommitPlan, judged: Facts) -> Operation[None
 
     Raises AbortableError: the batch has to be judged again.
     """
-    found = yield from visible_progress(session, plan)
+    asked = judged.asked
+    kinds = [(plan.group_id, asked.group, judged.group)] if asked.group else []
+    for expected, committed in zip(asked.expected, judged.expected, strict=True):
+        kinds.append((expected.group_id, frozenset(expected.committed), committed))
+    found, *groups = yield from side_by_side(
+        session.monotonic_ms,
+        visible_progress(session, plan),
+        *(
+            committed_offsets(session, group_id, partitions, require_stable=False)
+            for group_id, partitions, _ in kinds
+        ),
+    )
     if found != judged.progress:
         raise _of_a_former_coordinator(
             f"the progress in group {plan.who.progress_group_id} is {_shown(found)}, and was "
             f"{_shown(judged.progress)} when {plan.name} was begun"
         )
-    asked = judged.asked
-    kinds = [(plan.group_id, asked.group, judged.group)] if asked.group else []
-    for expected, committed in zip(asked.expected, judged.expected, strict=True):
-        kinds.append((expected.group_id, frozenset(expected.committed), committed))
-    for group_id, partitions, before in kinds:
-        now = yield from committed_offsets(session, group_id, partitions, require_stable=False)
+    for (group_id, partitions, before), now in zip(kinds, groups, strict=True):
         if any(now.get(p) != before.get(p) for p in partitions):
             raise _of_a_former_coordinator(
                 f"the offsets of group {group_id} are not those that {plan.name} was judged by"

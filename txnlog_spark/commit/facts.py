@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from txnlog_spark.commit.checkpoint import read_logged_offsets
 from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, unexpected_positions
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
@@ -16,6 +18,7 @@ from txnlog_spark.protocol.offsets import (
     list_offsets,
 )
 from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.together import side_by_side
 from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
@@ -37,27 +40,59 @@ def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | 
     return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.who.place]))
 
 
-def facts_about(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
-    """Ask the brokers what `judge` needs to know for this progress."""
+def stable_facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
+    """What `judge` needs to know, after InitProducerId; one round where nothing is special."""
+    if plan.group_id is None:
+        found = yield from stable_progress(session, plan)
+        return (yield from facts_about(session, plan, found))
+    found, group = yield from side_by_side(
+        session.monotonic_ms,
+        stable_progress(session, plan),
+        committed_offsets(session, plan.group_id, plan.batch.source_offsets),
+    )
+    return (yield from facts_about(session, plan, found, group))
+
+
+def facts_about(
+    session: Session,
+    plan: CommitPlan,
+    found: Progress | None,
+    group: Mapping[TopicPartition, int] | None = None,
+) -> Operation[Facts]:
+    """Ask what `judge` needs to know for this progress; `group` is what is known of the group."""
     asked = questions(plan, found)
     gone = False
     if asked.progress_topic:
         gone = bool((yield from confirm_missing(session, [plan.who.place])))
+    previous: Mapping[TopicPartition, int] = {}
+    if asked.previous is not None:
+        logged = yield from read_logged_offsets(plan.who.checkpoint, asked.previous)
+        previous = {} if logged is None else logged.source_offsets
+        asked = replace(asked, group=asked.group | frozenset(previous))
     expected = []
     for each in asked.expected:
         expected.append((yield from committed_offsets(session, each.group_id, each.committed)))
     foreign = []
     for offsets in asked.foreign:
         foreign.append((yield from _log_ends(session, offsets)))
-    group: dict[TopicPartition, int] = {}
-    if asked.group:
+    if asked.group and group is None:
         group = yield from committed_offsets(session, plan.group_id, asked.group)
+    group = {p: at for p, at in (group or {}).items() if p in asked.group}
     starts: dict[TopicPartition, int] = {}
     if asks_log_starts(plan, found):
         specs = dict.fromkeys(unexpected_positions(plan, group), EARLIEST_TIMESTAMP)
         listed = yield from list_offsets(session, specs, read_committed=False)
         starts = {p: each.offset for p, each in listed.items()}
-    return Facts(found, asked, group, tuple(expected), tuple(foreign), starts, gone)
+    return Facts(
+        progress=found,
+        asked=asked,
+        group=group,
+        expected=tuple(expected),
+        foreign=tuple(foreign),
+        log_starts=starts,
+        previous=previous,
+        progress_topic_is_gone=gone,
+    )
 
 
 def committed_offsets(

@@ -49,6 +49,8 @@ class Questions:
     """Stable committed offsets that the query started from."""
     foreign: Sequence[Mapping[TopicPartition, int]] = ()
     """Offsets that have to be positions in this cluster's logs."""
+    previous: int | None = None
+    """The batch before, whose source offsets the group was left at."""
     progress_topic: bool = False
     """Whether the topic that progress lies on still exists."""
     gap: bool = False
@@ -67,6 +69,8 @@ class Facts:
     """The log ends of those partitions that exist."""
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of `unexpected_positions`."""
+    previous: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """{} where they are not known."""
     progress_topic_is_gone: bool = False
     gap_is_empty: bool = False
 
@@ -88,13 +92,11 @@ def questions(plan: CommitPlan, found: Progress | None) -> Questions:
         return Questions(group=frozenset(batch.source_offsets if several and plan.group_id else ()))
     if found is not None and _has_gap(plan, found):
         return Questions(gap=True)
-    group: set[TopicPartition] = set()
-    if _compares_group_with_previous(plan, found):
-        group.update(batch.previous_offsets)
+    group: frozenset[TopicPartition] = frozenset()
     if _is_first(plan) and not plan.who.overwrite_group:
-        group.update(_unexpected(plan))
+        group = frozenset(_unexpected(plan))
     foreign = batch.foreign_sources if _cluster_is_unknown(plan, found) else ()
-    return Questions(frozenset(group), batch.expected, foreign)
+    return Questions(group, batch.expected, foreign, _previous(plan, found))
 
 
 def judge(plan: CommitPlan, facts: Facts) -> Verdict:
@@ -114,6 +116,8 @@ def judge(plan: CommitPlan, facts: Facts) -> Verdict:
         raise ProgressMissing(_missing_text(plan))
     if found is not None and is_committed(plan, found):
         if not _is_same_batch(plan, found, facts.group):
+            if not _says_which_rows(plan, found):
+                raise AnotherOutput(_another_text(plan, found))
             raise BatchReplanned(_replanned_text(plan, found))
         return Verdict.SKIP
     if found is not None and _has_gap(plan, found) and not facts.gap_is_empty:
@@ -148,8 +152,6 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
             "(trigger availableNow does that and ends), and then with the other one. If these are "
             "two sinks of one query, give each a name: foreach_batch(..., name=...)"
         )
-    if plan.begun is not None and found.next_batch_id > plan.begun.batch_id + 1:
-        raise AnotherOutput(_another_text(plan, found))
 
 
 def _another_text(plan: CommitPlan, found: Progress) -> str:
@@ -197,8 +199,7 @@ def _check_start(plan: CommitPlan, facts: Facts) -> None:
             _check_of_this_cluster(plan, offsets, ends)
     if _is_first(plan) and not plan.who.overwrite_group:
         _check_group_is_unused(plan, facts)
-    if _compares_group_with_previous(plan, found):
-        check_previous(plan, facts.group)
+    check_previous(plan, facts)
 
 
 def unexpected_positions(
@@ -240,11 +241,15 @@ def _cluster_is_unknown(plan: CommitPlan, found: Progress | None) -> bool:
     return found is None or found.group_digest != group_digest(plan.group_id)
 
 
-def _compares_group_with_previous(plan: CommitPlan, found: Progress | None) -> bool:
-    """Whether the group has to stand where the batch before left it."""
-    begun = "" if plan.begun is None else plan.begun.group_digest
-    left = begun if found is None else found.group_digest
-    return bool(plan.batch.previous_offsets) and left != "" and left == group_digest(plan.group_id)
+def _previous(plan: CommitPlan, found: Progress | None) -> int | None:
+    """The batch that has left the group where this one has to find it, None if that is open."""
+    begun = plan.begun
+    left = found.group_digest if found is not None else begun.group_digest if begun else ""
+    if not left or left != group_digest(plan.group_id):
+        return None
+    if found is not None:
+        return found.next_batch_id - 1
+    return None if begun is None else min(begun.batch_id, plan.batch.batch_id - 1)
 
 
 def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartition, int]) -> bool:
@@ -257,10 +262,20 @@ def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartit
     if found.next_batch_id == batch.batch_id + 1:
         if batch.batch_hash and found.batch_hash == batch.batch_hash:
             return True
-        return batch.is_pinned and found.source_digest == batch.source_digest
-    if not batch.is_pinned or plan.group_id is None:
+        is_equal = found.source_digest == batch.source_digest
+        return batch.is_pinned and is_equal and _says_which_rows(plan, found)
+    if not batch.is_pinned or plan.group_id is None or not _says_which_rows(plan, found):
         return False
     return all(end <= group.get(partition, -1) for partition, end in batch.source_offsets.items())
+
+
+def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
+    """Whether equal offsets are equal rows in the output, whoever has committed them.
+
+    With another transactional id of this checkpoint it may have been a copy of its volume, which
+    lies at the same place: what that has written is known where all goes to one topic.
+    """
+    return output_of(plan, found) == plan.who.output or bool(plan.who.output.target)
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
@@ -333,22 +348,23 @@ def check_expected(
     )
 
 
-def check_previous(plan: CommitPlan, committed: Mapping[TopicPartition, int]) -> None:
+def check_previous(plan: CommitPlan, facts: Facts) -> None:
     """Refuse to go on from a checkpoint that its group has left behind.
 
     After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
     next batch holds records that are in the output already. A partition without a committed offset
     says nothing: its topic was deleted. Raises CommittedOffsetsMoved.
     """
+    committed = facts.group
     moved = [
         f"{name[0]}-{name[1]} from {was} to {committed[name]}"
-        for name, was in sorted(plan.batch.previous_offsets.items())
+        for name, was in sorted(facts.previous.items())
         if committed.get(name, was) != was
     ]
     if not moved:
         return
     raise CommittedOffsetsMoved(
-        f"{plan.query} committed its batch {plan.batch.batch_id - 1} and the offsets of group "
+        f"{plan.query} committed its batch {facts.asked.previous} and the offsets of group "
         f"{plan.group_id!r} with it, but these moved since: {', '.join(moved)}. Either a newer "
         "checkpoint went on from there, and what this one has next may be in the output already: "
         "start the query with the newer one. Or a person set the group's offsets: set them back, "

@@ -40,7 +40,7 @@ from txnlog_spark.commit.attempt import (
     coordinator_version,
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
-from txnlog_spark.commit.facts import facts_about, stable_progress, visible_progress
+from txnlog_spark.commit.facts import facts_about, stable_facts, visible_progress
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
     Facts,
@@ -149,15 +149,15 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         return (yield from _skip(session, attempt, visible))
     identity = yield from initialise(session, plan)
     yield Reached("judge", "before", batch_id)
-    found = yield from stable_progress(session, plan)
-    judged = yield from facts_about(session, plan, found)
+    judged = yield from stable_facts(session, plan)
+    plan = attempt.plan = yield from _with_earlier_ids(plan, judged.progress)
     verdict = yield from judge_for_certain(session, attempt, judged, identity)
     if verdict is Verdict.SKIP:
         yield Reached("judge", "after", batch_id)
         return _skipped(attempt, judged)
     attempt.is_to_be_done = True
     if plan.who.is_query:
-        if found is None:
+        if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
         yield from begin(plan)
@@ -183,16 +183,16 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
         place_progress(session, plan),
     )
     plan = replace(plan, who=replace(plan.who, progress_partition=place))
+    attempt.plan = plan = yield from _with_earlier_ids(plan, visible)
     if visible is not None:
-        if plan.who.is_query and output_of(plan, visible) is None:
-            plan = yield from _with_earlier_ids(plan)
         check_output(plan, visible)
-    attempt.plan = plan
     return visible
 
 
-def _with_earlier_ids(plan: CommitPlan) -> Operation[CommitPlan]:
-    """A driver with another id may have committed last, and one that was paused have recorded."""
+def _with_earlier_ids(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
+    """A plan that knows the progress of a driver of this checkpoint with another id."""
+    if found is None or not plan.who.is_query or output_of(plan, found) is not None:
+        return plan
     outputs = [plan.who.output] if plan.begun is None else [plan.who.output, plan.begun.output]
     names = yield from other_ids(plan.who)
     earlier = [replace(each, transactional_id=name) for each in outputs for name in names]

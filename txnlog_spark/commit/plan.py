@@ -101,9 +101,8 @@ class Batch:
     it. `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's,
     each partition once, so that equal offsets are equal records however often the batch is planned.
     `expected` is what the query started from, for the batch that starts it from a group's committed
-    offsets. `previous_offsets` are the source offsets of the last batch before it that was begun,
-    {} where they are not known. `foreign_sources` are offsets, per source, that do not say which
-    cluster they belong to. A batch write's `batch_id` is its version.
+    offsets. `foreign_sources` are offsets, per source, that do not say which cluster they belong
+    to. A batch write's `batch_id` is its version.
     """
 
     batch_id: int
@@ -113,7 +112,6 @@ class Batch:
     batch_hash: str = ""
     is_pinned: bool = False
     expected: Sequence[ExpectedOffsets] = ()
-    previous_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
 
 

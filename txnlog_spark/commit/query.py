@@ -17,7 +17,6 @@ from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
     read_batch_offsets,
-    read_logged_offsets,
     read_query_id,
 )
 from txnlog_spark.commit.files import is_there
@@ -43,7 +42,6 @@ from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +145,7 @@ def _plan(
     )
     if begun is not None:
         check_not_overtaken(who, begun, batch.batch_id)
-    previous = yield from _previous_offsets(batch, sources, begun)
-    return CommitPlan(who, _batch(batch, sources, previous), begun)
+    return CommitPlan(who, _batch(batch, sources), begun)
 
 
 def _recognised(output: Output, begun: Begun) -> Operation[Output]:
@@ -160,20 +157,7 @@ def _recognised(output: Output, begun: Begun) -> Operation[Output]:
     return moved_or_copied(output, before, original_is_there=original)
 
 
-def _previous_offsets(
-    batch: QueryBatch, sources: BatchOffsets, begun: Begun | None
-) -> Operation[dict[TopicPartition, int]]:
-    """Where the last batch that was begun before this one has left its group."""
-    if batch.options.group_id is None or not sources.source_offsets:
-        return {}
-    last = batch.batch_id - 1
-    if begun is not None:
-        last = min(last, begun.batch_id)
-    logged = yield from read_logged_offsets(batch.checkpoint, last)
-    return {} if logged is None else logged.source_offsets
-
-
-def _batch(batch: QueryBatch, sources: BatchOffsets, previous: dict[TopicPartition, int]) -> Batch:
+def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
     foreign = [s.offsets for s in sources.sources if s.offsets and s.note is None]
     return Batch(
         batch_id=batch.batch_id,
@@ -183,7 +167,6 @@ def _batch(batch: QueryBatch, sources: BatchOffsets, previous: dict[TopicPartiti
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(batch.options.group_id, sources),
         expected=sources.expected,
-        previous_offsets=previous,
         foreign_sources=tuple(foreign),
     )
 
