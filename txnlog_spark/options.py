@@ -219,7 +219,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.transactional.id", Use.WRITE, to.text, None,
         "Transactional id of the query's one producer; without it: made from the group id, else "
-        "from the query id. Keep it for all starts.", ("transactional.id",),
+        "from the query id. Keep it for all starts. A sink's name is appended to it.",
+        ("transactional.id",),
     ),
     Option(
         "kafka.transaction.timeout.ms", Use.WRITE, to.integer(1, MS_MAX), 300_000,
@@ -274,7 +275,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "txnAppId", Use.WRITE_BATCH, to.text, None,
-        "With txnVersion: makes a batch write idempotent, as Delta Lake's options of these names.",
+        "With txnVersion: makes a batch write idempotent, for each topic by itself, as Delta Lake's "
+        "options of these names.",
     ),
     Option(
         "txnVersion", Use.WRITE_BATCH, to.integer(0, 2**62), None,
@@ -299,8 +301,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "sinkRun", Use.WRITE_BATCH, to.text, None,
-        "Inside foreachBatch: the query's run where Spark does not tell it, as in Spark Connect; "
-        "set by txnlog_spark.foreach_batch.",
+        "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
     ),
 )  # fmt: skip
 
