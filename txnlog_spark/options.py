@@ -275,8 +275,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "txnAppId", Use.WRITE_BATCH, to.text, None,
-        "With txnVersion: makes a batch write idempotent, for each topic by itself, as Delta Lake's "
-        "options of these names.",
+        "With txnVersion: makes a batch write idempotent, for each topic by itself, as with Delta "
+        "Lake's options of these names.",
     ),
     Option(
         "txnVersion", Use.WRITE_BATCH, to.integer(0, 2**62), None,
