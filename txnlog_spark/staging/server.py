@@ -40,7 +40,7 @@ from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Attempt, Forgotten, Kind, NotAFrame
 from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG
 from txnlog_spark.staging.store import Room, Store, StoreFull
-from txnlog_spark.staging.unproved import UNPROVED_MAX, Unproved
+from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,9 @@ TOUCH_POLLS = 3600
 STREAM_BYTES_MAX = 64 * 1024
 """Read ahead of one connection, twice at most: there may be a thousand."""
 APPLICATION_POLL_S = 1.0
+MEMORY_PART = 4
+"""Under a memory limit (RLIMIT_AS) one part in so many is for staged rows, and one for connections
+that are being proved."""
 FREE_SHARE = 0.9
 """Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
 
@@ -88,8 +91,12 @@ class Spool:
         """Raises StoreFull, and OSError when the file cannot be written."""
         held = self._held[attempt]
         if self.store.add(attempt, len(data)) is Room.MEMORY:
-            held.memory += data
-            return
+            try:
+                held.memory += data
+            except MemoryError:
+                self.store.move_to_file(attempt)
+            else:
+                return
         if held.path is None:
             self._file_count += 1
             held.path = self._directory / f"{self._file_count}.staged"
@@ -182,6 +189,8 @@ def _logged_end() -> Iterator[None]:
         pass
     except (NotAFrame, OSError, asyncio.IncompleteReadError) as error:
         logger.debug("a connection was closed: %s", error)
+    except MemoryError:
+        logger.warning("a connection was closed, as there was no memory for it")
 
 
 class StagingServer:
@@ -217,8 +226,8 @@ class StagingServer:
         while True:
             try:
                 connection, address = await loop.sock_accept(listener)
-            except OSError as error:
-                logger.warning("no connection is accepted: %s", error)
+            except (OSError, MemoryError) as error:
+                logger.warning("no connection is accepted: %s", error or "no memory")
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             task = loop.create_task(self._serve_remote(connection, address[0]))
@@ -235,8 +244,8 @@ class StagingServer:
             closing.callback(connection.close)
             notice_dead_peers(connection)
             async with self._unproved.turn(address), asyncio.timeout(PROOF_TIMEOUT_S):
-                closing.pop_all()  # its transport closes it from here on
                 peer = await self._secure(connection)
+                closing.pop_all()  # the connection is its transport's now
                 closing.callback(peer.close)
                 await self._prove(peer)
             await self._serve(peer, is_driver=False)
@@ -371,16 +380,24 @@ class Start:
     address: dict[str, object]
 
 
-async def serve(start: Start, unproved_max: int) -> None:
+async def serve(start: Start) -> None:
     """Serve until the application has ended, or SIGTERM."""
     spool_directory = Path(start.spool_directory)
     bound = start.spool_bytes_max
     if bound is None:
         bound = int(shutil.disk_usage(spool_directory).free * FREE_SHARE)
-    spool = Spool(Store(start.memory_bytes_max, bound), spool_directory)
+    store = Store(start.memory_bytes_max, bound)
+    proving_max = PROVING_MAX
+    memory, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if memory != resource.RLIM_INFINITY:
+        store.limit_memory(memory // MEMORY_PART)
+        proving_max = min(proving_max, max(1, memory // MEMORY_PART // PROVING_BYTES))
+    spool = Spool(store, spool_directory)
     secured = server_context(Path(start.directory))
-    token = bytes.fromhex(start.token)
-    server = StagingServer(spool, token, start.address, secured, Unproved(unproved_max))
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Half of them are for those who have proved the token, and for files.
+    unproved = Unproved(min(UNPROVED_MAX, descriptors // 2), proving_max)
+    server = StagingServer(spool, bytes.fromhex(start.token), start.address, secured, unproved)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -418,11 +435,10 @@ def main() -> int:
     """The process; ends with 0 when its application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Half of the descriptors are for those who have proved the token, and for files.
-    unproved_max = min(UNPROVED_MAX, most // 2)
-    asyncio.run(serve(start, unproved_max))  # what it fails with is in the log, which stays then
+    for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
+        _, most = resource.getrlimit(each)
+        resource.setrlimit(each, (most, most))
+    asyncio.run(serve(start))  # what it fails with is in the log, which stays then
     for directory in {start.spool_directory, start.directory}:
         remove_directory(Path(directory))
     return 0

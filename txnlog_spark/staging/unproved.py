@@ -18,8 +18,10 @@ from txnlog_spark.wire.invariants import present
 
 PROVING_MAX = 512
 """So many have their turn at once: with more, none would be done in time."""
-PROVING_OF_PEER_MAX = 384
-"""So many of one address, which leaves some to others."""
+PROVING_BYTES = 384 * 1024
+"""What each of these takes of the server's memory: most of it are asyncio's buffers for TLS."""
+OTHERS_PART = 4
+"""One turn in so many is for other addresses than the one that has the most."""
 UNPROVED_MAX = 3072
 """So many, waiting ones included: of one address all have had their turn within two minutes, which
 is what a task waits."""
@@ -37,15 +39,14 @@ class _Peer:
     def proving_count(self) -> int:
         return len(self.tasks) - len(self.waiting)
 
-    def may_have_one_more(self) -> bool:
-        return bool(self.waiting) and self.proving_count < PROVING_OF_PEER_MAX
-
 
 class Unproved:
     """Gives turns. Each connection is served by a task of its own, which asks here first."""
 
-    def __init__(self, count_max: int = UNPROVED_MAX) -> None:
+    def __init__(self, count_max: int = UNPROVED_MAX, proving_max: int = PROVING_MAX) -> None:
         self._count_max = count_max
+        self._proving_max = proving_max
+        self._proving_of_peer_max = proving_max - proving_max // OTHERS_PART
         self._peers: dict[str, _Peer] = {}
 
     @contextlib.asynccontextmanager
@@ -80,10 +81,10 @@ class Unproved:
 
     def _give_turns(self) -> None:
         proving_count = sum(peer.proving_count for peer in self._peers.values())
-        while proving_count < PROVING_MAX:
-            peers = (peer for peer in self._peers.values() if peer.may_have_one_more())
-            peer = min(peers, key=lambda peer: peer.proving_count, default=None)
-            if peer is None:
+        while proving_count < self._proving_max:
+            waiting = (peer for peer in self._peers.values() if peer.waiting)
+            peer = min(waiting, key=lambda peer: peer.proving_count, default=None)
+            if peer is None or peer.proving_count >= self._proving_of_peer_max:
                 return
             turn = next(iter(peer.waiting))
             del peer.waiting[turn]
