@@ -76,6 +76,8 @@ class Transaction:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     begun: bool = False
     indefinite: bool = False
+    record_batch_bytes_max: dict[str, int] = field(default_factory=dict)
+    """By topic, where a leader refused a larger record batch as too large."""
 
     @property
     def who(self) -> str:
