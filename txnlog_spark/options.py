@@ -232,7 +232,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "kafka.max.request.size", Use.WRITE, to.integer(1024), 2**20,
-        "Maximum size of a record batch.",
+        "Maximum size of a record batch. One over its topic's max.message.bytes is divided by the "
+        "driver, which takes time: set it below that.",
     ),
     Option("kafka.acks", Use.WRITE, to.one_of("all", "-1"), "all", "Exactly-once needs all."),
     Option(

@@ -131,6 +131,10 @@ RECORD_REFUSALS = frozenset(
 )
 
 
+SIZE_REFUSALS = frozenset({_E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE})
+"""Of these a smaller batch may pass."""
+
+
 def decide(api_key: ApiKey, code: int) -> Action:
     """The action for one error code in the answer to `api_key`."""
     if code == ErrorCode.NONE:
@@ -162,9 +166,12 @@ _HINTS: dict[int, str] = {
         "raise that"
     ),
     _E.MESSAGE_TOO_LARGE: (
-        "a record batch is over the topic's max.message.bytes: raise that, or send smaller records"
+        "the topic's max.message.bytes is less: raise it to this size at least, or leave the "
+        "record out"
     ),
-    _E.RECORD_LIST_TOO_LARGE: "a record batch is over the broker's segment size",
+    _E.RECORD_LIST_TOO_LARGE: (
+        "the topic's segment.bytes is less: raise it to this size at least, or leave the record out"
+    ),
     _E.INVALID_TXN_STATE: (
         "the transaction is not open any more: it may have run into transaction.timeout.ms, and "
         "the coordinator aborted it"

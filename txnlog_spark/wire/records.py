@@ -56,6 +56,7 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
 SEQUENCE_MAX = 2**31 - 1
+SHOWN_KEY_BYTES_MAX = 40
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -288,6 +289,11 @@ def refresh_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) 
     with memoryview(buffer) as view:
         crc = crc32c(view[position + ATTRIBUTES_AT : position + size_bytes])
     _UINT32.pack_into(buffer, position + CRC_AT, crc)
+
+
+def shown_key(key: bytes | None) -> str:
+    """A record's key for a text."""
+    return "null" if key is None else repr(key[:SHOWN_KEY_BYTES_MAX])
 
 
 @dataclass(frozen=True, slots=True)
