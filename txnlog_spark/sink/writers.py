@@ -8,10 +8,12 @@ asked for then, once per batch, and never in the committer.
 
 from __future__ import annotations
 
+import logging
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -47,6 +49,10 @@ RUN_ID_PROPERTY = "spark.jobGroup.id"
 MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
+
+logger = logging.getLogger(__name__)
+_told: set[str] = set()
+"""Queries that this process has logged as at-least-once."""
 
 
 class _TopicSnapshot:
@@ -200,6 +206,18 @@ def _names_of(task: TaskContext) -> _Names:
     )
 
 
+def _tell_at_least_once(messages: Iterable[Any]) -> None:
+    """Log that a plain write is of a streaming query, in its foreachBatch: once a query."""
+    for query_id in {message.query_id for message in messages} - {"", *_told}:
+        _told.add(query_id)
+        logger.warning(
+            "query %s writes to Kafka with a plain write in its foreachBatch: at-least-once, a "
+            "batch that is done again is written again. txnlog_spark.foreach_batch writes each "
+            "batch exactly once",
+            query_id,
+        )
+
+
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
     """The exactly-once sink of a streaming query."""
 
@@ -235,12 +253,14 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
         with readable_errors():
             task = _task()
-            names = _Names(self._write_id, self._write_id, 0)
-            if self._settings.checkpoint is not None:
-                names = _names_of(task)
-                if not names.query_id:  # in Spark Connect a task is of the client's write alone
-                    names = _Names("", self._settings.sink_run, self._settings.txn_version)
-            message: WriterCommitMessage = self._stage(iterator, names, task)
+            names = _names_of(task)
+            query_id = names.query_id
+            if self._settings.checkpoint is None:
+                names = _Names(self._write_id, self._write_id, 0)
+            elif not query_id:  # in Spark Connect a task is of the client's write alone
+                names = _Names("", self._settings.sink_run, self._settings.txn_version)
+            staged = self._stage(iterator, names, task)
+            message: WriterCommitMessage = replace(staged, query_id=query_id)
             return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -251,6 +271,8 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
                 commit_streaming(settings, messages, settings.txn_version)  # type: ignore[arg-type]
             else:
                 commit_batch_write(settings, messages, self._write_id)  # type: ignore[arg-type]
+                if settings.txn_app_id is None:
+                    _tell_at_least_once(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
