@@ -292,6 +292,10 @@ OPTIONS: tuple[Option, ...] = (
         "Required as an option of writeStream, as Spark does not pass the session's configuration "
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
+    Option(
+        "queryName", Use.WRITE_STREAM, str, None,
+        "Name of the query, also in metrics. Spark's DataStreamWriter adds it: `.queryName(...)`.",
+    ),
     *(
         Option(STORAGE_PREFIX + o.name, Use.WRITE, o.read, o.default, o.doc)
         for o in STORAGE_OPTIONS
