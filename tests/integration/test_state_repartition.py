@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.connector import Pipe, finish
 from support.stateful_query import ROCKS_DB, STATE_STORE
 
@@ -19,10 +18,6 @@ def sources_of(entry: Path) -> list[str]:
     return entry.read_text().splitlines()[2:]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the tool's batch is not the sink's, and moves no progress: TXNLOG_PROGRESS.BEHIND",
-)
 def test_a_query_goes_on_after_its_state_was_repartitioned(pipe: Pipe) -> None:
     spark = pipe.spark
     spark.conf.set(STATE_STORE, ROCKS_DB)  # the only one that the tool takes

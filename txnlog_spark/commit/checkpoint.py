@@ -29,7 +29,7 @@ from txnlog_spark.offsets import (
     plain_offset,
     source_note_of,
 )
-from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.effects import Operation, ReadFile
 from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
@@ -104,6 +104,17 @@ def read_query_id(checkpoint: str) -> Operation[str]:
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         raise unreadable(path, "it has no query id")
     return str(value["id"])
+
+
+def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
+    """Whether the query's checkpoint is there; False as well where nobody can look."""
+    found = yield ReadFile(f"{checkpoint}/metadata")
+    if not isinstance(found, bytes):
+        return False
+    try:
+        return bool(json.loads(found).get("id") == query_id)
+    except (ValueError, AttributeError):
+        return False
 
 
 def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:

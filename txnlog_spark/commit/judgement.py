@@ -149,7 +149,8 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
             f"topic {_target(plan.who.output)}: skipped, its rows would be missing there. Nothing "
             f"was written. Start the query with topic {_target(output)} until the batch is done "
             "(trigger availableNow does that and ends), and then with the other one. If these are "
-            "two sinks of one query, give each a name: foreach_batch(..., name=...)"
+            f"two sinks of one query, give the one of topic {_target(plan.who.output)} a name: "
+            "foreach_batch(..., name=...)"
         )
 
 
