@@ -245,10 +245,11 @@ class _Window:
     def fill(self) -> Operation[None]:
         """Send what there is space for."""
         leaderless = self._turns.arrange(self._session.cluster)
-        if leaderless:
-            for partition in leaderless:
-                self._turns.rest(partition)
-            yield from self._recover(leaderless, _Failures())
+        for partition in leaderless:
+            self._turns.rest(partition)
+        # What is in flight to a former leader is answered, or lost, first.
+        if idle := [p for p in leaderless if not self._flows[p].unanswered]:
+            yield from self._recover(idle, _Failures())
         nodes = self._turns.leaders()
         busy = {n for n, leader in self._leaders.items() if leader.requests}
         share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
