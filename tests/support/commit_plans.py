@@ -153,6 +153,13 @@ def put_progress(
     committed[partition] = (offset.committed_offset, offset.metadata)
 
 
+def with_baseline(version: int = 2, **settings: Any) -> ScriptedCluster:
+    """A cluster that has the baseline of the query, and no batch of it."""
+    cluster = ScriptedCluster(version, **settings)
+    put_progress(cluster, 0)
+    return cluster
+
+
 def put_begun(cluster: ScriptedCluster, begun: Begun, folder: str = FOLDER) -> None:
     """The record in the checkpoint."""
     cluster.run(write_begun(folder, begun))
