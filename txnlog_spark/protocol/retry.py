@@ -180,6 +180,23 @@ _HINTS: dict[int, str] = {
 }
 """What to do about a refusal."""
 
+_TRANSACTION_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.PRODUCE,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    }
+)
+_LOWERED_HINT = (
+    "the cluster's feature transaction.version was lowered below what this transactional id was "
+    "used with, which Apache Kafka cannot write down: raise it again, kafka-features.sh "
+    "--bootstrap-server HOST:PORT upgrade --feature transaction.version=2, restart the brokers one "
+    "after the other, and start the query"
+)
+
 _WAIT_HINTS: dict[int, str] = {
     _E.KAFKA_STORAGE_ERROR: (
         "the broker's disk is full, or its log directory is offline: see the broker's log, free "
@@ -304,6 +321,8 @@ FENCED_HINT = (
 def error_of(action: Action, code: int, doing: str, subject: Subject | None = None) -> BrokerError:
     """The exception that says `doing` was refused with `code`; `subject` names what to grant."""
     hint = authorization_hint(code, subject) or _HINTS.get(code)
+    if code == _E.UNSUPPORTED_VERSION and subject and subject.api_key in _TRANSACTION_APIS:
+        hint = _LOWERED_HINT
     text = f"{doing} was refused" + (f" ({hint})" if hint else "")
     if action is Action.FENCED:
         return ProducerFenced(code, f"{doing} was refused: {FENCED_HINT}")
