@@ -68,7 +68,7 @@ def test_what_the_refusal_after_a_lowering_to_0_advises_lets_the_run_go_on(
     """Kafka cannot write the state of a transactional id that was used with version 2 any more."""
     versions.commit()
     versions.change("downgrade", 0)
-    with pytest.raises(FatalError, match="transaction.version was lowered.*upgrade --feature"):
+    with pytest.raises(FatalError, match=r"transaction\.version was lowered.*upgrade --feature"):
         versions.commit()
     versions.change("upgrade", 2)
     client_for(versions.query.settings.connection).close()

@@ -12,10 +12,10 @@ When the recorded value and the present one differ, the table says what that is
     checkpoint's place   the original   transactional id   target       it is
     same                                any                any          the same query
     another              is there       another            any          a copy (with its own group)
-    another              is there       same               any          refused: it cannot be told
+    another              is there       same               any          refused: moved or copied?
     another              is not there   same               same         the same query, moved
-    another              is not there   same               another      refused: it cannot be told
-    another              is not there   another            any          refused: it cannot be told
+    another              is not there   same               another      refused: moved or copied?
+    another              is not there   another            any          refused: moved or copied?
 
 Another cluster is refused before that (`journal.check_cluster`). A copy has progress and recorded
 transactional ids of its own (`Output.copy`), and neither reads nor fences the original's.
