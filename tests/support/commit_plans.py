@@ -89,7 +89,7 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
     return made
 
 
-def begun_of(plan: CommitPlan, **changes: Any) -> Begun:
+def recorded(plan: CommitPlan, **changes: Any) -> Begun:
     """What the checkpoint says after the plan's batch was begun."""
     begun = Begun(
         output=plan.who.output,
