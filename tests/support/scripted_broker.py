@@ -141,6 +141,13 @@ class ScriptedCluster:
         by_round = groupby(self.asked, lambda asked: asked.round)
         return [[asked.api_key for asked in together] for _, together in by_round]
 
+    def delete_topic(self, topic: str) -> None:
+        """With the offsets that were committed for it, as Kafka does."""
+        for partition in [p for p in self.leaders if p[0] == topic]:
+            del self.leaders[partition]
+            for committed in self.state.offsets.values():
+                committed.pop(partition, None)
+
     def run(self, operation: Any) -> Any:
         """Carry an operation to its end."""
         try:
