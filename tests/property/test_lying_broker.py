@@ -130,7 +130,7 @@ class LyingReader(ScriptedCluster):
         self._rng = random.Random(seed)
 
     def _perform(self, ask):
-        assert len(self.asked) + len(self.rounds) < ASKED_MAX
+        assert len(self.asked) + self.waits < ASKED_MAX
         if isinstance(ask, Calls) and ask.calls[0].message.API_KEY in (K.FETCH, K.LIST_OFFSETS):
             self.now_ms += 50
             return tuple(self._lie(ApiKey(call.message.API_KEY)) for call in ask.calls)

@@ -89,7 +89,7 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
     return made
 
 
-def begun_of(plan: CommitPlan, **changes: Any) -> Begun:
+def recorded(plan: CommitPlan, **changes: Any) -> Begun:
     """What the checkpoint says after the plan's batch was begun."""
     begun = Begun(
         output=plan.who.output,
@@ -165,7 +165,7 @@ def put_begun(cluster: ScriptedCluster, begun: Begun, folder: str = FOLDER) -> N
     cluster.run(write_begun(folder, begun))
 
 
-def begun_on(cluster: ScriptedCluster) -> Begun | None:
+def recorded_on(cluster: ScriptedCluster) -> Begun | None:
     """What the record in the checkpoint says."""
     begun: Begun | None = cluster.run(read_begun(FOLDER))
     return begun

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from broker_sim.sim.checkpoint import names_in
@@ -86,6 +87,8 @@ class Asked:
     message: Any
     version: int
     node: int
+    round: int
+    """How often the client had waited before."""
 
 
 @dataclass
@@ -103,7 +106,7 @@ class ScriptedCluster:
     def __post_init__(self) -> None:
         self.state = FakeState(self.transaction_version)
         self.asked: list[Asked] = []
-        self.rounds: list[tuple[Call, ...]] = []
+        self.waits = 0
         self.sent: dict[Ticket, Call] = {}
         self.open: dict[Ticket, Reply | Unanswered] = {}
         """What was sent and not received yet."""
@@ -132,6 +135,18 @@ class ScriptedCluster:
     def requests(self, api_key: ApiKey) -> list[Any]:
         """What was asked of one kind."""
         return [a.message for a in self.asked if a.api_key == api_key]
+
+    def rounds(self) -> list[list[ApiKey]]:
+        """The kinds of what was asked, as far as it was asked at once."""
+        by_round = groupby(self.asked, lambda asked: asked.round)
+        return [[asked.api_key for asked in together] for _, together in by_round]
+
+    def delete_topic(self, topic: str) -> None:
+        """With the offsets that were committed for it, as Kafka does."""
+        for partition in [p for p in self.leaders if p[0] == topic]:
+            del self.leaders[partition]
+            for committed in self.state.offsets.values():
+                committed.pop(partition, None)
 
     def run(self, operation: Any) -> Any:
         """Carry an operation to its end."""
@@ -162,12 +177,14 @@ class ScriptedCluster:
                 self.reached.append((step, when))
                 self.on_reached(step, when)
             case Calls(calls):
-                self.rounds.append(calls)
                 self.now_ms += 1
-                return tuple(self._call(call) for call in calls)
+                outcomes = tuple(self._call(call) for call in calls)
+                self.waits += 1
+                return outcomes
             case Send(call):
                 return self._send(call)
             case Receive(tickets, within_ms):
+                self.waits += 1
                 return self._receive(tickets, within_ms)
             case ReadStaged(piece):
                 return read_back(piece)
@@ -207,7 +224,7 @@ class ScriptedCluster:
         )
         frame = encode_request(call.message, version, 1, "test")
         _, message = decode_request(frame[4:])
-        self.asked.append(Asked(api.key, message, version, call.node))
+        self.asked.append(Asked(api.key, message, version, call.node, self.waits))
         fault = self.faults[api.key].popleft() if self.faults[api.key] else None
         fault = fault or self.always.get(api.key)
         if fault is None:

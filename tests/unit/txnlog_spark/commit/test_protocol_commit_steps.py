@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from support.commit_plans import (
     EXPECTED,
@@ -11,15 +9,19 @@ from support.commit_plans import (
     QUERY,
     build_plan,
     check_wire_discipline,
+    commit,
     is_committed,
     nothing_is_written,
+    put_begun,
+    put_progress,
     record_batch,
-    spent,
+    recorded,
     staged,
+    with_baseline,
 )
-from support.scripted_broker import ScriptedCluster
+from support.scripted_broker import ScriptedCluster, refused
 
-from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
@@ -28,8 +30,7 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {
@@ -39,10 +40,6 @@ WRITES = {
     K.TXN_OFFSET_COMMIT,
     K.END_TXN,
 }
-
-
-def commit(cluster, plan, identity=None):
-    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
 
 
 def writes(cluster):
@@ -58,57 +55,77 @@ def test_a_batch_becomes_visible_with_its_offsets_and_progress(version):
     assert not outcome.skipped
     assert (outcome.produced_records, outcome.produced_partitions) == (5, 2)
     assert outcome.transaction_version == version
-    assert outcome.identity.initialised
     check_wire_discipline(cluster)
 
 
-def test_version_1_adds_partitions_and_groups_by_requests_of_their_own():
-    cluster = ScriptedCluster(1)
-    commit(cluster, build_plan())
-    assert writes(cluster) == [
-        K.ADD_PARTITIONS_TO_TXN,
-        K.PRODUCE,
-        K.PRODUCE,
-        K.ADD_OFFSETS_TO_TXN,
-        K.ADD_OFFSETS_TO_TXN,
-        K.TXN_OFFSET_COMMIT,
-        K.TXN_OFFSET_COMMIT,
-        K.END_TXN,
-    ]
-    versions = {a.api_key: a.version for a in cluster.asked}
-    assert versions[K.PRODUCE] == 11
-    assert versions[K.ADD_PARTITIONS_TO_TXN] == 3
-    assert versions[K.TXN_OFFSET_COMMIT] == 4
-    assert versions[K.END_TXN] == 4
+FOLLOWING = [
+    [K.OFFSET_FETCH, K.API_VERSIONS, K.METADATA],
+    [K.INIT_PRODUCER_ID],
+    [K.OFFSET_FETCH] * 4,
+    [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.TXN_OFFSET_COMMIT],
+    [K.OFFSET_FETCH] * 2,
+    [K.END_TXN],
+]
+FOLLOWING_V1 = [
+    *FOLLOWING[:3],
+    [K.ADD_PARTITIONS_TO_TXN],
+    [K.ADD_OFFSETS_TO_TXN],
+    [K.ADD_OFFSETS_TO_TXN],
+    *FOLLOWING[3:],
+]
 
 
-def test_version_2_adds_implicitly():
+@pytest.mark.parametrize(("version", "rounds"), [(1, FOLLOWING_V1), (2, FOLLOWING)])
+def test_a_following_batch_asks_this_and_no_more_in_so_many_rounds(version, rounds):
+    """Judged by progress and group, asked by name and as a whole; both are confirmed."""
+    cluster = ScriptedCluster(version)
+    cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
+    session = cluster.session()
+    commit(cluster, build_plan(0), session)
+    cluster.asked.clear()
+    one = (staged("out", 0, record_batch("a")),)
+    assert not commit(cluster, build_plan(1, staged=one), session).skipped
+    assert cluster.rounds() == rounds
+    cluster.asked.clear()
+    assert commit(cluster, build_plan(1, staged=one), session).skipped
+    assert cluster.rounds() == [[K.OFFSET_FETCH, K.API_VERSIONS]]
+
+
+def test_requests_have_the_versions_of_the_transaction_version():
+    for version, produce, offsets, end in ((1, 11, 4, 4), (2, 12, 5, 5)):
+        cluster = with_baseline(version)
+        commit(cluster, build_plan())
+        found = {a.api_key: a.version for a in cluster.asked}
+        assert (found[K.PRODUCE], found[K.TXN_OFFSET_COMMIT], found[K.END_TXN]) == (
+            produce, offsets, end,
+        )  # fmt: skip
+        assert found.get(K.ADD_PARTITIONS_TO_TXN) == (3 if version == 1 else None)
+
+
+def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
+    """`kafka-features downgrade` while the query runs."""
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan())
-    assert writes(cluster) == [
-        K.PRODUCE,
-        K.PRODUCE,
-        K.TXN_OFFSET_COMMIT,
-        K.TXN_OFFSET_COMMIT,
-        K.END_TXN,
-    ]
-    versions = {a.api_key: a.version for a in cluster.asked}
-    assert (versions[K.PRODUCE], versions[K.TXN_OFFSET_COMMIT], versions[K.END_TXN]) == (12, 5, 5)
+    session = cluster.session()
+    assert commit(cluster, build_plan(0), session).transaction_version == 2
+    cluster.transaction_version = 0
+    assert commit(cluster, build_plan(1), session).transaction_version == 1
+    assert K.ADD_PARTITIONS_TO_TXN in cluster.apis()
+    assert cluster.asked[-1].version == 4
+    assert len(cluster.state.committed_values(("out", 0))) == 6
 
 
 def test_every_failpoint_is_reached_once_and_in_order():
-    cluster = ScriptedCluster(1)
+    cluster = with_baseline(1)
     commit(cluster, build_plan())
     befores = [s for s, when in cluster.reached if when == "before"]
     afters = [s for s, when in cluster.reached if when == "after"]
     inner = {"produce.first", "produce.middle", "produce.last"}
     assert befores == [s for s in STEPS if s not in inner]
-    assert set(afters) == set(STEPS)
-    assert len(afters) == len(STEPS)
+    assert sorted(afters) == sorted(STEPS)
 
 
 def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_is_ours():
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
     commit(cluster, build_plan())
     stable = [
         i
@@ -128,114 +145,43 @@ def test_a_committed_batch_that_comes_again_sends_no_produce(version):
     cluster.asked.clear()
     outcome = commit(cluster, plan)
     assert outcome.skipped
-    assert not set(writes(cluster))
+    assert not writes(cluster)
     assert is_committed(cluster, plan)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_next_batch_goes_on_with_the_identity_and_no_new_epoch_request(version):
-    cluster = ScriptedCluster(version)
-    first = commit(cluster, build_plan(0))
-    cluster.asked.clear()
-    second = commit(cluster, build_plan(1, source_digest="more"), first.identity)
-    assert K.INIT_PRODUCER_ID not in cluster.apis()
-    assert second.progress.next_batch_id == 2
-    assert cluster.state.committed_values(("out", 1)) == [b"b0", b"b1", b"b0", b"b1"]
-    expected_epoch = 0 if version == 1 else 2
-    assert second.identity.producer_epoch == expected_epoch
-
-
-def test_version_1_sequences_go_on_within_an_epoch():
-    cluster = ScriptedCluster(1)
-    first = commit(cluster, build_plan(0))
-    assert first.identity.sequences == {("out", 0): 3, ("out", 1): 2}
-    second = commit(cluster, build_plan(1), first.identity)
-    assert second.identity.sequences == {("out", 0): 6, ("out", 1): 4}
-
-
-def test_a_spent_identity_is_renewed_with_its_epoch_and_starts_at_sequence_0():
-    cluster = ScriptedCluster(1)
-    first = commit(cluster, build_plan(0))
-    second = commit(cluster, build_plan(1), spent(first.identity))
-    asked = cluster.requests(K.INIT_PRODUCER_ID)[-2:]
-    assert [each.producer_id for each in asked] == [first.identity.producer_id] * 2
-    assert [each.producer_epoch for each in asked] == [0, 1]
-    assert second.identity.producer_epoch == 2
-    assert second.identity.sequences == {("out", 0): 3, ("out", 1): 2}
-
-
 @pytest.mark.invariant(18)
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_worker_whose_epoch_another_one_has_raised_writes_with_one_that_nobody_had(version):
-    """InitProducerId with the epoch before the present one is answered with the present one."""
-    cluster = ScriptedCluster(version)
-    mine = commit(cluster, build_plan(0)).identity
-    raised = cluster.run(init_producer_id(cluster.session(), "t", 60_000, current=mine))
-    commit(cluster, build_plan(1), raised)
-    if version == 1:
-        commit(cluster, build_plan(2), spent(mine))
-        assert len(cluster.state.committed_values(("out", 0))) == 9
-    else:  # there an epoch is over with its transaction
-        with pytest.raises(ProducerFenced):
-            commit(cluster, build_plan(2), spent(mine))
+def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
+    """So that nothing of an earlier transaction that is still on its way can hit it."""
+    cluster = with_baseline(version)
+    session = cluster.session()
+    for number in range(3):
+        commit(cluster, build_plan(number, source_digest=f"{number}"), session)
+    appended = cluster.state.logs["out", 1]
+    epochs = [each.producer_epoch for each in appended]
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) == 3
+    assert [each.base_sequence for each in appended] == [0, 1] * 3
+    assert all(r.producer_id == -1 for r in cluster.requests(K.INIT_PRODUCER_ID))
+    check_wire_discipline(cluster)
 
 
-def stands_still(operation, cluster, meanwhile):
-    """The operation; after its next InitProducerId something else happens first."""
-    before, stood_still = len(cluster.requests(K.INIT_PRODUCER_ID)), False
-    ask = next(operation)
-    while True:
-        outcome = yield ask
-        if not stood_still and len(cluster.requests(K.INIT_PRODUCER_ID)) > before:
-            stood_still = True
-            meanwhile()
-        try:
-            ask = operation.send(outcome)
-        except StopIteration as stop:
-            return stop.value
-
-
-@pytest.mark.invariant(18)
-def test_who_finds_its_batch_done_by_another_worker_asks_for_an_epoch_again():
-    """Of two workers of a run that ask InitProducerId in turn both get the same epoch."""
-    cluster = ScriptedCluster(1)
-    mine = spent(commit(cluster, build_plan(0)).identity)
-    others = []
-
-    def another_worker():
-        others.append(commit(cluster, build_plan(1), mine))
-
-    first = commit_micro_batch(cluster.session(), mine, build_plan(1))
-    done = cluster.run(stands_still(first, cluster, another_worker))
-    assert done.skipped
-    assert done.identity.producer_epoch == others[0].identity.producer_epoch
-    commit(cluster, build_plan(2), done.identity)
-    assert len(cluster.state.committed_values(("out", 0))) == 9
-
-
-def test_a_resumed_identity_is_fenced_when_another_driver_took_over():
+def test_a_driver_that_was_overtaken_stops_without_fencing_the_other():
     cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
-    commit(cluster, build_plan(1))
-    with pytest.raises(ProducerFenced, match="another driver"):
-        commit(cluster, build_plan(2), dataclasses.replace(first.identity, initialised=False))
-    assert cluster.state.transactions["t"].state != "Ongoing"
-
-
-def test_a_cached_identity_is_fenced_at_its_next_transactional_request():
-    cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
-    commit(cluster, build_plan(1))
-    with pytest.raises(ProducerFenced):
-        commit(cluster, build_plan(2), first.identity)
-    assert len(cluster.state.committed_values(("out", 0))) == 6
+    commit(cluster, build_plan(0, run_id="old"))
+    commit(cluster, build_plan(1, run_id="new", host="h", pid=7))
+    before, files = len(cluster.asked), dict(cluster.files)
+    with pytest.raises(ProducerFenced, match="process 7 on host h has begun batch 1"):
+        commit(cluster, build_plan(2, run_id="old"))
+    assert (len(cluster.asked), cluster.files) == (before, files)
+    assert not commit(cluster, build_plan(2, run_id="new")).skipped
 
 
 def test_an_empty_batch_still_advances_the_progress():
     cluster = ScriptedCluster(2)
     outcome = commit(cluster, build_plan(staged=(), group_id=None))
     assert (outcome.produced_records, K.PRODUCE in cluster.apis()) == (0, False)
-    assert cluster.state.offsets[PROGRESS_GROUP][("out", 0)][0] == 1
+    assert cluster.state.offsets[PROGRESS_GROUP][("in", 0)][0] == 1
 
 
 def test_a_batch_of_one_row_is_one_produce():
@@ -245,13 +191,52 @@ def test_a_batch_of_one_row_is_one_produce():
     assert cluster.state.committed_values(("out", 1)) == [b"only"]
 
 
+# ------------------------------------------------------------------ records and offsets together
+
+
+@pytest.mark.invariant(58)
+@pytest.mark.parametrize(
+    ("api_key", "code"),
+    [(K.PRODUCE, E.MESSAGE_TOO_LARGE), (K.TXN_OFFSET_COMMIT, E.GROUP_AUTHORIZATION_FAILED)],
+)
+def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_abort(api_key, code):
+    """What was still on its way would come after the abort, and begin a transaction anew."""
+    cluster = with_baseline()
+    cluster.script(api_key, refused(code))
+    perform, unanswered = cluster._call, []
+
+    def noting(call):
+        if call.message.API_KEY == K.END_TXN:
+            unanswered.append(len(cluster.open))
+        return perform(call)
+
+    cluster._call = noting
+    with pytest.raises(FatalError, match=code.name):
+        commit(cluster, build_plan())
+    assert unanswered == [0]
+    assert [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.TXN_OFFSET_COMMIT] in cluster.rounds(), "at once"
+    assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
+    assert not any(cluster.state.committed_values(p) for p in EXPECTED)
+
+
+def test_records_that_are_stopped_leave_the_error_of_the_offsets():
+    """The rest of a large batch is not produced, and that it is not whole is no error of its own."""
+    cluster = with_baseline()
+    cluster.script(K.TXN_OFFSET_COMMIT, refused(E.GROUP_AUTHORIZATION_FAILED))
+    pieces = [record_batch(f"{n}" * 50) for n in range(100)]
+    plan = build_plan(staged=(staged("out", 0, *pieces),), produce_request_bytes=100)
+    with pytest.raises(FatalError, match="GROUP_AUTHORIZATION_FAILED"):
+        commit(cluster, plan)
+    assert cluster.apis().count(K.PRODUCE) < 10
+    assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
+
+
 # ------------------------------------------------------------------ progress
 
 
 def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
     cluster = ScriptedCluster(2)
-    metadata = f'{{"v":1,"q":"{QUERY}","e":"{digest}"}}'
-    cluster.state.offsets[PROGRESS_GROUP][("out", 1)] = (next_batch_id, metadata)
+    put_progress(cluster, next_batch_id, ("out", 1), source_digest=digest)
     if offsets:
         cluster.state.offsets["g"][("in", 0)] = (offsets["source"], "")
     return cluster
@@ -260,15 +245,10 @@ def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
 @pytest.mark.invariant(41)
 def test_missing_progress_where_it_must_exist_stops_before_any_write():
     cluster = ScriptedCluster(2)
+    put_begun(cluster, recorded(build_plan(7)))
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
         commit(cluster, build_plan(7))
     assert nothing_is_written(cluster)
-
-
-def test_progress_of_another_query_is_none_of_ours():
-    cluster = with_progress(7)
-    with pytest.raises(ProgressMissing):
-        commit(cluster, build_plan(7, query_id="other"))
 
 
 @pytest.mark.invariant(41)
@@ -287,8 +267,7 @@ def test_a_committed_batch_with_other_source_offsets_is_refused():
 
 
 def test_an_older_batch_is_skipped_when_the_group_is_past_all_its_offsets():
-    plan = build_plan(7)
-    assert commit(with_progress(12, source=5), plan).skipped
+    assert commit(with_progress(12, source=5), build_plan(7)).skipped
 
 
 @pytest.mark.parametrize("changes", [{}, {"group_id": None}])
@@ -299,8 +278,7 @@ def test_an_older_batch_that_reaches_beyond_the_group_is_refused(changes):
 
 def test_the_newest_progress_counts_wherever_it_was_committed():
     cluster = with_progress(8)
-    old = f'{{"v":1,"q":"{QUERY}","e":""}}'
-    cluster.state.offsets[PROGRESS_GROUP][("out", 0)] = (3, old)
+    put_progress(cluster, 3, ("out", 0))
     assert commit(cluster, build_plan(7)).skipped
 
 
@@ -330,14 +308,3 @@ def test_progress_is_read_at_every_version_that_can_be_stable(version):
 def test_a_broker_without_finalized_features_gets_version_1():
     cluster = ScriptedCluster(1, versions_max={K.API_VERSIONS: 2})
     assert commit(cluster, build_plan()).transaction_version == 1
-
-
-def test_an_identity_of_another_transactional_id_is_our_own_bug():
-    cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
-    with pytest.raises(InvariantViolation):
-        commit(cluster, build_plan(1, transactional_id="u"), first.identity)
-
-
-def test_the_fixture_expects_what_the_plan_stages():
-    assert sum(map(len, EXPECTED.values())) == 5

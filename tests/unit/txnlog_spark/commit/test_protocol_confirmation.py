@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.commit_plans import EXPECTED, build_plan, nothing_is_written
+from support.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
 from support.scripted_broker import ScriptedCluster
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch
-from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets
-from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
 from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.wire.messages import ApiKey as K
 
 PART = ("in", 0)
-
-
-def commit(cluster: ScriptedCluster, plan: CommitPlan, identity: Any = None) -> Any:
-    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
 
 
 class FormerCoordinator:
@@ -62,15 +56,13 @@ def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twic
     version: int, done: int
 ) -> None:
     cluster = ScriptedCluster(version)
-    identity = None
     for batch_id in range(done):
-        identity = commit(cluster, build_plan(batch_id), identity).identity
-    session = cluster.session()
+        commit(cluster, build_plan(batch_id))
     former = FormerCoordinator(cluster)
     former.is_asked = False
-    cluster.run(commit_micro_batch(session, identity, build_plan(done)))
+    commit(cluster, build_plan(done))
     former.is_asked = True
-    outcome = commit(cluster, build_plan(done))
+    outcome = commit(cluster, build_plan(done, run_id="run-2"))
     assert not former.is_asked
     assert outcome.skipped
     for partition, values in EXPECTED.items():
@@ -85,7 +77,7 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
     cluster.state.offsets["g"][PART] = (4, "")
     former = FormerCoordinator(cluster)
     cluster.state.offsets["g"][PART] = (9, "")
-    plan = build_plan(0, must_exist=False, expected=(ExpectedOffsets("g", {PART: 4}),))
+    plan = build_plan(0, expected=(ExpectedOffsets("g", {PART: 4}),))
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)
     assert not former.is_asked
@@ -93,25 +85,22 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
     assert not any(cluster.state.committed_values(partition) for partition in EXPECTED)
 
 
-def next_plan() -> CommitPlan:
-    """Of batch 1, after batch 0 has brought the group to 5."""
-    return build_plan(
-        1,
-        attempted_batch_id=0,
-        attempted_group_digest=group_digest("g"),
-        previous_offsets={PART: 5},
-    )
+def at_batch_1(version: int) -> ScriptedCluster:
+    """Where batch 0 has brought the group to 5."""
+    cluster = ScriptedCluster(version)
+    cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
+    commit(cluster, build_plan(0))
+    return cluster
 
 
 @pytest.mark.invariant(41)
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_person_has_to_look_for_what_a_former_coordinator_says(version: int) -> None:
     """Progress is read of its coordinator, and the offsets of the group of a former one."""
-    cluster = ScriptedCluster(version)
-    commit(cluster, build_plan(0, must_exist=False))
+    cluster = at_batch_1(version)
     former = FormerCoordinator(cluster, "g")
     former.remembered["g"] = {PART: (2, "")}
-    assert not commit(cluster, next_plan()).skipped
+    assert not commit(cluster, build_plan(1)).skipped
     assert not former.is_asked
 
 
@@ -120,12 +109,11 @@ def test_no_person_has_to_look_for_what_a_former_coordinator_says(version: int) 
 def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted(
     version: int,
 ) -> None:
-    cluster = ScriptedCluster(version)
-    commit(cluster, build_plan(0, must_exist=False))
+    cluster = at_batch_1(version)
     cluster.state.offsets["g"][PART] = (9, "")
     before, asked = dict(cluster.state.offsets["g"]), len(cluster.asked)
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 5 to 9"):
-        commit(cluster, next_plan())
+        commit(cluster, build_plan(1))
     assert nothing_is_written(cluster, asked)
     assert not cluster.requests(K.END_TXN)[-1].committed
     assert cluster.state.offsets["g"] == before
@@ -134,12 +122,14 @@ def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted
 
 def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
     cluster = ScriptedCluster(2)
-    identity = commit(cluster, build_plan(0, must_exist=False)).identity
+    commit(cluster, build_plan(0))
     former = FormerCoordinator(cluster)
     former.is_asked = False
-    commit(cluster, build_plan(1), identity)
+    commit(cluster, build_plan(1))
     former.is_asked = True
     before = {group: dict(committed) for group, committed in cluster.state.offsets.items()}
     with pytest.raises(ProgressError, match=r"the next batch of query .* is 2"):
-        cluster.run(set_progress(cluster.session(), build_plan(0)))
+        cluster.run(
+            set_progress(cluster.session(), changed(build_plan(0), progress_partition=PART))
+        )
     assert {g: dict(c) for g, c in cluster.state.offsets.items() if c} == before

@@ -3,80 +3,162 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan, nothing_is_written
+from support.commit_plans import (
+    EXPECTED,
+    PROGRESS_GROUP,
+    QUERY,
+    build_plan,
+    changed,
+    commit,
+    nothing_is_written,
+    put_begun,
+    put_progress,
+    recorded,
+    recorded_on,
+)
 from support.scripted_broker import ScriptedCluster, refused
 
 from txnlog_spark.commit.judgement import Facts, judge
-from txnlog_spark.commit.micro_batch import commit_micro_batch
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import locate_progress
-from txnlog_spark.errors import BatchReplanned, DeadlineExceeded, ProgressMissing
+from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
 DELETED = ("deleted", 0)
 
 
-def commit(cluster, plan):
-    return cluster.run(commit_micro_batch(cluster.session(), None, plan))
+def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_read_too():
+    plan = build_plan(3, source_digest="the file source reaches further than in the committed one")
+    found = Progress(QUERY, 5, "digest of batch 4", output_digest=plan.who.output.digest)
+    with pytest.raises(BatchReplanned):
+        judge(changed(plan, is_pinned=False), Facts(found, group={("in", 0): 5}))
 
 
-def with_progress(next_batch_id, partition=("out", 0)):
+# ------------------------------------------------------------------ the topic of the progress
+
+
+def two_topics() -> ScriptedCluster:
+    """Sources `deleted` and `in`; progress of a query that reads both lies on the first of them."""
     cluster = ScriptedCluster(2)
-    metadata = f'{{"v":1,"q":"{QUERY}","e":"digest-5"}}'
-    cluster.state.offsets[PROGRESS_GROUP][partition] = (next_batch_id, metadata)
+    cluster.leaders[DELETED] = 1
     return cluster
 
 
-def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_read_too():
-    plan = CommitPlan(
-        "q",
-        "r",
-        3,
-        "t",
-        "p",
-        ("o", 0),
-        group_id="g",
-        source_offsets={("in", 0): 5},
-        source_digest="the file source reaches further than in the committed batch 3",
-    )
-    with pytest.raises(BatchReplanned):
-        judge(plan, Facts(Progress("q", 5, "digest of batch 4"), group={("in", 0): 5}))
+def plan_of(batch_id: int, **changes):
+    ends = {DELETED: batch_id + 1, ("in", 0): batch_id + 1}
+    return build_plan(batch_id, source_offsets=ends, group_id=None, **changes)
 
 
-@pytest.mark.invariant(41)
-def test_progress_that_is_less_than_what_was_recorded_is_missing_and_not_a_batch_to_redo():
-    cluster = with_progress(7)
-    with pytest.raises(ProgressMissing, match=r"8 by the checkpoint.* is 7 only"):
-        commit(cluster, build_plan(7, next_batch_id_min=8))
+def rows(cluster) -> list[bytes]:
+    return cluster.state.committed_values(("out", 0))
+
+
+def test_progress_whose_topic_was_deleted_is_placed_anew_by_the_next_batch():
+    cluster = two_topics()
+    commit(cluster, plan_of(0))
+    assert recorded_on(cluster).progress_partition == DELETED
+    cluster.delete_topic("deleted")
+    before_ms = cluster.now_ms
+    assert not commit(cluster, plan_of(1)).skipped
+    assert cluster.now_ms - before_ms < 10_000
+    assert recorded_on(cluster).progress_partition == ("in", 0)
+    assert cluster.state.offsets[PROGRESS_GROUP]["in", 0][0] == 2
+    assert rows(cluster) == [b"a0", b"a1", b"a2"] * 2
+    assert commit(cluster, plan_of(1)).skipped
+
+
+@pytest.mark.invariant(36, 37)
+@pytest.mark.parametrize("before", ["new", "following", "begun by an earlier run"])
+@pytest.mark.parametrize("step", ["init_producer_id", "txn_offset_commit"])
+def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abort(step, before):
+    cluster = two_topics()
+    batch_id = 0 if before == "new" else 1
+    for number in range(batch_id):
+        commit(cluster, plan_of(number))
+    if before == "begun by an earlier run":
+        put_begun(cluster, recorded(plan_of(1, run_id="earlier", progress_partition=DELETED)))
+
+    def delete(at, when):
+        if (at, when) == (step, "before" if step == "txn_offset_commit" else "after"):
+            cluster.delete_topic("deleted")
+
+    cluster.on_reached = delete
+    if before.startswith("begun") and step == "init_producer_id":
+        with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
+            commit(cluster, plan_of(1))
+        assert len(rows(cluster)) == 3
+        return
+    outcome = commit(cluster, plan_of(batch_id))
+    assert outcome.attempts == 2
+    assert rows(cluster) == [b"a0", b"a1", b"a2"] * (batch_id + 1)
+    assert recorded_on(cluster).progress_partition == ("in", 0)
+    assert cluster.state.offsets[PROGRESS_GROUP]["in", 0][0] == batch_id + 1
+
+
+def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_created_again():
+    cluster = ScriptedCluster(2)
+    put_begun(cluster, recorded(build_plan(7, progress_partition=DELETED)))
+    with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
+        commit(cluster, build_plan(7))
+    assert not any(r.allow_auto_topic_creation for r in cluster.requests(K.METADATA))
     assert nothing_is_written(cluster)
 
 
-def test_progress_beyond_what_was_recorded_is_skipped():
-    assert commit(with_progress(8), build_plan(7, next_batch_id_min=7)).skipped
-
-
-def test_a_deleted_progress_topic_is_named_and_not_created_again():
+@pytest.mark.invariant(37)
+def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another_error():
+    """An abort of this try says nothing of an earlier run's transaction."""
     cluster = ScriptedCluster(2)
-    with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
-        commit(cluster, build_plan(7, progress_partition=DELETED))
-    assert not any(r.allow_auto_topic_creation for r in cluster.requests(K.METADATA))
-
-
-def test_a_progress_topic_that_is_deleted_before_its_progress_is_named_too():
-    cluster = with_progress(7, DELETED)
-    with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
-        commit(cluster, build_plan(7, progress_partition=DELETED, staged=()))
-    assert K.TXN_OFFSET_COMMIT not in cluster.apis()
+    put_begun(cluster, recorded(build_plan(1, run_id="earlier")))
+    cluster.script(K.TXN_OFFSET_COMMIT, refused(E.TRANSACTION_ABORTABLE))
+    with pytest.raises(ProgressMissing, match="batch 1 is in the output is not known"):
+        commit(cluster, build_plan(1))
+    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 2
+    assert nothing_is_written(cluster)
 
 
 def test_progress_is_located_where_the_newest_lies():
-    cluster = with_progress(3)
-    metadata = f'{{"v":1,"q":"{QUERY}","e":""}}'
-    cluster.state.offsets[PROGRESS_GROUP][("out", 1)] = (5, metadata)
+    cluster = ScriptedCluster(2)
+    put_progress(cluster, 3)
+    put_progress(cluster, 5, ("out", 1))
     session = cluster.session()
     assert cluster.run(locate_progress(session, PROGRESS_GROUP, QUERY)) == ("out", 1)
     assert cluster.run(locate_progress(session, PROGRESS_GROUP, "other")) is None
+
+
+# ------------------------------------------------------------------ sinks that leave batches out
+
+
+@pytest.mark.parametrize("progress", [2, None])
+def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
+    """A sink of `foreach_batch` that is not called for each batch; its progress may expire."""
+    cluster = ScriptedCluster(2)
+    put_begun(cluster, recorded(build_plan(1)))
+    if progress is not None:
+        put_progress(cluster, progress)
+    assert not commit(cluster, build_plan(5, leaves_out_batches=True)).skipped
+    assert rows(cluster) == EXPECTED["out", 0]
+
+
+@pytest.mark.invariant(41)
+def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_command():
+    plan = build_plan(5, leaves_out_batches=True, sink_name="side")
+    facts = Facts(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    begun = recorded(plan, batch_id=2)
+    with pytest.raises(ProgressBehind, match="although writing batch 2 had failed") as caught:
+        judge(changed(plan, begun=begun), facts)
+    command = "progress set --bootstrap-server HOST:PORT --checkpoint DIR --sink side"
+    assert f"{command} --to-checkpoint --execute" in str(caught.value)
+
+
+def test_a_query_that_is_called_for_each_batch_may_leave_none_out():
+    plan = build_plan(5)
+    facts = Facts(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    with pytest.raises(ProgressBehind, match="written by another sink"):
+        judge(changed(plan, begun=recorded(plan, batch_id=1)), facts)
+
+
+# ------------------------------------------------------------------ topics of sources
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -112,15 +194,3 @@ def test_a_source_topic_that_is_known_after_a_while_is_not_left_out():
     outcome = commit(cluster, build_plan())
     assert not outcome.missing_sources
     assert cluster.state.offsets["g"] == {("in", 0): (5, "")}
-
-
-def test_progress_is_never_left_out():
-    cluster = ScriptedCluster(2)
-    cluster.leaders["gone", 0] = 1
-    plan = build_plan(progress_partition=("gone", 0), group_id=None, source_offsets={})
-    cluster.on_reached = lambda step, _when: (
-        step == "txn_offset_commit" and cluster.leaders.pop(("gone", 0), None)
-    )
-    with pytest.raises(DeadlineExceeded):
-        commit(cluster, plan)
-    assert not any(r.committed for r in cluster.requests(K.END_TXN))
