@@ -219,7 +219,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.transactional.id", Use.WRITE, to.text, None,
         "Transactional id of the query's one producer; without it: made from the group id, else "
-        "from the query id. Keep it for all starts.", ("transactional.id",),
+        "from the query id. Keep it for all starts. A sink's name is appended to it.",
+        ("transactional.id",),
     ),
     Option(
         "kafka.transaction.timeout.ms", Use.WRITE, to.integer(1, MS_MAX), 300_000,
@@ -231,7 +232,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "kafka.max.request.size", Use.WRITE, to.integer(1024), 2**20,
-        "Maximum size of a record batch.",
+        "Maximum size of a record batch. One over its topic's max.message.bytes is divided by the "
+        "driver, which takes time: set it below that.",
     ),
     Option("kafka.acks", Use.WRITE, to.one_of("all", "-1"), "all", "Exactly-once needs all."),
     Option(
@@ -274,7 +276,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "txnAppId", Use.WRITE_BATCH, to.text, None,
-        "With txnVersion: makes a batch write idempotent, as Delta Lake's options of these names.",
+        "With txnVersion: makes a batch write idempotent, for each topic by itself, as with Delta "
+        "Lake's options of these names.",
     ),
     Option(
         "txnVersion", Use.WRITE_BATCH, to.integer(0, 2**62), None,
@@ -289,6 +292,10 @@ OPTIONS: tuple[Option, ...] = (
         "Required as an option of writeStream, as Spark does not pass the session's configuration "
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
+    Option(
+        "queryName", Use.WRITE_STREAM, str, None,
+        "Name of the query, also in metrics. Spark's DataStreamWriter adds it: `.queryName(...)`.",
+    ),
     *(
         Option(STORAGE_PREFIX + o.name, Use.WRITE, o.read, o.default, o.doc)
         for o in STORAGE_OPTIONS
@@ -299,8 +306,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "sinkRun", Use.WRITE_BATCH, to.text, None,
-        "Inside foreachBatch: the query's run where Spark does not tell it, as in Spark Connect; "
-        "set by txnlog_spark.foreach_batch.",
+        "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
     ),
 )  # fmt: skip
 

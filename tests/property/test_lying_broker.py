@@ -12,14 +12,13 @@ import struct
 from dataclasses import dataclass, field
 
 import pytest
-from support.commit_plans import build_plan, is_committed, restart_until_done
+from support.commit_plans import build_plan, commit, is_committed, restart_until_done
 from support.hostile import INSERTED
 from support.message_build import fill
 from support.scripted_broker import ScriptedCluster
 from support.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_spark.client.client import Client
-from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 from txnlog_spark.protocol.effects import Calls, Reply, Unanswered
 from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
@@ -112,7 +111,7 @@ def test_one_lie_of_a_broker_never_makes_a_false_claim(version, key):
         cluster = LyingCluster(version, lie_in=key, seed=f"lie/{version}/{key.name}/{number}")
         plan = build_plan()
         try:
-            cluster.run(commit_micro_batch(cluster.session(), None, plan))
+            commit(cluster, plan)
         except CommitStateUnknown:
             pass
         except TxnLogError:

@@ -10,7 +10,6 @@ from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.commit_plans import build_plan
 from support.produce_run import Watched, cluster_of, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, refused
 from support.staged_pieces import read_back
@@ -21,6 +20,7 @@ from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
 from txnlog_spark.protocol.produce import MISSES_MAX
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.turns import Turns
+from txnlog_spark.protocol.values import ProducePlan
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -51,8 +51,11 @@ def test_memory_is_bounded_and_every_batch_arrives_once_and_in_order(
     parts = tuple(part_of(p, pieces) for p, pieces in enumerate(partitions))
     cluster = cluster_of(len(parts), node_count)
     cluster.script(K.PRODUCE, *faults)
-    plan = build_plan(
-        staged=parts, in_flight_bytes_max=in_flight_bytes_max, produce_request_bytes=request_bytes
+    plan = ProducePlan(
+        0,
+        staged=parts,
+        in_flight_bytes_max=in_flight_bytes_max,
+        produce_request_bytes=request_bytes,
     )
     with mock.patch.object(produce, "MISSES_MAX", misses_max):
         Watched(cluster, plan).run().check()
@@ -62,7 +65,7 @@ def test_a_thousand_partitions_take_no_more_memory_than_ten():
     batch = 1000
     for count in (10, 1000):
         parts = tuple(part_of(p, [[batch], [batch], [batch]]) for p in range(count))
-        plan = build_plan(staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
+        plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
         watched = Watched(cluster_of(count, 3), plan).run()
         watched.check()
         assert watched.most <= 20_000
@@ -71,7 +74,7 @@ def test_a_thousand_partitions_take_no_more_memory_than_ten():
 
 def test_pieces_of_many_batches_are_read_ahead_within_the_limit_too():
     parts = tuple(part_of(p, [[100] * 20, [100] * 20]) for p in range(200))
-    plan = build_plan(staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
+    plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(200, 1), plan).run()
     watched.check()
     assert watched.unread_most <= 20_000
@@ -79,7 +82,7 @@ def test_pieces_of_many_batches_are_read_ahead_within_the_limit_too():
 
 def test_a_request_looks_only_at_the_partitions_that_it_serves():
     parts = tuple(part_of(p, [[900], [900]]) for p in range(1000))
-    plan = build_plan(staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
+    plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(1000, 2), plan).run()
     requests = watched.requests()
     assert len(requests) > 200
@@ -88,7 +91,7 @@ def test_a_request_looks_only_at_the_partitions_that_it_serves():
 
 def test_partitions_take_turns_so_that_none_waits_for_the_whole_batch():
     parts = tuple(part_of(p, [[900]] * 10) for p in range(100))
-    plan = build_plan(staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
+    plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(100, 2), plan).run()
     turns: Counter[int] = Counter()
     for partitions in watched.requests():
@@ -123,5 +126,5 @@ def test_a_leader_whose_answers_are_lost_stops_nobody_for_ever():
     parts = tuple(part_of(p, [[900]] * 4) for p in range(30))
     cluster = cluster_of(30, 3)
     cluster.script(K.PRODUCE, *[LOST, None, ANSWER_LOST] * 8)
-    plan = build_plan(staged=parts, in_flight_bytes_max=4000, produce_request_bytes=2000)
+    plan = ProducePlan(0, staged=parts, in_flight_bytes_max=4000, produce_request_bytes=2000)
     Watched(cluster, plan).run().check()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.commit_plans import build_plan
 from support.produce_run import Watched, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.virtual_cluster import VirtualCluster
 
+from txnlog_spark.protocol.values import ProducePlan
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -75,6 +75,8 @@ def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> 
     st.integers(0, 10**6),
     st.sampled_from([0.0, 0.05, 0.3]),
 )
+# A partition that has no leader for a while, with batches in flight to the former one.
+@example([[[0]], [[0]], [[0], [0] * 3, [0] * 3], [[0]]], [22, 22, 0], (867, 1), [], 6576, 0.3)
 @settings(max_examples=150)
 def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     partitions, delays_ms, limits, faults, seed, chance
@@ -82,7 +84,8 @@ def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     cluster = cluster_of(len(partitions), delays_ms, seed=seed)
     move_leaders(cluster, random.Random(seed), chance)
     cluster.script(K.PRODUCE, *faults)
-    plan = build_plan(
+    plan = ProducePlan(
+        0,
         staged=tuple(part_of(p, pieces) for p, pieces in enumerate(partitions)),
         in_flight_bytes_max=limits[0],
         produce_request_bytes=limits[1],
@@ -101,7 +104,8 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     batch_counts, delays_ms, request_bytes
 ):
     cluster = cluster_of(len(batch_counts), delays_ms)
-    plan = build_plan(
+    plan = ProducePlan(
+        0,
         staged=tuple(part_of(p, [[500]] * count) for p, count in enumerate(batch_counts)),
         in_flight_bytes_max=10**7,
         produce_request_bytes=request_bytes,
@@ -128,7 +132,7 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
 def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_answered():
     cluster = cluster_of(3, [500, 10])
     parts = tuple(part_of(p, [[500]] * (400 if p == 1 else 40)) for p in range(3))
-    watched = Watched(cluster, build_plan(staged=parts, produce_request_bytes=500))
+    watched = Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500))
     moved = []
 
     def move() -> None:
@@ -154,7 +158,7 @@ def test_a_slow_leader_keeps_no_other_waiting():
     cluster._call = call
     parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
     started_ms = cluster.now_ms
-    Watched(cluster, build_plan(staged=parts, produce_request_bytes=500)).run().check()
+    Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
     assert finished_ms[2] - started_ms < 20 * 10 + 10
     assert finished_ms[1] - started_ms < 20 * 1000 + 10
 
@@ -172,7 +176,7 @@ def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
 
     cluster.state.append = appended
     parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
-    Watched(cluster, build_plan(staged=parts, produce_request_bytes=500)).run().check()
+    Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
     assert done_ms["out", 1] < 1_000
     assert done_ms["out", 0] < 8_000
 
@@ -191,6 +195,6 @@ def test_while_the_transaction_takes_no_partition_little_is_sent_in_vain():
 
     cluster.state.append = appended
     parts = tuple(part_of(p, [[500]] * 2) for p in range(40))
-    plan = build_plan(staged=parts, produce_request_bytes=1200, in_flight_bytes_max=12_000)
+    plan = ProducePlan(0, staged=parts, produce_request_bytes=1200, in_flight_bytes_max=12_000)
     Watched(cluster, plan).run().check()
     assert refusals <= 8 * 10

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from txnlog_spark.commit import checkpoint, journal
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.journal import Attempt, RecordedIdentity
-from txnlog_spark.commit.plan import Progress
+from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.sink.disk import Disk
 
@@ -22,24 +21,14 @@ def read_batch_offsets(folder: Path, batch_id: int) -> BatchOffsets:
     return Disk().run(checkpoint.read_batch_offsets(str(folder), batch_id))
 
 
-def read_attempt(folder: Path) -> Attempt | None:
+def read_begun(folder: Path) -> Begun | None:
     """`attempt.json`."""
-    return Disk().run(journal.read_attempt(str(folder)))
+    return Disk().run(journal.read_begun(str(folder)))
 
 
-def write_attempt(folder: Path, attempt: Attempt) -> None:
+def write_begun(folder: Path, begun: Begun) -> None:
     """Replace `attempt.json`."""
-    Disk().run(journal.write_attempt(str(folder), attempt))
-
-
-def read_identity(folder: Path) -> RecordedIdentity | None:
-    """`identity.json`."""
-    return Disk().run(journal.read_identity(str(folder)))
-
-
-def write_identity(folder: Path, identity: RecordedIdentity, *, was_skipped: bool = False) -> bool:
-    """Replace `identity.json` unless it is ahead."""
-    return Disk().run(journal.write_identity(str(folder), identity, was_skipped=was_skipped))
+    Disk().run(journal.write_begun(str(folder), begun))
 
 
 def progress_of(client, progress_group_id: str, query_id: str) -> Progress | None:

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from support.checkpoint_files import read_identity
+from support.checkpoint_files import read_begun
 from support.librdkafka import create_topic, read_topic
 from support.staged_messages import in_file, on_server, stage
+from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
+from txnlog_spark.commit.plan import Begun
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
-from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging.frames import Attempt
@@ -49,11 +50,12 @@ class Query:
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
 
     def stage(
-        self, batch_id: int, values: list[str], run: str, location: Path | None = None
+        self, batch_id: int, values: list[str], run: str = "plan", location: Path | None = None
     ) -> StagedBatches:
-        """One task attempt: a record a value, all staged in the server, or in a file there."""
+        """One task attempt of a planning of the batch: a record a value, all staged in the server,
+        or in a file there."""
         number = next(self._attempts)
-        made = Attempt(self.query_id, batch_id, run, f"{run}-0-{number}")
+        made = Attempt(self.settings.write_name, batch_id, run, f"{run}-0-{number}")
         rows = [
             (self.output, len(value) % 2, encode_batch([Record(None, value.encode())]))
             for value in values
@@ -61,29 +63,39 @@ class Query:
         outlet = on_server(self.settings.staging, made)
         if location is not None:
             outlet = in_file(location, made)
-        return stage(made, rows, outlet, {self.output: 2})
+        return stage(made, rows, outlet, {self.output: 2}, query_id=self.query_id)
 
     def commit(self, batch_id: int, values: list[str], run: str = "run-1") -> None:
         """Log, stage and commit one batch of one task; the batch ends at 10 * (batch_id + 1)."""
         self.log(batch_id, 10 * (batch_id + 1))
-        commit_streaming(self.settings, [self.stage(batch_id, values, run)], batch_id)
+        self.commit_staged(batch_id, [self.stage(batch_id, values, run)], run)
+
+    def commit_staged(
+        self, batch_id: int, messages: list[StagedBatches], run: str = "run-1"
+    ) -> None:
+        """Commit what was staged, in this run of the query."""
+        commit_streaming(self.settings, messages, batch_id, run)
 
     def values(self, isolation: str = "read_committed") -> list[str]:
         """What is in the output."""
         seen = read_topic(self.bootstrap, self.output, isolation=isolation)
         return sorted((each.value or b"").decode() for each in seen)
 
-    def epoch(self) -> tuple[int, int]:
-        """(producer id, epoch) as recorded."""
-        recorded = read_identity(self.checkpoint / "txnlog")
+    def begun(self) -> Begun:
+        """What the checkpoint says was begun last."""
+        recorded = read_begun(self.checkpoint / "txnlog")
         assert recorded is not None
-        return recorded.producer_id, recorded.producer_epoch
+        return recorded
+
+    def epoch(self) -> tuple[int, int]:
+        """(producer id, epoch) of its transactional id, by the coordinator."""
+        client = client_for(self.settings.connection)
+        name = self.settings.commit_options.transactional_id_of(self.query_id)
+        found = admin.describe_transaction(client, name)
+        assert found is not None
+        return found.producer_id, found.producer_epoch
 
     @property
     def progress_group(self) -> str:
         """Where the progress is."""
         return self.settings.commit_options.progress_group_of(self.query_id)
-
-    def new_worker(self) -> None:
-        """The committer's process is gone; the next one knows nothing."""
-        committer.workers.clear()

@@ -147,6 +147,12 @@ class ScriptedCluster:
         except StopIteration as stop:
             return stop.value
 
+    def run_until(self, operation: Any, step: str) -> None:
+        """Carry an operation on until it is about to do this step; `run` carries it to its end."""
+        ask = next(operation)
+        while not (isinstance(ask, Reached) and (ask.step, ask.when) == (step, "before")):
+            ask = operation.send(self._perform(ask))
+
     def _perform(self, ask: Any) -> Any:
         match ask:
             case Sleep(duration_ms):

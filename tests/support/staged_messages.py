@@ -72,12 +72,13 @@ def stage(
     rows: Iterable[Row],
     outlet: Callable[[], Outlet] = never,
     counts: dict[str, int] | None = None,
+    query_id: str | None = None,
 ) -> StagedBatches:
     """One attempt: inside the message without an outlet, else all of it there."""
     staging = StagingWriter(outlet, inline_bytes_max=1 << 20 if outlet is never else 0)
     for topic, partition, data in rows:
         staging.append(topic, partition, [data])
-    return message_of(attempt, staging, counts)
+    return message_of(attempt, staging, counts, query_id)
 
 
 def is_there(settings: StagingSettings, message: StagedBatches) -> bool:

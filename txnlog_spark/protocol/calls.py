@@ -151,7 +151,7 @@ def find_coordinator(
         yield from deadline.backoff(doing, describe_code(answer.error_code))
     nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
     session.cluster = replace(session.cluster, nodes=nodes)
-    session.coordinators[key_type, key] = answer.node_id
+    session.remember_coordinator(key_type, key, answer.node_id)
     return int(answer.node_id)
 
 

@@ -75,6 +75,8 @@ class Transaction:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     """The next base sequence of each partition."""
     begun: bool = False
+    record_batch_bytes_max: dict[str, int] = field(default_factory=dict)
+    """By topic, where a leader refused a larger record batch as too large."""
 
     @property
     def who(self) -> str:

@@ -46,7 +46,9 @@ def test_entries_are_read():
     )
 
 
-@pytest.mark.parametrize("text", ["end_txn", "end_txn:after", "end_txn:during:raise", "end_txn:after:explode"])
+@pytest.mark.parametrize(
+    "text", ["end_txn", "end_txn:after", "end_txn:during:raise", "end_txn:after:explode"]
+)
 def test_a_malformed_entry_is_refused(text):
     with pytest.raises(OptionError, match=r"TXNLOG_FAILPOINTS"):
         parse_failpoints(text)

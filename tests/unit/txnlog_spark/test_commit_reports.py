@@ -18,7 +18,14 @@ from txnlog_spark.protocol.effects import Reached, Sleep
 COMMITTED = CommitOutcome(
     None, False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2
 )
-STEPS = ("collect before", "look_up before", "S3 after", "add_offsets before", "end_txn before", "S11 after")
+STEPS = (
+    "collect before",
+    "look_up before",
+    "S3 after",
+    "add_offsets before",
+    "end_txn before",
+    "S11 after",
+)
 
 
 @pytest.fixture

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import pytest
 from support.batch_layout import BASE_TIMESTAMP_AT
-from support.commit_plans import build_plan, check_wire_discipline, is_committed, restart_until_done
-from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    commit,
+    is_committed,
+    restart_until_done,
+    with_baseline,
+)
+from support.scripted_broker import ANSWER_LOST, LOST, refused
 
-from txnlog_spark.commit import attempt, confirmation, micro_batch
+from txnlog_spark.commit import attempt, micro_batch
 from txnlog_spark.commit.judgement import Verdict
-from txnlog_spark.commit.micro_batch import commit_micro_batch
+from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 from txnlog_spark.protocol import batches, retry, transaction
 from txnlog_spark.protocol.retry import EndTxnVerdict
@@ -21,14 +28,14 @@ from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import refresh_crc
 
 
-def check_run(version, *faults, plan=None):
+def check_run(version, *faults):
     """One faulty commit, what it claims, and restarts until the batch is done."""
-    cluster = ScriptedCluster(version)
-    plan = plan or build_plan()
+    cluster = with_baseline(version)
+    plan = build_plan()
     for api_key, fault in faults:
         cluster.script(api_key, fault)
     try:
-        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+        commit(cluster, plan)
         assert is_committed(cluster, plan), "claimed, but not visible"
     except CommitStateUnknown:
         pass
@@ -49,11 +56,16 @@ def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
         yield from ()
 
     monkeypatch.setattr(micro_batch, "visible_progress", forgetful)
-    monkeypatch.setattr(micro_batch, "stable_progress", forgetful)
-    monkeypatch.setattr(micro_batch, "facts_about", forgetful)
-    monkeypatch.setattr(confirmation, "judge", lambda *_known: Verdict.DO)
+    monkeypatch.setattr(micro_batch, "judge_for_certain", done)
+    monkeypatch.setattr(micro_batch, "confirm", forgetful)
     with pytest.raises(AssertionError, match="doubled"):
         check_run(2)
+
+
+def done(*_asked):
+    """A judgement that asks for nothing."""
+    yield from ()
+    return Verdict.DO
 
 
 @pytest.mark.invariant(40)
@@ -85,9 +97,11 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
 
 @pytest.mark.invariant(36, 37)
 def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
-    def without_progress(session, transaction, groups, *, may_be_gone):
+    def without_progress(session, transaction, groups, *, may_be_gone, **settings):
         groups = {group: groups[group] for group in groups if group == may_be_gone}
-        return (yield from original(session, transaction, groups, may_be_gone=may_be_gone))
+        return (
+            yield from original(session, transaction, groups, may_be_gone=may_be_gone, **settings)
+        )
 
     original = attempt.commit_all_offsets
     monkeypatch.setattr(attempt, "commit_all_offsets", without_progress)
@@ -98,7 +112,7 @@ def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
 def delayed_end_txn(cluster):
     """Version 1: batch 0's first EndTxn(commit) is delayed into the middle of batch 1."""
     cluster.script(K.END_TXN, LOST)
-    first = cluster.run(commit_micro_batch(cluster.session(), None, build_plan(0)))
+    commit(cluster, build_plan(0))
     late = cluster.requests(K.END_TXN)[0]
 
     def arrive(step, _when):
@@ -106,27 +120,28 @@ def delayed_end_txn(cluster):
             cluster.state.end("t", late.producer_id, late.producer_epoch, committed=True, v2=False)
 
     cluster.on_reached = arrive
-    return cluster.run(commit_micro_batch(cluster.session(), first.identity, build_plan(1)))
+    return commit(cluster, build_plan(1, source_digest="more"))
 
 
 def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
     """docs/faults.md B3."""
-    cluster = ScriptedCluster(1)
+    cluster = with_baseline(1)
     assert delayed_end_txn(cluster).attempts == 1
     assert len(cluster.state.committed_values(("out", 0))) == 6
 
 
 def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
-    def careless(self, *, initialised):
-        return original(self, initialised=True)
+    cluster, held = with_baseline(1), []
 
-    original = transaction.Transaction.identity
-    monkeypatch.setattr(transaction.Transaction, "identity", careless)
-    cluster = ScriptedCluster(1)
-    with pytest.raises(TxnLogError):
-        delayed_end_txn(cluster)
-    seen = len(cluster.state.committed_values(("out", 0)))
-    assert seen > 3, "the late EndTxn made a part of batch 1 visible"
+    def careless(session, plan):
+        if not held:
+            held.append((yield from initialise(session, plan)))
+        return held[0]
+
+    monkeypatch.setattr(micro_batch, "initialise", careless)
+    delayed_end_txn(cluster)
+    seen = cluster.state.committed_values(("out", 0))
+    assert len(seen) == 3, "batch 1 is claimed: its rows were taken for those of batch 0"
 
 
 @pytest.mark.invariant(18)

@@ -9,9 +9,13 @@ from __future__ import annotations
 import pytest
 from support.commit_plans import (
     build_plan,
+    changed,
     check_wire_discipline,
+    commit,
+    commit_recorded,
     is_committed,
     restart_until_done,
+    with_baseline,
 )
 from support.scripted_broker import (
     ANSWER_LOST,
@@ -23,7 +27,7 @@ from support.scripted_broker import (
     refused,
 )
 
-from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     AbortableError,
     CommitStateUnknown,
@@ -53,13 +57,17 @@ REQUESTS_V1 = (
 REQUESTS_V2 = tuple(
     k for k in REQUESTS_V1 if k not in (K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN)
 )
+QUERIES = pytest.mark.parametrize(
+    "cluster_of", [ScriptedCluster, with_baseline], ids=["new", "old"]
+)
+"""A query's first batch, and one whose baseline is there."""
 CASES = [(1, k) for k in REQUESTS_V1] + [(2, k) for k in REQUESTS_V2]
 
 
-def run(cluster, plan, identity=None):
+def run(cluster, plan):
     """The outcome or the error, with what must hold in either case."""
     try:
-        result = cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+        result = commit(cluster, plan)
     except TxnLogError as error:
         result = error
     check_wire_discipline(cluster)
@@ -76,11 +84,12 @@ def check_redo(cluster, plan):
     check_wire_discipline(cluster)
 
 
+@QUERIES
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST, NOT_SENT], ids=["lost", "answer", "not_sent"])
-@pytest.mark.parametrize("occurrence", [0, 1])
+@pytest.mark.parametrize("occurrence", [0, 1, 2])
 @pytest.mark.parametrize(("version", "api_key"), CASES)
-def test_one_missing_answer_is_survived(version, api_key, occurrence, fault):
-    cluster = ScriptedCluster(version)
+def test_one_missing_answer_is_survived(cluster_of, version, api_key, occurrence, fault):
+    cluster = cluster_of(version)
     plan = build_plan()
     cluster.script(api_key, *[None] * occurrence, fault)
     result = run(cluster, plan)
@@ -88,10 +97,11 @@ def test_one_missing_answer_is_survived(version, api_key, occurrence, fault):
     check_redo(cluster, plan)
 
 
+@QUERIES
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST, NOT_SENT], ids=["lost", "answer", "not_sent"])
 @pytest.mark.parametrize(("version", "api_key"), CASES)
-def test_no_answer_at_all_ends_in_time_and_claims_nothing(version, api_key, fault):
-    cluster = ScriptedCluster(version)
+def test_no_answer_at_all_ends_in_time_and_claims_nothing(cluster_of, version, api_key, fault):
+    cluster = cluster_of(version)
     plan = build_plan()
     cluster.always[api_key] = fault
     result = run(cluster, plan)
@@ -103,9 +113,10 @@ def test_no_answer_at_all_ends_in_time_and_claims_nothing(version, api_key, faul
     check_redo(cluster, plan)
 
 
+@QUERIES
 @pytest.mark.parametrize(("version", "api_key"), CASES)
-def test_an_answer_that_is_none_is_refused_at_once(version, api_key):
-    cluster = ScriptedCluster(version)
+def test_an_answer_that_is_none_is_refused_at_once(cluster_of, version, api_key):
+    cluster = cluster_of(version)
     plan = build_plan()
     cluster.script(api_key, MALFORMED)
     result = run(cluster, plan)
@@ -143,7 +154,7 @@ RETRIED_CASES = [(v, k, c) for v, k in CASES for c in RETRIED.get(k, ())]
 
 @pytest.mark.parametrize(("version", "api_key", "code"), RETRIED_CASES)
 def test_a_passing_error_is_waited_out(version, api_key, code):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(api_key, *[refused(code)] * 3)
     result = run(cluster, plan)
@@ -166,7 +177,7 @@ APPENDED_ALL_THE_SAME = [
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("api_key", "code"), APPENDED_ALL_THE_SAME)
 def test_an_error_after_the_append_doubles_nothing(version, api_key, code):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(api_key, applied_but(code), applied_but(code))
     assert not isinstance(run(cluster, plan), TxnLogError)
@@ -194,7 +205,7 @@ ABORTED_AND_DONE_AGAIN = [
 def test_an_abortable_transaction_is_aborted_and_done_again_with_a_new_epoch(
     version, api_key, code
 ):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(api_key, refused(code))
     outcome = run(cluster, plan)
@@ -207,7 +218,7 @@ def test_an_abortable_transaction_is_aborted_and_done_again_with_a_new_epoch(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_error_that_stays_abortable_ends_after_the_last_attempt(version):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan(attempts_max=3)
     cluster.always[K.PRODUCE] = refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert isinstance(run(cluster, plan), AbortableError)
@@ -217,7 +228,7 @@ def test_an_error_that_stays_abortable_ends_after_the_last_attempt(version):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_without_an_acknowledged_abort_nothing_is_tried_again(version):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
     cluster.always[K.END_TXN] = LOST
@@ -255,7 +266,7 @@ FINAL = [
     [(v, k, c, e) for k, c, e in FINAL for v, asked in CASES if asked == k],
 )
 def test_a_final_refusal_stops_at_once(version, api_key, code, kind):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(api_key, refused(code))
     result = run(cluster, plan)
@@ -265,18 +276,30 @@ def test_a_final_refusal_stops_at_once(version, api_key, code, kind):
     check_redo(cluster, plan)
 
 
+@pytest.mark.invariant(39)
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_fenced_driver_sends_no_abort(version):
-    cluster = ScriptedCluster(version)
-    cluster.script(K.TXN_OFFSET_COMMIT, refused(E.PRODUCER_FENCED))
-    assert isinstance(run(cluster, build_plan()), ProducerFenced)
-    assert K.END_TXN not in cluster.apis()
+def test_a_fenced_driver_ends_nothing_of_the_one_that_fenced_it(version):
+    cluster = with_baseline(version)
+    plan = build_plan()
+    rival = commit_recorded(cluster.session(), changed(plan, run_id="rival"))
+
+    def take_over(step, _when):
+        if step == "txn_offset_commit":
+            cluster.on_reached = lambda _step, _when: None
+            cluster.run_until(rival, "end_txn")
+
+    cluster.on_reached = take_over
+    assert isinstance(run(cluster, plan), ProducerFenced)
+    assert cluster.state.transactions["t"].state == "Ongoing"
+    assert not cluster.run(rival).skipped
+    assert is_committed(cluster, plan)
 
 
+@QUERIES
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(version, when, step):
+def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(cluster_of, version, when, step):
     """The generator is dropped where it stands: no abort, as with SIGKILL."""
 
     class Killed(BaseException):
@@ -286,13 +309,13 @@ def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(version, when,
         if (at, phase) == (step, when):
             raise Killed
 
-    cluster = ScriptedCluster(version)
+    cluster = cluster_of(version)
     plan = build_plan()
     cluster.on_reached = kill
     try:
-        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+        commit(cluster, plan)
     except Killed:
-        assert K.END_TXN not in cluster.apis() or cluster.requests(K.END_TXN)[0].committed
+        assert all(m.committed for m in cluster.requests(K.END_TXN)), "no abort"
     cluster.on_reached = lambda _step, _when: None
     was_committed = is_committed(cluster, plan)
     before = cluster.apis().count(K.PRODUCE)
@@ -303,18 +326,18 @@ def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(version, when,
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_error_raised_at_any_step_aborts_before_s9_and_never_after(version, step):
+def test_an_error_raised_at_any_step_aborts_before_end_txn_and_never_after(version, step):
     def fail(at, phase):
         if (at, phase) == (step, "after"):
             raise FailpointRaised(step)
 
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.on_reached = fail
     with pytest.raises(FailpointRaised):
-        cluster.run(commit_micro_batch(cluster.session(), None, plan))
+        commit(cluster, plan)
     cluster.on_reached = lambda _step, _when: None
-    commits = [m.committed for m in cluster.requests(K.END_TXN)]
-    assert commits == ([True] if step in ("end_txn", "S11") else commits)
-    assert is_committed(cluster, plan) == (step in ("end_txn", "S11"))
+    ends = [m.committed for m in cluster.requests(K.END_TXN)]
+    assert ends == ([True] if step == "end_txn" else [False] * len(ends))
+    assert is_committed(cluster, plan) == (step == "end_txn")
     check_redo(cluster, plan)

@@ -118,7 +118,9 @@ def test_progress_is_never_left_out():
     cluster = ScriptedCluster(2)
     cluster.leaders["gone", 0] = 1
     plan = build_plan(progress_partition=("gone", 0), group_id=None, source_offsets={})
-    cluster.on_reached = lambda step, _when: step == "txn_offset_commit" and cluster.leaders.pop(("gone", 0), None)
+    cluster.on_reached = lambda step, _when: (
+        step == "txn_offset_commit" and cluster.leaders.pop(("gone", 0), None)
+    )
     with pytest.raises(DeadlineExceeded):
         commit(cluster, plan)
     assert not any(r.committed for r in cluster.requests(K.END_TXN))

@@ -172,7 +172,9 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 
 
 @pytest.mark.invariant(39)
-@pytest.mark.parametrize("step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"])
+@pytest.mark.parametrize(
+    "step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"]
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
     """docs/faults.md B44: the second takes over while the first stands at a step."""

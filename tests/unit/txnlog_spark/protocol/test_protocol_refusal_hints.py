@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import PROGRESS_GROUP, build_plan
+from support.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
 from support.scripted_broker import LOST, ScriptedCluster, refused
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch as commit
 from txnlog_spark.errors import BrokerError, DeadlineExceeded, FatalError
 from txnlog_spark.protocol.admin import create_topic, delete_group, fetch_broker_config
 from txnlog_spark.protocol.metadata import refresh_metadata
@@ -119,10 +118,10 @@ def test_the_table_is_of_authorization_errors_alone() -> None:
     ],
 )
 def test_a_commit_that_is_not_allowed_says_what_to_grant(asked: K, code: E, named: str) -> None:
-    cluster = ScriptedCluster(transaction_version=1)  # which asks for everything by name
+    cluster = with_baseline(1)  # transaction version 1 asks for everything by name
     cluster.always[asked] = refused(code)
     with pytest.raises(FatalError) as caught:
-        cluster.run(commit(cluster.session(), None, build_plan()))
+        commit(cluster, build_plan())
     assert named in str(caught.value)
     assert caught.value.code == code
 
@@ -197,7 +196,7 @@ def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over() -> None:
     cluster = ScriptedCluster()
     cluster.always[K.PRODUCE] = refused(E.KAFKA_STORAGE_ERROR)
     with pytest.raises(DeadlineExceeded) as caught:
-        cluster.run(commit(cluster.session(), None, build_plan()))
+        commit(cluster, build_plan())
     text = str(caught.value)
     assert "out-0: KAFKA_STORAGE_ERROR (56)" in text
     assert "disk is full" in text

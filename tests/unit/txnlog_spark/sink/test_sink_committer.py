@@ -221,7 +221,9 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
 
 
 @pytest.mark.invariant(35, 57)
-@pytest.mark.parametrize("step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"])
+@pytest.mark.parametrize(
+    "step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"]
+)
 def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_of_the_run(
     cluster: ScriptedCluster, tmp_path: Path, step: str
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -39,12 +38,11 @@ def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) 
     assert source.reportLatestOffset() == at(100, 50)
 
 
-def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(cluster: Cluster) -> None:
     now = 1000.0
-    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now))
-    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s")
+    source = reader(
+        lambda: now, minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s"
+    )
     limit = source.getDefaultReadLimit()
     assert limit == ReadMaxRows(30)
     assert source.latestOffset(at(90, 50), limit) == at(100, 50), "the first of a run"
