@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench_setup import ROOT
@@ -184,7 +184,13 @@ def write_json(
     """All that was measured."""
     found = {
         case: {
-            name: asdict(each) | {"median_ms": each.median_ms, "p90_ms": each.p90_ms}
+            name: {
+                "median_ms": each.median_ms,
+                "p90_ms": each.p90_ms,
+                "phase_medians_ms": each.phase_medians_ms,
+                "waits": each.waits,
+                "rounds_ms": each.rounds_ms,
+            }
             for name, each in figures.items()
         }
         for case, figures in cases.items()

@@ -13,7 +13,7 @@ Theory of operation, with the steps' names of the failpoints:
                         overtaken cannot set progress back; then it is recorded that the batch is
                         begun (`journal`)
     add_partitions      AddPartitionsToTxn (transaction version 1; implicit on version 2)
-    add_offsets         AddOffsetsToTxn (version 1; implicit on version 2)
+    add_offsets         at the same time AddOffsetsToTxn (version 1; implicit on version 2)
     produce             Produce the staged batches, pipelined; .first, .middle, .last are inside it
     txn_offset_commit   at the same time TxnOffsetCommit: the source group's offsets and the
                         progress. Then what was judged by is read again (`confirmation`): a former
@@ -65,7 +65,6 @@ from txnlog_spark.protocol.together import Together, side_by_side
 from txnlog_spark.protocol.transaction import (
     Transaction,
     abort_transaction,
-    add_partitions,
     commit_transaction,
 )
 from txnlog_spark.wire.invariants import check, present
@@ -225,10 +224,8 @@ def _write(
     partitions = sorted({TopicPartition(part.topic, part.partition) for part in batch.staged})
     yield from require_leaders(session, partitions, allow_auto_create=True)
     yield Reached("add_partitions", "before", batch.batch_id)
-    if transaction.version < 2 and partitions:
-        yield from add_partitions(session, transaction, partitions)
+    yield from add_groups(session, attempt, transaction, partitions)
     yield Reached("add_partitions", "after", batch.batch_id)
-    yield from add_groups(session, attempt, transaction)
     deadline = session.deadline()
     parts: Together[str, TxnLogError | None] = Together(session.monotonic_ms)
     records = _produce(session, attempt, transaction)

@@ -127,10 +127,24 @@ def _init_request(transactional_id: str, transaction_timeout_ms: int) -> Coordin
     return CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
 
 
-def add_partitions(
-    session: Session, transaction: Transaction, partitions: Iterable[TopicPartition]
+def add_to_transaction(
+    session: Session,
+    transaction: Transaction,
+    partitions: Iterable[TopicPartition],
+    group_ids: Iterable[str],
 ) -> Operation[None]:
-    """Version 1 only: tell the coordinator before the first Produce to these partitions."""
+    """Version 1 only: AddPartitionsToTxn and AddOffsetsToTxn, sent at once, before the first
+    Produce to these partitions and the first TxnOffsetCommit of these groups."""
+    wanted = list(partitions)
+    requests = [_partitions_request(transaction, wanted)] if wanted else []
+    requests += [_group_request(transaction, group_id) for group_id in group_ids]
+    transaction.begun = True
+    yield from call_coordinators(session, requests)
+
+
+def _partitions_request(
+    transaction: Transaction, partitions: list[TopicPartition]
+) -> CoordinatorRequest:
     topic_type = _ADD_PARTITIONS.request.AddPartitionsToTxnTopic
     message = _ADD_PARTITIONS.request(
         v3_and_below_transactional_id=transaction.transactional_id,
@@ -138,20 +152,16 @@ def add_partitions(
         v3_and_below_producer_epoch=transaction.producer_epoch,
         v3_and_below_topics=[
             topic_type(name=topic, partitions=numbers)
-            for topic, numbers in by_topic(list(partitions)).items()
+            for topic, numbers in by_topic(partitions).items()
         ],
     )
-    yield from _ask(
-        session,
-        transaction,
-        CoordinatorRequest(
-            TRANSACTION,
-            transaction.transactional_id,
-            message,
-            f"adding partitions to the transaction ({transaction.who})",
-            _add_partitions_codes,
-            ADD_PARTITIONS_VERSION_MAX,
-        ),
+    return CoordinatorRequest(
+        TRANSACTION,
+        transaction.transactional_id,
+        message,
+        f"adding partitions to the transaction ({transaction.who})",
+        _add_partitions_codes,
+        ADD_PARTITIONS_VERSION_MAX,
     )
 
 
@@ -165,8 +175,7 @@ def _add_partitions_codes(reply: Reply) -> tuple[int, ...]:
     return reasons if any(reasons) else codes
 
 
-def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Operation[None]:
-    """Version 1 only: tell the coordinator before the group's TxnOffsetCommit."""
+def _group_request(transaction: Transaction, group_id: str) -> CoordinatorRequest:
     message = _ADD_OFFSETS.request(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -174,12 +183,8 @@ def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Op
         group_id=group_id,
     )
     doing = f"adding group {group_id!r} to the transaction ({transaction.who})"
-    yield from _ask(
-        session,
-        transaction,
-        CoordinatorRequest(
-            TRANSACTION, transaction.transactional_id, message, doing, top_level_code
-        ),
+    return CoordinatorRequest(
+        TRANSACTION, transaction.transactional_id, message, doing, top_level_code
     )
 
 
