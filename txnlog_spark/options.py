@@ -184,6 +184,12 @@ OPTIONS: tuple[Option, ...] = (
         "Pause between two such tries, in ms.",
     ),
     Option(
+        "partition.metadata.cache.ttl.ms", Use.READ_STREAM, to.positive_or_off, -1,
+        "How long a query takes the partitions that it found as they are, in ms; new ones, and new "
+        "topics of a pattern, are found after that. -1: partitions are asked for once a second, "
+        "topics of a pattern once in kafka.metadata.max.age.ms.",
+    ),
+    Option(
         "kafkaConsumer.pollTimeoutMs", Use.READ, to.integer(1, MS_MAX), None,
         "How long a task waits for records before it fails, in ms; without it: "
         "kafka.default.api.timeout.ms.",
@@ -323,6 +329,7 @@ NO_EFFECT: dict[str, tuple[Use, str]] = {
         ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         (Use.READ_BATCH, "a batch read has no triggers"),
     ),
+    "partition.metadata.cache.ttl.ms": (Use.READ_BATCH, "a batch read asks for partitions once"),
     "includeHeaders": (Use.WRITE, "a column headers is written whenever there is one"),
 }
 """Options that a job may bring along from Spark's connector: where, and why they mean nothing."""

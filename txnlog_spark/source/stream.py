@@ -92,6 +92,7 @@ DISCOVERY_SECONDS = 1.0
 Of a pattern only the topics that it matched are asked for so often. For others all topics have to
 be listed with all their partitions, seconds of work on a large cluster, and that is done once in
 `kafka.metadata.max.age.ms`, as in Kafka's own consumer, and when one of the matched is gone.
+Where `partition.metadata.cache.ttl.ms` is set, it says both, as in Spark's own source.
 """
 
 HIGH_WATERMARK_SECONDS = 1.0
@@ -330,7 +331,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
         """The partitions that exist; a topic that was deleted is left out, not an error yet."""
-        fresh = self._clock() < self._discovered_at + DISCOVERY_SECONDS
+        cache_ms = self._settings.partition_cache_ms
+        cache_seconds = cache_ms / 1000 if cache_ms > 0 else DISCOVERY_SECONDS
+        fresh = self._clock() < self._discovered_at + cache_seconds
         if fresh and self._discovered is not None:
             return self._discovered
         topics = {p.topic for p in begin}
@@ -359,6 +362,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _matching(self) -> frozenset[str] | None:
         """The topics that a pattern matched, None when all are to be listed again."""
+        if self._settings.partition_cache_ms > 0:
+            return None
         listed_until = self._listed_at + self._settings.metadata_max_age_ms / 1000
         if self._discovered is None or self._clock() >= listed_until:
             return None

@@ -494,3 +494,11 @@ def test_create_table_without_columns_is_told_what_works() -> None:
     assert "CREATE TABLE" in text
     assert "CREATE TEMPORARY VIEW" in text
     assert "WITH" in text
+
+
+@pytest.mark.parametrize("text", ["0", "-2", "-100", "1s", "0.5"])
+def test_a_time_to_keep_partitions_is_positive_or_minus_1_as_spark_has_it(text: str) -> None:
+    name = "partition.metadata.cache.ttl.ms"
+    assert "an integer of at least 1, or -1" in refused({name: text}, Use.READ_STREAM)
+    assert parse_options({name: "-1"}, Use.READ_STREAM)[name] == -1
+    assert parse_options({name: "1"}, Use.READ_STREAM)[name] == 1
