@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_spark import options as options_module
-from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
 from txnlog_spark.options import (
@@ -462,38 +461,6 @@ def test_new_configs_have_kafkas_defaults_or_ours() -> None:
     assert values["kafka.connections.max.idle.ms"] == 540_000
     settings = read_source_settings({**READ, "kafka.retry.backoff.ms": "7"}, streaming=True)
     assert settings.connection.retry_backoff_ms == 7
-
-
-SPARK_ADDS = {
-    "DataStreamWriter.queryName": ("queryName", Use.WRITE_STREAM),
-    "DataStreamWriter.start": ("path", Use.WRITE_STREAM),
-    "DataStreamWriter.option": ("checkpointLocation", Use.WRITE_STREAM),
-    "DataStreamReader.load": ("path", Use.READ_STREAM),
-    "DataFrameReader.load": ("path", Use.READ_BATCH),
-    "DataFrameWriter.save": ("path", Use.WRITE_BATCH),
-}
-"""Who of Spark 4.2 and 4.3 puts what among the options; the same in Spark Connect and pipelines."""
-
-
-@pytest.mark.parametrize(("name", "use"), SPARK_ADDS.values(), ids=SPARK_ADDS)
-def test_what_spark_adds_to_the_options_is_understood(name: str, use: Use) -> None:
-    for value in ("orders", "ü/'\"$#:\\"):
-        assert parse_options(CaseInsensitiveDict({name: value}), use)[name] == value
-
-
-def test_the_name_of_a_query_may_be_blank_as_spark_has_it() -> None:
-    assert parse_options({"queryName": " "}, Use.WRITE_STREAM)["queryName"] == " "
-
-
-def test_create_table_without_columns_is_told_what_works() -> None:
-    """Spark's V2SessionCatalog asks for the schema with the table's properties."""
-    table = {"provider": "txnlog", "owner": "me", "subscribe": "in", "option.subscribe": "in"}
-    with pytest.raises(OptionError) as caught:
-        TxnLogDataSource(CaseInsensitiveDict({**SERVERS, **table})).schema()
-    text = str(caught.value)
-    assert "CREATE TABLE" in text
-    assert "CREATE TEMPORARY VIEW" in text
-    assert "WITH" in text
 
 
 @pytest.mark.parametrize("text", ["0", "-2", "-100", "1s", "0.5"])
