@@ -167,8 +167,9 @@ def _another_text(plan: CommitPlan, found: Progress) -> str:
         f"batches below {found.next_batch_id}) was not committed by this checkpoint and "
         f"transactional id {who.transactional_id!r}: another copy of the checkpoint is at work. "
         "Nothing was written, and nobody was fenced. Start one of the two only; or delete the "
-        f"folder {who.folder} of the copy and give it a kafka.group.id, or kafka.transactional.id, "
-        "of its own: it then goes on as a query of its own"
+        f"folder {who.folder} of the copy and give it a kafka.group.id of its own, from which its "
+        "progress has its name (a kafka.transactional.id if it has no group): it then goes on as a "
+        "query of its own"
     )
 
 

@@ -90,8 +90,9 @@ def moved_or_copied(
         f"{_where(output, before)}, which cannot be found, and its {changed} was {was!r} and is "
         f"{now!r}: it may have been moved, or be a copy. Nothing was written, and nobody was "
         f"fenced. If it was moved, start it once with the {changed} of before; it may be changed "
-        f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog: it then goes "
-        "on as a query of its own, whose next batch is written whatever the original has written"
+        f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog and give it a "
+        "kafka.group.id of its own (a kafka.transactional.id if it has no group): it then goes on "
+        "as a query of its own, whose next batch is written whatever the original has written"
     )
 
 

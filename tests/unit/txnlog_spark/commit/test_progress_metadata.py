@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from support.commit_plans import build_plan
 
 from txnlog_spark.commit.plan import Progress
-from txnlog_spark.commit.progress import format_progress, parse_progress
+from txnlog_spark.commit.progress import (
+    baseline_of,
+    format_progress,
+    parse_progress,
+    progress_after,
+)
 from txnlog_spark.protocol.offsets import CommittedOffset
 
-PROGRESS = Progress("q", 7, source_digest="s", group_digest="g", batch_hash="h")
-GOLDEN = '{"e":"s","g":"g","h":"h","q":"q","v":1}'
+PROGRESS = Progress("q", 7, source_digest="s", group_digest="g", batch_hash="h", output_digest="o")
+GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","q":"q","v":1}'
 
 
 def test_progress_has_its_golden_form_both_ways() -> None:
     assert format_progress(PROGRESS) == GOLDEN
     assert parse_progress(CommittedOffset(7, GOLDEN)) == PROGRESS
+
+
+def test_progress_names_its_output_by_16_characters() -> None:
+    plan = build_plan()
+    assert progress_after(plan).output_digest == plan.who.output.digest
+    assert baseline_of(plan).output_digest == plan.who.output.digest
+    assert len(plan.who.output.digest) == 16
 
 
 @pytest.mark.parametrize("version", ["0", "2", "null", '"1"'])

@@ -220,7 +220,7 @@ def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_a
 
 
 def test_records_that_are_stopped_leave_the_error_of_the_offsets():
-    """The rest of a large batch is not produced, and that it is not whole is no error of its own."""
+    """The rest of a large batch is not produced, and that it is not whole is no error."""
     cluster = with_baseline()
     cluster.script(K.TXN_OFFSET_COMMIT, refused(E.GROUP_AUTHORIZATION_FAILED))
     pieces = [record_batch(f"{n}" * 50) for n in range(100)]

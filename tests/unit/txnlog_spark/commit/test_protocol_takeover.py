@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.commit_plans import EXPECTED, PROGRESS_GROUP, QUERY, build_plan, nothing_is_written
+from support.commit_plans import (
+    EXPECTED,
+    FOLDER,
+    PROGRESS_GROUP,
+    build_plan,
+    changed,
+    commit,
+    commit_recorded,
+    nothing_is_written,
+    put_begun,
+    put_progress,
+    recorded,
+    recorded_on,
+    with_baseline,
+)
 from support.scripted_broker import ScriptedCluster, refused
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch
-from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.takeover import initialise
-from txnlog_spark.commit.transactional_ids import record_ids
+from txnlog_spark.commit.transactional_ids import record_id, record_path
 from txnlog_spark.errors import (
+    AnotherOutput,
     BatchReplanned,
     CommittedOffsetsMoved,
     FatalError,
@@ -31,31 +44,10 @@ from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
 
-@dataclass
-class Record:
-    """A journal that remembers what it was told."""
-
-    said: list[str] = field(default_factory=list)
-    folder: str = "txnlog"
-
-    def begin(self, plan: CommitPlan) -> Operation[None]:
-        self.said.append("begin")
-        yield from ()
-
-
-def commit(cluster: ScriptedCluster, plan: Any, identity: Any = None) -> Any:
-    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
-
-
-def with_progress(next_batch_id: int, metadata: str) -> ScriptedCluster:
+def with_progress(next_batch_id: int, **digests: str) -> ScriptedCluster:
     cluster = ScriptedCluster(2)
-    cluster.state.offsets[PROGRESS_GROUP][("out", 1)] = (next_batch_id, metadata)
+    put_progress(cluster, next_batch_id, ("out", 1), **digests)
     return cluster
-
-
-def progress_of(**digests: str) -> str:
-    parts = "".join(f',"{name}":"{value}"' for name, value in digests.items())
-    return f'{{"v":1,"q":"{QUERY}"{parts}}}'
 
 
 # ------------------------------------------------------------------ who may fence
@@ -65,18 +57,18 @@ def progress_of(**digests: str) -> str:
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
     cluster = ScriptedCluster(version)
-    healthy = commit(cluster, build_plan(0))
+    commit(cluster, build_plan(0))
+    healthy = commit_recorded(cluster.session(), build_plan(1))
+    cluster.run_until(healthy, "end_txn")
     cluster.asked.clear()
-    outcome = commit(cluster, build_plan(0))
-    assert outcome.skipped
-    assert outcome.identity is None
+    assert commit(cluster, build_plan(0, run_id="by mistake")).skipped
     assert K.INIT_PRODUCER_ID not in cluster.apis()
-    assert not commit(cluster, build_plan(1), healthy.identity).skipped
+    assert not cluster.run(healthy).skipped
 
 
 @pytest.mark.invariant(61)
 def test_a_batch_that_is_refused_fences_nobody_either() -> None:
-    cluster = with_progress(8, progress_of(e="other"))
+    cluster = with_progress(8, source_digest="other")
     with pytest.raises(BatchReplanned):
         commit(cluster, build_plan(7))
     assert K.INIT_PRODUCER_ID not in cluster.apis()
@@ -97,79 +89,99 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
     assert commit(cluster, build_plan(0)).skipped
 
 
-def with_late_markers(*, next_hangs: bool = False) -> ScriptedCluster:
-    """Batches 0 and 1 are committed, and the first OffsetFetch does not show the second one yet;
-    later ones do, and may find a transaction of the next batch open."""
+@pytest.mark.invariant(41)
+def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
+    """Batch 1 is committed, and only the stable OffsetFetch after InitProducerId shows it."""
     cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
+    commit(cluster, build_plan(0))
     progress = cluster.state.offsets[PROGRESS_GROUP]
     visible = dict(progress)
-    commit(cluster, build_plan(1), first.identity)
+    commit(cluster, build_plan(1))
     decided = dict(progress)
     progress.update(visible)
-    cluster.asked.clear()
     perform = cluster._call
 
     def answer(call: Any) -> Any:
-        if call.message.API_KEY == K.OFFSET_FETCH and K.OFFSET_FETCH in cluster.apis():
+        if getattr(call.message, "require_stable", False) and progress != decided:
             progress.update(decided)
-            if next_hangs and call.message.require_stable:
-                cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
+            cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
         return perform(call)
 
     cluster._call = answer  # type: ignore[method-assign]
-    return cluster
+    assert commit(cluster, build_plan(1, run_id="run-2")).skipped
+    assert cluster.slept_ms
 
 
-@pytest.mark.invariant(41, 61)
-@pytest.mark.parametrize("batch_id", [0, 1])
-def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(batch_id: int) -> None:
-    """The record says that batches 0 and 1 are committed; who did that may be at the next one."""
-    cluster = with_late_markers()
-    assert commit(cluster, build_plan(batch_id, next_batch_id_min=2)).skipped
+# ------------------------------------------------------------------ the record
+
+
+@pytest.mark.invariant(37)
+def test_a_batch_is_recorded_before_its_transaction_begins_and_a_skipped_one_is_not() -> None:
+    cluster = with_baseline()
+    seen = []
+
+    def note(step: str, when: str) -> None:
+        if (step, when) == ("judge", "after"):
+            begun = recorded_on(cluster)
+            assert begun is not None
+            seen.append((begun.batch_id, K.PRODUCE in cluster.apis()))
+
+    cluster.on_reached = note
+    commit(cluster, build_plan(0))
+    assert seen == [(0, False)]
+    cluster.files.clear()
+    assert commit(cluster, build_plan(0)).skipped
+    assert not cluster.files
+
+
+# ------------------------------------------------------------------ whose progress it is
+
+
+@pytest.mark.invariant(36, 61)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"transactional_id": "u"},
+        {"sink_name": "side"},
+        {"copy": "c0ffee"},
+        {"checkpoint": "another"},
+        {"cluster_id": "d"},
+    ],
+)
+@pytest.mark.parametrize("next_batch_id", [7, 8])
+def test_progress_of_another_output_is_refused_before_anybody_is_fenced(
+    other: dict[str, str], next_batch_id: int
+) -> None:
+    cluster = ScriptedCluster(2)
+    put_progress(cluster, next_batch_id, of=build_plan(**other), batch_hash="planned-7")
+    with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work"):
+        commit(cluster, build_plan(7))
     assert K.INIT_PRODUCER_ID not in cluster.apis()
+    assert nothing_is_written(cluster)
 
 
-def test_who_waits_for_late_markers_is_not_held_up_by_the_next_transaction_of_a_hung_driver() -> (
-    None
-):
-    cluster = with_late_markers(next_hangs=True)
-    assert commit(cluster, build_plan(1, next_batch_id_min=2)).skipped
-
-
-# ------------------------------------------------------------------ what is asked
-
-
-def test_the_next_batch_of_a_run_asks_for_nothing_that_it_knows() -> None:
+def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
     cluster = ScriptedCluster(2)
-    session = cluster.session()
-    first = cluster.run(commit_micro_batch(session, None, build_plan(0)))
-    cluster.asked.clear()
-    cluster.rounds.clear()
-    cluster.run(commit_micro_batch(session, first.identity, build_plan(1)))
-    asked = set(cluster.apis())
-    assert asked == {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN}
-    offsets = [r for r in cluster.rounds if any(c.message.API_KEY == 28 for c in r)]
-    assert [len(calls) for calls in offsets] == [2], "both groups at once"
+    commit(cluster, build_plan(0))
+    elsewhere = build_plan(0, target="other")
+    with pytest.raises(AnotherOutput, match=r"in topic 'out' already.* topic 'other'"):
+        commit(cluster, elsewhere)
+    assert commit(cluster, build_plan(0)).skipped, "as the error says"
+    assert not commit(cluster, build_plan(1, target="other")).skipped
 
 
-def test_a_batch_is_noted_before_its_transaction_begins_and_a_skipped_one_is_not() -> None:
+def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
+    """It committed the batch, and another one that it had fenced had recorded it as begun."""
     cluster = ScriptedCluster(2)
-    journal = Record()
-    writes = {K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN}
-    seen: list[bool] = []
-    begin = journal.begin
-
-    def noted(plan: CommitPlan) -> Operation[None]:
-        yield from begin(plan)
-        seen.append(K.PRODUCE in writes & set(cluster.apis()))
-
-    journal.begin = noted  # type: ignore[method-assign]
-    commit(cluster, build_plan(0, journal=journal))
-    assert journal.said == ["begin"]
-    assert seen == [False]
-    commit(cluster, build_plan(0, journal=journal))
-    assert journal.said == ["begin"]
+    first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
+    put_progress(cluster, 2, of=first, batch_hash="planned-1")
+    put_begun(cluster, recorded(second))
+    cluster.run(record_id(second.who))
+    with pytest.raises(AnotherOutput):
+        commit(cluster, third)
+    cluster.run(record_id(first.who))
+    assert commit(cluster, third).skipped
+    assert K.INIT_PRODUCER_ID not in cluster.apis()
 
 
 # ------------------------------------------------------------------ several transactional ids
@@ -181,9 +193,9 @@ def initialised(cluster: ScriptedCluster) -> list[str]:
 
 def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_order() -> None:
     cluster = ScriptedCluster(2)
-    plans = [build_plan(0, transactional_id=name, journal=Record()) for name in ("a", "b", "c")]
+    plans = [build_plan(0, transactional_id=name) for name in ("a", "b", "c")]
     for plan in plans:
-        cluster.run(record_ids("txnlog", plan))
+        cluster.run(record_id(plan.who))
     seen = []
 
     def watched(operation: Operation[Any]) -> Operation[Any]:
@@ -199,97 +211,91 @@ def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_
             seen.extend(initialised(cluster))
             cluster.asked.clear()
 
-    cluster.run(watched(initialise(cluster.session(), plans[1], None)))
+    cluster.run(watched(initialise(cluster.session(), plans[1])))
     assert seen[:3] == ["WriteFile", "b", "ListFolder"]
     assert sorted(seen[3:]) == ["a", "c"]
 
 
-def test_who_goes_on_with_its_own_epoch_looks_for_no_other_id() -> None:
-    cluster = ScriptedCluster(1)
-    plan = build_plan(0, journal=Record())
-    first = commit(cluster, plan)
-    cluster.files.clear()
-    commit(cluster, build_plan(1, journal=Record()), replace(first.identity, initialised=False))
-    assert not cluster.files
-
-
-def test_a_checkpoint_that_has_recorded_no_ids_has_that_of_its_last_attempt() -> None:
+def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_once_in_a_run() -> (
+    None
+):
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(0, journal=Record(), previous_transactional_id="old"))
-    assert initialised(cluster) == ["t", "old"]
-    cluster.asked.clear()
-    commit(cluster, build_plan(1, journal=Record()))
-    assert initialised(cluster) == ["t", "old"]
+    commit(cluster, build_plan(0, transactional_id="old"))
+    own = record_path(build_plan().who, "t")
+    for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
+        cluster.asked.clear()
+        cluster.files.pop(own, None)
+        assert not commit(cluster, build_plan(number, run_id=run_id)).skipped
+        assert initialised(cluster) == ["t", "old"]
+        assert (own in cluster.files) == is_recorded
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
     cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(0, journal=Record(), transactional_id="old"))
+    commit(cluster, build_plan(0, transactional_id="old"))
     cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    plan = build_plan(1, journal=Record(), previous_transactional_id="old")
+    asked = len(cluster.asked)
     with pytest.raises(FatalError, match="had transactional id 'old' before 't'") as caught:
-        commit(cluster, plan)
-    assert not {K.PRODUCE, K.TXN_OFFSET_COMMIT} & set(cluster.apis()[-3:])
+        commit(cluster, build_plan(1))
+    assert nothing_is_written(cluster, asked)
     named = re.search(r"delete (\S+) and start the query again", str(caught.value))
     assert named is not None
     del cluster.files[named[1]]
     cluster.asked.clear()
-    assert not commit(cluster, plan).skipped
+    assert not commit(cluster, build_plan(1)).skipped
     assert initialised(cluster) == ["t"]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2}', b"\xff"])
 def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> None:
     cluster = ScriptedCluster(2)
-    cluster.files["txnlog/ids/some.json"] = text
+    cluster.files[f"{FOLDER}/ids/some.json"] = text
     with pytest.raises(ProgressError, match=r"txnlog/ids/some\.json cannot be used"):
-        commit(cluster, build_plan(0, journal=Record()))
+        commit(cluster, build_plan(0))
 
 
 # ------------------------------------------------------------------ a batch without progress
 
 
-def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -> None:
+def at_batch_7(group_is_at: int, begun: int = 6) -> ScriptedCluster:
+    """Batch 6 left the group at 4; the progress is gone."""
     cluster = ScriptedCluster(2)
-    journal = Record()
-    commit(cluster, build_plan(7, attempted_batch_id=6, journal=journal))
+    cluster.files["cp/offsets/6"] = b'v1\n{}\n{"in":{"0":4}}'
+    put_begun(cluster, recorded(build_plan(begun), group_digest=group_digest("g")))
+    cluster.state.offsets["g"]["in", 0] = (group_is_at, "")
+    return cluster
+
+
+def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -> None:
+    cluster = at_batch_7(4)
+    commit(cluster, build_plan(7))
     assert {p: cluster.state.committed_values(p) for p in EXPECTED} == EXPECTED
     ended = [r.committed for r in cluster.requests(K.END_TXN)]
     assert ended == [True, True], "a baseline, and the batch"
     assert cluster.state.offsets[PROGRESS_GROUP][("out", 0)][0] == 8
 
 
-@pytest.mark.parametrize("attempted", [None, 7, 8])
-def test_a_batch_that_may_have_been_begun_is_not(attempted: int | None) -> None:
-    cluster = ScriptedCluster(2)
-    plan = build_plan(7, attempted_batch_id=attempted, journal=Record())
+@pytest.mark.parametrize("begun", [7, 8])
+def test_a_batch_that_may_have_been_begun_is_not(begun: int) -> None:
+    cluster = at_batch_7(4, begun)
     with pytest.raises(ProgressMissing, match="--next-batch-id N") as caught:
-        commit(cluster, plan)
+        commit(cluster, build_plan(7))
     assert "N = 8 if they are in the output, N = 7 if they are not" in str(caught.value)
     assert nothing_is_written(cluster)
 
 
 def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_it() -> None:
-    cluster = ScriptedCluster(2)
-    cluster.state.offsets["g"][("in", 0)] = (9, "")
-    plan = build_plan(
-        7,
-        attempted_batch_id=6,
-        attempted_group_digest=group_digest("g"),
-        previous_offsets={("in", 0): 4},
-        journal=Record(),
-    )
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
-        commit(cluster, plan)
+        commit(at_batch_7(9), build_plan(7))
 
 
 def test_a_first_batch_that_was_begun_before_a_newer_checkpoint_went_on_is_refused() -> None:
     """The old checkpoint has its baseline and no committed batch: its group is somebody else's."""
-    cluster = with_progress(0, progress_of())
+    cluster = with_progress(0)
     cluster.state.offsets["g"][("in", 0)] = (9, "")
-    plan = build_plan(0, must_exist=True, attempted_batch_id=0, journal=Record())
+    put_begun(cluster, recorded(build_plan(0)))
     with pytest.raises(GroupHasOffsets, match="in-0 at 9"):
-        commit(cluster, plan)
+        commit(cluster, build_plan(0))
     assert nothing_is_written(cluster)
 
 
@@ -297,8 +303,7 @@ def test_a_first_batch_that_was_begun_before_a_newer_checkpoint_went_on_is_refus
 def test_a_refusal_is_a_fence_when_another_driver_came_between_two_questions(
     is_overtaken: bool,
 ) -> None:
-    cluster = ScriptedCluster(2)
-    session = cluster.session()
+    cluster = at_batch_7(4)
     asked = cluster._call
 
     def answer(call: Any) -> Any:
@@ -310,15 +315,8 @@ def test_a_refusal_is_a_fence_when_another_driver_came_between_two_questions(
         return asked(call)
 
     cluster._call = answer  # type: ignore[method-assign]
-    plan = build_plan(
-        7,
-        attempted_batch_id=6,
-        attempted_group_digest=group_digest("g"),
-        previous_offsets={("in", 0): 4},
-        journal=Record(),
-    )
     with pytest.raises(ProducerFenced if is_overtaken else CommittedOffsetsMoved):
-        cluster.run(commit_micro_batch(session, None, plan))
+        commit(cluster, build_plan(7))
 
 
 # ------------------------------------------------------------------ what pins a batch
@@ -328,18 +326,18 @@ def test_a_refusal_is_a_fence_when_another_driver_came_between_two_questions(
 @pytest.mark.parametrize(
     ("digests", "is_pinned", "skipped"),
     [
-        ({"h": "planned-7"}, False, True),
-        ({"e": "digest-5", "h": "another"}, True, True),
-        ({"e": "digest-5", "h": "another"}, False, False),
-        ({"e": "digest-5"}, False, False),
-        ({"e": "another", "h": "another"}, True, False),
+        ({"batch_hash": "planned-7"}, False, True),
+        ({"source_digest": "digest-5", "batch_hash": "another"}, True, True),
+        ({"source_digest": "digest-5", "batch_hash": "another"}, False, False),
+        ({"source_digest": "digest-5"}, False, False),
+        ({"source_digest": "another", "batch_hash": "another"}, True, False),
         ({}, True, False),
     ],
 )
 def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
     digests: dict[str, str], is_pinned: bool, skipped: bool
 ) -> None:
-    cluster = with_progress(8, progress_of(**digests))
+    cluster = with_progress(8, **digests)
     plan = build_plan(7, is_pinned=is_pinned)
     if skipped:
         assert commit(cluster, plan).skipped
@@ -348,14 +346,16 @@ def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
         commit(cluster, plan)
 
 
-# ------------------------------------------------------------------ versions of a batch write
-
-
-@pytest.mark.parametrize(("version", "skipped"), [(4, True), (5, True), (6, False), (9, False)])
-def test_a_version_at_or_below_the_committed_one_is_skipped(version: int, skipped: bool) -> None:
-    cluster = with_progress(6, progress_of(e="whatever"))
-    plan = build_plan(version, is_stream=False, must_exist=False)
-    assert commit(cluster, plan).skipped == skipped
+def test_rows_that_name_their_topics_are_not_known_by_the_offsets_of_another_id() -> None:
+    """A copy of the volume at the same place may have sent the same offsets' rows elsewhere."""
+    old = build_plan(7, target="", transactional_id="old")
+    new = build_plan(7, target="", batch_hash="another")
+    cluster = ScriptedCluster(2)
+    put_progress(cluster, 8, of=old, source_digest="digest-5", batch_hash="planned-7")
+    put_begun(cluster, recorded(old))
+    with pytest.raises(AnotherOutput):
+        commit(cluster, new)
+    assert commit(cluster, changed(new, batch_hash="planned-7")).skipped
 
 
 # ------------------------------------------------------------------ the transaction timeout
@@ -363,7 +363,7 @@ def test_a_version_at_or_below_the_committed_one_is_skipped(version: int, skippe
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version: int) -> None:
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     cluster.broker_configs["transaction.max.timeout.ms"] = "900000"
     plan = build_plan(transaction_timeout_ms=60_000, produce_request_bytes=1)
 
@@ -376,7 +376,7 @@ def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version:
     with pytest.raises(TransactionTimedOut) as caught:
         commit(cluster, plan)
     text = str(caught.value)
-    done = sum(p.size_bytes for p in plan.staged)
+    done = sum(p.size_bytes for p in plan.batch.staged)
     assert f"of {done} staged bytes were produced" in text
     assert "kafka.transaction.timeout.ms=60000" in text
     assert "transaction.max.timeout.ms, 900000 here" in text
@@ -392,11 +392,11 @@ def test_a_fence_before_the_timeout_is_a_fence() -> None:
 @pytest.mark.parametrize("records", [0, 1, 3])
 def test_what_is_not_what_was_staged_is_never_committed(records: int) -> None:
     plan = build_plan()
-    first, second = plan.staged
+    first, second = plan.batch.staged
     piece, *others = first.pieces
     lying = replace(first, pieces=[replace(piece, record_count=records), *others])
-    plan = replace(plan, staged=(lying, second))
-    cluster = ScriptedCluster(2)
+    plan = changed(plan, staged=(lying, second))
+    cluster = with_baseline()
     with pytest.raises(AssertionError, match="not what was staged"):
         commit(cluster, plan)
     assert K.END_TXN not in cluster.apis()

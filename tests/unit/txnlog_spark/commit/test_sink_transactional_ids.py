@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 from support.commit_plans import build_plan
 
-from txnlog_spark.commit.transactional_ids import other_ids, record_ids
+from txnlog_spark.commit.transactional_ids import other_ids, record_id
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.protocol.effects import ListFolder
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage import local
 
 
-def record(folder: Path, name: str, previous: str | None = None) -> None:
-    plan = build_plan(0, transactional_id=name, previous_transactional_id=previous)
-    Disk().run(record_ids(str(folder), plan))
+def record(folder: Path, name: str, copy: str = "") -> None:
+    Disk().run(record_id(build_plan(transactional_id=name, folder=str(folder), copy=copy).who))
 
 
-def others(folder: Path, name: str) -> list[str]:
-    return sorted(Disk().run(other_ids(str(folder), name)))
+def others(folder: Path, name: str, copy: str = "") -> list[str]:
+    who = build_plan(transactional_id=name, folder=str(folder), copy=copy).who
+    return sorted(Disk().run(other_ids(who)))
 
 
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
@@ -39,25 +38,12 @@ def test_all_ids_but_the_own_are_listed_whatever_their_names_are(tmp_path: Path)
     assert others(tmp_path, "a") == sorted(names[1:])
 
 
-def test_the_last_attempts_id_counts_where_none_was_recorded_and_nowhere_else(
-    tmp_path: Path,
-) -> None:
-    record(tmp_path, "new", previous="old")
-    assert others(tmp_path, "new") == ["old"]
-    record(tmp_path, "newer", previous="odd")
-    assert others(tmp_path, "newer") == ["new", "old"]
-
-
-def test_the_last_attempts_id_is_recorded_first_for_a_crash_may_come_in_between(
-    tmp_path: Path,
-) -> None:
-    plan = build_plan(0, transactional_id="new", previous_transactional_id="old")
-    operation = record_ids(str(tmp_path), plan)
-    assert isinstance(next(operation), ListFolder)
-    Disk().perform(operation.send(()))
-    operation.close()
-    record(tmp_path, "new", previous="old")
-    assert others(tmp_path, "new") == ["old"]
+def test_a_copy_of_the_checkpoint_has_ids_of_its_own(tmp_path: Path) -> None:
+    record(tmp_path, "original")
+    record(tmp_path, "copy", "c0ffee")
+    record(tmp_path, "copy-2", "c0ffee")
+    assert others(tmp_path, "copy", "c0ffee") == ["copy-2"]
+    assert others(tmp_path, "later") == ["original"]
 
 
 def test_new_folders_are_flushed_into_those_above_them(

@@ -1,0 +1,174 @@
+"""A micro-batch from its checkpoint on: which query it is of, which run, and which sink of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.commit_plans import record_batch, staged
+from support.scripted_broker import ScriptedCluster
+
+from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
+from txnlog_spark.errors import AnotherOutput, CheckpointCopied, ProducerFenced, WrongCluster
+from txnlog_spark.wire.messages import ApiKey as K
+
+OUT = ("out", 0)
+
+
+class Job:
+    """The queries of one cluster; rows of batch n are called n, with the checkpoint before it."""
+
+    def __init__(self) -> None:
+        self.cluster = ScriptedCluster(2)
+
+    def commit(
+        self, place: str, batch_id: int, run_id: str = "run-1", **options: str
+    ) -> CommitOutcome:
+        """What Spark's driver asks for, with the checkpoint at this place."""
+        self._log(place, batch_id)
+        batch = QueryBatch(
+            checkpoint=place,
+            location=place,
+            batch_id=batch_id,
+            options=CommitOptions(**{"topic": "out", **options}),  # type: ignore[arg-type]
+            staged=[staged("out", 0, record_batch(f"{place}.{batch_id}"))],
+            run_id=run_id,
+            query_id="q",
+            host="h",
+            pid=7,
+        )
+        cluster = self.cluster
+        outcome: CommitOutcome = cluster.run(commit_query_batch(cluster.session(), batch))
+        return outcome
+
+    def _log(self, place: str, batch_id: int) -> None:
+        source = json.dumps({"in": {"0": batch_id + 1}, "txnlog/cluster.id/c": {}})
+        self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
+        self.cluster.files[f"{place}/offsets/{batch_id}"] = f"v1\n{{}}\n{source}".encode()
+
+    def copy(self, place: str, to: str) -> None:
+        """All files of a checkpoint."""
+        files = self.cluster.files
+        files |= {to + p.removeprefix(place): b for p, b in files.items() if p.startswith(place)}
+
+    def delete(self, folder: str) -> None:
+        """A folder with all that is in it."""
+        files = self.cluster.files
+        for path in [path for path in files if path.startswith(f"{folder}/")]:
+            del files[path]
+
+    @property
+    def rows(self) -> list[str]:
+        """What is in the output."""
+        return [value.decode() for value in self.cluster.state.committed_values(OUT)]
+
+
+@pytest.fixture
+def job() -> Job:
+    """On which batches 0 and 1 of /cp are committed, with group g."""
+    made = Job()
+    for number in (0, 1):
+        made.commit("/cp", number, group_id="g")
+    return made
+
+
+def test_a_moved_checkpoint_goes_on_where_it_was(job: Job) -> None:
+    job.copy("/cp", "/new")
+    job.delete("/cp")
+    assert job.commit("/new", 1, "run-2", group_id="g").skipped
+    assert not job.commit("/new", 2, "run-2", group_id="g").skipped
+    assert job.rows == ["/cp.0", "/cp.1", "/new.2"]
+
+
+def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job: Job) -> None:
+    """Its batch 1 is written: the original's is another output's."""
+    job.copy("/cp", "/copy")
+    before = job.cluster.state.transactions["txnlog-g"].producer_epoch
+    for number in (1, 2):
+        assert not job.commit("/copy", number, "run-2", group_id="copy").skipped
+    assert job.commit("/copy", 2, "run-3", group_id="copy").skipped
+    assert job.cluster.state.transactions["txnlog-g"].producer_epoch == before
+    assert not job.commit("/cp", 2, group_id="g").skipped
+    assert job.rows == ["/cp.0", "/cp.1", "/copy.1", "/copy.2", "/cp.2"]
+
+
+def test_each_advice_for_a_checkpoint_that_cannot_be_told_helps(job: Job) -> None:
+    job.copy("/cp", "/new")
+    asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
+    with pytest.raises(CheckpointCopied, match=r"a kafka\.transactional\.id of its own"):
+        job.commit("/new", 2, "run-2", group_id="g")
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
+    job.copy("/new", "/second")
+    own = {"transactional_id": "mine"}
+    assert not job.commit("/second", 2, "run-2", group_id="second", **own).skipped
+    job.delete("/cp")  # "If it was moved, remove"
+    assert not job.commit("/new", 2, "run-2", group_id="g").skipped
+
+
+OWN_GROUP = {"group_id": "mine"}
+OWN_ID = {"transactional_id": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("group", "changes", "own"),
+    [
+        ({"group_id": "g"}, {"topic": "other"}, OWN_GROUP),
+        ({"group_id": "g"}, OWN_ID, OWN_GROUP),
+        ({"group_id": "g"}, OWN_GROUP, {}),
+        ({}, {"topic": "other"}, OWN_ID),
+    ],
+)
+def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
+    group: dict[str, str], changes: dict[str, str], own: dict[str, str]
+) -> None:
+    job = Job()
+    job.commit("/cp", 0, **group)
+    job.copy("/cp", "/copy")
+    job.delete("/cp")
+    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(a kafka\.transact"
+    with pytest.raises(CheckpointCopied, match=advice):
+        job.commit("/copy", 1, "run-2", **group | changes)
+    job.delete("/copy/txnlog")
+    assert not job.commit("/copy", 1, "run-2", **group | changes | own).skipped
+
+
+def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
+    """On another machine, where a copy of the volume is mounted; it was given another id."""
+    original = dict(job.cluster.files)
+    assert not job.commit("/cp", 2, "run-2", group_id="g", **OWN_ID).skipped
+    job.cluster.files = original
+    with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work") as caught:
+        job.commit("/cp", 2, group_id="g")
+    assert "delete the folder /cp/txnlog of the copy" in str(caught.value)
+    job.delete("/cp/txnlog")
+    assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
+
+
+def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
+    for name in ("a", "b"):
+        assert not job.commit("/cp", 1, "run-2", group_id="g", sink_name=name).skipped
+    assert job.commit("/cp", 1, "run-2", group_id="g", sink_name="b").skipped
+    assert not job.commit("/cp", 2, group_id="g").skipped
+    assert {"/cp/txnlog/attempt.json", "/cp/txnlog/sinks/a/attempt.json"} <= set(job.cluster.files)
+
+
+@pytest.mark.invariant(57)
+def test_a_run_that_was_overtaken_fences_nobody_writes_nothing_and_says_by_whom(job: Job) -> None:
+    job.commit("/cp", 2, "run-2", group_id="g")
+    asked, files = len(job.cluster.asked), dict(job.cluster.files)
+    with pytest.raises(ProducerFenced, match="process 7 on host h has begun batch 2"):
+        job.commit("/cp", 3, "run-1", group_id="g")
+    assert set(job.cluster.apis()[asked:]) <= {K.METADATA}
+    assert {p: b for p, b in job.cluster.files.items() if "offsets/3" not in p} == files
+    assert not job.commit("/cp", 3, "run-2", group_id="g").skipped
+
+
+def test_another_cluster_is_refused_before_the_table_is_asked(job: Job) -> None:
+    """Where the brokers moved, and the checkpoint with them."""
+    path = "/cp/txnlog/attempt.json"
+    files = job.cluster.files
+    files[path] = files[path].replace(b'"cluster_id": "c"', b'"cluster_id": "d"')
+    job.copy("/cp", "/new")
+    with pytest.raises(WrongCluster, match="has written to cluster d so far"):
+        job.commit("/new", 2, "run-2", group_id="another")
