@@ -53,13 +53,15 @@ def test_a_query_can_be_watched_from_outside(pipe: Pipe) -> None:
         return scraped(exposition.port)
 
     try:
-        query = pipe.copy(source={"maxOffsetsPerTrigger": 60})
+        name = f"copy of {pipe.input}"
+        query = pipe.copy(source={"maxOffsetsPerTrigger": 60}, sink={"queryName": name})
+        assert query.name == name
         first, second = (p for p in query.recentProgress if p.numInputRows)
         assert [p.sink.numOutputRows for p in (first, second)] == [60, 40]
         behind = offsets_behind_latest(first.sources[0])
         assert sum(float(behind[k]) for k in behind if k.startswith("avg")) * 3 == 40
         assert offsets_behind_latest(second.sources[0])["maxOffsetsBehindLatest"] == "0"
-        label = f'query="{query.name or query.id}"'
+        label = f'query="{name}"'
         done = f'txnlog_transactions_total{{outcome="committed",{label}}} 2.0'
         wait_until(lambda: done in shown(), "both commits are counted")
         wait_until(lambda: f"txnlog_input_rows_total{{{label}}} 100.0" in shown(), "all rows are")
