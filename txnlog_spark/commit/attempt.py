@@ -13,7 +13,12 @@ from txnlog_spark.protocol.metadata import transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.produce import Produced
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.transaction import Transaction, add_to_transaction, commit_all_offsets
+from txnlog_spark.protocol.transaction import (
+    OffsetsCommitted,
+    Transaction,
+    add_to_transaction,
+    commit_all_offsets,
+)
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
@@ -92,14 +97,16 @@ def commit_batch_offsets(
     transaction: Transaction,
     *,
     deadline: Deadline | None = None,
-) -> Operation[None]:
+) -> Operation[OffsetsCommitted]:
     """TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
     plan = attempt.plan
     yield Reached("txn_offset_commit", "before", plan.batch.batch_id)
-    attempt.missing_sources = yield from commit_all_offsets(
+    done = yield from commit_all_offsets(
         session, transaction, offsets_of(plan), may_be_gone=plan.group_id, deadline=deadline
     )
+    attempt.missing_sources = done.missing
     yield Reached("txn_offset_commit", "after", plan.batch.batch_id)
+    return done
 
 
 def add_progress(

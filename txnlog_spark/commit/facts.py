@@ -109,14 +109,10 @@ def committed_offsets(
     session: Session,
     group_id: str | None,
     partitions: Iterable[TopicPartition],
-    *,
-    require_stable: bool = True,
 ) -> Operation[dict[TopicPartition, int]]:
     """A group's committed offsets, those of `partitions` among them."""
     group = present(group_id, "offsets are asked of a group")
-    committed = yield from fetch_committed(
-        session, group, partitions=partitions, require_stable=require_stable
-    )
+    committed = yield from fetch_committed(session, group, partitions=partitions)
     return {p: c.committed_offset for p, c in committed.items()}
 
 

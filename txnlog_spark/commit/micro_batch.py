@@ -16,8 +16,8 @@ Theory of operation, with the steps' names of the failpoints:
     add_offsets         at the same time AddOffsetsToTxn (version 1; implicit on version 2)
     produce             Produce the staged batches, pipelined; .first, .middle, .last are inside it
     txn_offset_commit   at the same time TxnOffsetCommit: the source group's offsets and the
-                        progress. Then what was judged by is read again (`confirmation`): a former
-                        coordinator may have answered
+                        progress. Behind it what was judged by is read again (`confirmation`): a
+                        former coordinator may have answered
     end_txn             EndTxn(commit) is sent, and answered
 
 The broker's state decides, never ours: a batch counts as committed when the progress says so or
@@ -60,7 +60,7 @@ from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
-from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.together import Together, side_by_side
 from txnlog_spark.protocol.transaction import (
     Transaction,
@@ -229,10 +229,9 @@ def _write(
     deadline = session.deadline()
     parts: Together[str, TxnLogError | None] = Together(session.monotonic_ms)
     records = _produce(session, attempt, transaction)
-    offsets = commit_batch_offsets(session, attempt, transaction, deadline=deadline)
+    offsets = _commit_offsets(session, attempt, transaction, judged, deadline)
     yield from parts.start("records", _caught(records))
-    confirmed = _followed_by(offsets, confirm(session, attempt.plan, judged))
-    yield from parts.start("offsets", _caught(confirmed))
+    yield from parts.start("offsets", _caught(offsets))
     failure: TxnLogError | None = None
     while not parts.is_empty:
         # Both are waited for: what is still on its way would come after the abort.
@@ -255,9 +254,15 @@ def _produce(
         _check_all_produced(attempt.plan, attempt.produced)
 
 
-def _followed_by(first: Operation[None], second: Operation[None]) -> Operation[None]:
-    yield from first
-    yield from second
+def _commit_offsets(
+    session: Session,
+    attempt: TransactionTry,
+    transaction: Transaction,
+    judged: Facts,
+    deadline: Deadline,
+) -> Operation[None]:
+    done = yield from commit_batch_offsets(session, attempt, transaction, deadline=deadline)
+    yield from confirm(session, attempt.plan, judged, done)
 
 
 def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError | None]:

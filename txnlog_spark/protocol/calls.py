@@ -108,6 +108,9 @@ class CoordinatorRequest:
     """A request to whichever broker coordinates `key`.
 
     `codes` gives every error code of an answer; `doing` is the sentence part for error messages.
+    One that is sent `behind` another of the same key, by its place among the requests, is carried
+    out when that one was: brokers take a connection's requests in their order. It is asked again
+    with it.
     """
 
     key_type: int
@@ -116,6 +119,7 @@ class CoordinatorRequest:
     doing: str
     codes: Callable[[Reply], Iterable[int]]
     version_max: int | None = None
+    behind: int | None = None
 
     @property
     def api_key(self) -> ApiKey:
@@ -196,7 +200,11 @@ def call_coordinators(
             calls.append(Call(node, message, deadline.call_ms, version_max))
         outcomes = yield from call_all(tuple(calls))
         waits = []
+        nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
         for i, outcome in zip(asked, outcomes, strict=True):
+            first = requests[i].behind
+            if first in nodes and (first not in answers or nodes[first] != nodes[i]):
+                continue
             reason = yield from _not_yet(session, requests[i], outcome)
             if reason is not None:
                 waits.append((requests[i].doing, reason))

@@ -11,7 +11,7 @@ EndTxn(commit) is a case of its own: see `commit_transaction`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnlog_spark.errors import (
     AbortableError,
@@ -34,7 +34,12 @@ from txnlog_spark.protocol.calls import (
 )
 from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import confirm_missing
-from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
+from txnlog_spark.protocol.offsets import (
+    CommittedOffset,
+    by_topic,
+    committed_request,
+    fetched_offsets,
+)
 from txnlog_spark.protocol.retry import (
     EndTxnVerdict,
     Subject,
@@ -223,6 +228,15 @@ def commit_source_offsets(
     return frozenset(offsets) - frozenset(remaining)
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """`missing` no longer exists, and was left out. `behind` are offsets that groups had before,
+    each group's read of its coordinator after that had taken the transaction's."""
+
+    missing: frozenset[TopicPartition]
+    behind: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
 def commit_all_offsets(
     session: Session,
     transaction: Transaction,
@@ -230,8 +244,8 @@ def commit_all_offsets(
     *,
     may_be_gone: str | None,
     deadline: Deadline | None = None,
-) -> Operation[frozenset[TopicPartition]]:
-    """The offsets of several groups, sent at once; returns what no longer exists.
+) -> Operation[OffsetsCommitted]:
+    """The offsets of several groups, sent at once, and right behind them OffsetFetch.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
     Raises AbortableError when another group's no longer exist.
@@ -240,13 +254,22 @@ def commit_all_offsets(
     requests = [
         _offsets_request(transaction, group_id, offsets) for group_id, offsets in groups.items()
     ]
+    reads = [
+        replace(committed_request(group_id, None, require_stable=False), behind=number)
+        for number, group_id in enumerate(groups)
+    ]
     transaction.begun = True
-    replies = yield from call_coordinators(session, requests, deadline=deadline)
+    replies = yield from call_coordinators(session, requests + reads, deadline=deadline)
+    behind = {
+        group_id: fetched_offsets(reply)
+        for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
+    }
     missing: frozenset[TopicPartition] = frozenset()
-    for request, reply in zip(requests, replies, strict=True):
+    for request, reply in zip(requests, replies, strict=False):
         refused = _unknown_in(reply)
         if not refused:
             continue
+        del behind[request.key]  # brokers that are no coordinators refuse them, too
         left = {p: groups[request.key][p] for p in refused}
         gone = yield from commit_source_offsets(
             session, transaction, request.key, left, deadline=deadline
@@ -257,7 +280,7 @@ def commit_all_offsets(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{request.doing} for {names}"
             )
         missing |= gone
-    return missing
+    return OffsetsCommitted(missing, behind)
 
 
 def _codes_of_known(reply: Reply) -> tuple[int, ...]:
