@@ -203,13 +203,17 @@ def call_coordinators(
         nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
         for i, outcome in zip(asked, outcomes, strict=True):
             first = requests[i].behind
-            if first in nodes and (first not in answers or nodes[first] != nodes[i]):
+            if first is not None and (first not in answers or nodes[first] != nodes[i]):
                 continue
             reason = yield from _not_yet(session, requests[i], outcome)
             if reason is not None:
                 waits.append((requests[i].doing, reason))
             elif isinstance(outcome, Reply):
                 answers[i] = outcome
+        for i in asked:
+            behind = requests[i].behind
+            if behind is not None and i not in answers:
+                answers.pop(behind, None)  # another broker may answer the next one
         if waits:
             yield from deadline.backoff(*waits[0])
     return [answers[i] for i in range(len(requests))]
