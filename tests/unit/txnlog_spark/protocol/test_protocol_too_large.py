@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    commit,
+    record_batch,
+    staged,
+    with_baseline,
+)
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import RecordRefused
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
@@ -22,13 +28,9 @@ def four_batches(partition: int = 0):
 
 
 def limited(limit: int = LIMIT, version: int = 2) -> ScriptedCluster:
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     cluster.state.max_message_bytes = limit
     return cluster
-
-
-def commit(cluster: ScriptedCluster, plan):
-    return cluster.run(commit_micro_batch(cluster.session(), None, plan))
 
 
 def sizes(cluster: ScriptedCluster) -> list[int]:
@@ -47,7 +49,7 @@ def test_batches_over_the_topics_limit_are_divided_and_all_rows_committed(versio
     plan = build_plan(staged=(four_batches(), four_batches(1)), produce_request_bytes=12_000)
     outcome = commit(cluster, plan)
     assert (outcome.attempts, outcome.produced_records) == (1, 800)
-    assert outcome.produced_bytes == sum(part.size_bytes for part in plan.staged)
+    assert outcome.produced_bytes == sum(part.size_bytes for part in plan.batch.staged)
     assert cluster.state.committed_values(("out", 0)) == IN_ORDER
     assert cluster.state.committed_values(("out", 1)) == IN_ORDER
     assert cluster.slept_ms == [], "there is nothing to wait for"
@@ -65,10 +67,10 @@ def test_what_a_refusal_said_holds_for_all_later_batches_of_the_topic():
 
 
 def test_a_limit_that_is_lowered_in_the_middle_divides_what_is_left():
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
 
     def lower(step, _when):
-        if step == "S5.first":
+        if step == "produce.first":
             cluster.state.max_message_bytes = LIMIT
 
     cluster.on_reached = lower
@@ -90,7 +92,7 @@ def test_a_fault_among_the_parts_costs_no_row_and_doubles_none(position, fault):
 
 
 def test_a_batch_over_the_segments_size_is_divided_as_well():
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.RECORD_LIST_TOO_LARGE))
     commit(cluster, build_plan(staged=(four_batches(),)))
     assert cluster.state.committed_values(("out", 0)) == IN_ORDER
@@ -98,7 +100,7 @@ def test_a_batch_over_the_segments_size_is_divided_as_well():
 
 def test_a_batch_of_which_an_earlier_try_was_appended_is_not_appended_again_in_parts():
     """The limit is lowered between a try whose answer was lost and the next one."""
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
     cluster.script(K.PRODUCE, ANSWER_LOST, refused(E.MESSAGE_TOO_LARGE))
     outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
     assert outcome.attempts == 2, "the leader finds another sequence than the next"
