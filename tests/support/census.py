@@ -23,18 +23,19 @@ PLACES = "places in containers"
 SITE = Path(__file__).parent / "process_site"
 FOLDER_VARIABLE = "TXNLOG_CENSUS"
 _CONTAINERS = (dict, list, set, deque)
-_OF_CODE = (type, ModuleType)
+_NOT_COUNTED = (type, ModuleType, int, float)
+"""Code; and numbers, each of which has a place in something that is counted."""
 
 
 def census(roots: Iterable[Any], leave_out: Iterable[Any] = ()) -> Counter[str]:
-    """How many objects of each type there are in all that hangs on these; code is left out."""
+    """How many objects of each type there are in all that hangs on these."""
     found: Counter[str] = Counter()
     seen = {id(each) for each in leave_out}
     waiting = [each for each in roots if id(each) not in seen]
     seen.update(map(id, waiting))
     while waiting:
         each = waiting.pop()
-        if isinstance(each, _OF_CODE):
+        if isinstance(each, _NOT_COUNTED):
             continue
         found[f"{type(each).__module__}.{type(each).__qualname__}"] += 1
         if isinstance(each, _CONTAINERS):

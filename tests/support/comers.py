@@ -18,7 +18,7 @@ from txnlog_spark.wire.messages import ApiKey
 ORDERS = "orders"
 """A topic that stays."""
 AT_ONCE = 100
-SESSION_MS = 500
+SESSION_MS = 3000
 RETENTION_MS = 1000
 DELETED, EXPIRED, LEFT, SILENT, NEVER_JOINED = range(5)
 """How groups go."""
