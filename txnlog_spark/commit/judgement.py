@@ -130,6 +130,7 @@ def output_of(plan: CommitPlan, found: Progress) -> Output | None:
     outputs = [plan.who.output, *plan.earlier]
     if plan.begun is not None:
         outputs.insert(1, plan.begun.output)
+        outputs += [each for each in (plan.begun.progress_output,) if each is not None]
     return next((each for each in outputs if each.digest == found.output_digest), None)
 
 
@@ -184,8 +185,8 @@ def _has_gap(plan: CommitPlan, found: Progress) -> bool:
     """
     if found.next_batch_id >= plan.batch.batch_id:
         return False
-    begun = plan.begun
-    is_whole = begun is not None and begun.batch_id < found.next_batch_id
+    last = plan.last_begun_below
+    is_whole = last is not None and last < found.next_batch_id
     return not (plan.who.leaves_out_batches and is_whole)
 
 

@@ -135,7 +135,9 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
     begun = plan.begun
     if begun is None or begun.batch_id < plan.batch.batch_id:
         return plan
-    return replace(plan, begun=replace(begun, batch_id=plan.batch.batch_id - 1))
+    before = plan.last_begun_below
+    before = plan.batch.batch_id - 1 if before is None else before
+    return replace(plan, begun=replace(begun, batch_id=before))
 
 
 def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
@@ -159,7 +161,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
-        yield from begin(plan)
+        yield from begin(plan, judged.progress)
     yield Reached("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction, judged)
