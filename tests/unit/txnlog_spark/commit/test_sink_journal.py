@@ -21,7 +21,17 @@ from txnlog_spark.wire.topics import TopicPartition
 
 OUTPUT = Output("q", "/cp", "c0ffee", "side", "tid", "out", "c")
 BEGUN = Begun(
-    OUTPUT, 7, "r", "g.progress.q", TopicPartition("out", 2), ("r1", "r2"), "d", "host", 12
+    output=OUTPUT,
+    batch_id=7,
+    run_id="r",
+    progress_group_id="g.progress.q",
+    progress_partition=TopicPartition("out", 2),
+    previous_batch_id=5,
+    progress_output=replace(OUTPUT, target="old"),
+    ended_runs=("r1", "r2"),
+    group_digest="d",
+    host="host",
+    pid=12,
 )
 
 
@@ -40,6 +50,9 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         '  "copy": "c0ffee",\n  "sink_name": "side",\n  "transactional_id": "tid",\n'
         '  "target": "out",\n  "cluster_id": "c"\n },\n "batch_id": 7,\n "run_id": "r",\n'
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
+        ' "previous_batch_id": 5,\n "progress_output": {\n  "query_id": "q",\n'
+        '  "checkpoint": "/cp",\n  "copy": "c0ffee",\n  "sink_name": "side",\n'
+        '  "transactional_id": "tid",\n  "target": "old",\n  "cluster_id": "c"\n },\n'
         ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n "host": "host",\n'
         ' "pid": 12\n}'
     )
@@ -64,7 +77,7 @@ def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | Non
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
-    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
+    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan, None))
     return len(asked)
 
 
