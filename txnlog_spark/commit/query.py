@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
+    is_query_at,
     read_batch_offsets,
     read_query_id,
 )
-from txnlog_spark.commit.files import is_there
 from txnlog_spark.commit.journal import (
     check_cluster,
     check_not_overtaken,
@@ -36,6 +36,7 @@ from txnlog_spark.commit.plan import (
     CommitPlan,
     Committer,
 )
+from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Operation, Reached
@@ -121,7 +122,7 @@ def _plan(
     )
     if begun is not None:
         check_cluster(begun.output, output.cluster_id)
-        output = yield from _recognised(output, begun)
+        output = yield from _recognised(output, begun, options.group_id)
         if output.copy != begun.output.copy:
             _say_copied(session, output, begun)
             begun = None
@@ -148,13 +149,15 @@ def _plan(
     return CommitPlan(who, _batch(batch, sources), begun)
 
 
-def _recognised(output: Output, begun: Begun) -> Operation[Output]:
+def _recognised(output: Output, begun: Begun, group_id: str | None) -> Operation[Output]:
     """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
-    before = begun.output
     original = False
-    if before.checkpoint != output.checkpoint:
-        original = yield from is_there(f"{before.checkpoint}/metadata")
-    return moved_or_copied(output, before, original_is_there=original)
+    if begun.output.checkpoint != output.checkpoint:
+        original = yield from is_query_at(begun.output.checkpoint, output.query_id)
+    is_same_group = begun.group_digest != "" and begun.group_digest == group_digest(group_id)
+    return moved_or_copied(
+        output, begun.output, original_is_there=original, is_same_group=is_same_group
+    )
 
 
 def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:

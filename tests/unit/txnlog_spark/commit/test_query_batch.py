@@ -98,12 +98,11 @@ def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job:
 def test_each_advice_for_a_checkpoint_that_cannot_be_told_helps(job: Job) -> None:
     job.copy("/cp", "/new")
     asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
-    with pytest.raises(CheckpointCopied, match=r"a kafka\.transactional\.id of its own"):
+    with pytest.raises(CheckpointCopied, match=r"a kafka\.group\.id of its own"):
         job.commit("/new", 2, "run-2", group_id="g")
     assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
     job.copy("/new", "/second")
-    own = {"transactional_id": "mine"}
-    assert not job.commit("/second", 2, "run-2", group_id="second", **own).skipped
+    assert not job.commit("/second", 2, "run-2", group_id="second").skipped
     job.delete("/cp")  # "If it was moved, remove"
     assert not job.commit("/new", 2, "run-2", group_id="g").skipped
 
