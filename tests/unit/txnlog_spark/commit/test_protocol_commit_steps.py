@@ -63,7 +63,7 @@ FOLLOWING = [
     [K.OFFSET_FETCH, K.API_VERSIONS, K.METADATA],
     [K.INIT_PRODUCER_ID],
     [K.OFFSET_FETCH] * 4,
-    [K.PRODUCE, *AT_ONCE],
+    [*AT_ONCE, K.PRODUCE],
     [K.END_TXN],
 ]
 FOLLOWING_V1 = [
@@ -212,7 +212,7 @@ def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_a
     with pytest.raises(FatalError, match=code.name):
         commit(cluster, build_plan())
     assert unanswered == [0]
-    assert [K.PRODUCE, *AT_ONCE] in cluster.rounds()
+    assert [*AT_ONCE, K.PRODUCE] in cluster.rounds()
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
     assert not any(cluster.state.committed_values(p) for p in EXPECTED)
 
