@@ -229,6 +229,19 @@ def test_records_that_are_stopped_leave_the_error_of_the_offsets():
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
 
 
+@pytest.mark.parametrize(
+    ("code", "waits"),
+    [(E.CONCURRENT_TRANSACTIONS, [5, 10, 20]), (E.COORDINATOR_LOAD_IN_PROGRESS, [20, 40, 80])],
+)
+def test_a_transaction_that_takes_another_addition_is_asked_again_soon(code, waits):
+    cluster = with_baseline()
+    cluster.script(K.TXN_OFFSET_COMMIT, *[refused(code), None] + [refused(code)] * 2)
+    commit(cluster, build_plan(staged=()))
+    assert cluster.slept_ms == waits
+    again = [[K.TXN_OFFSET_COMMIT, K.OFFSET_FETCH]] * 3
+    assert cluster.rounds()[-5:] == [AT_ONCE, *again, [K.END_TXN]]
+
+
 # ------------------------------------------------------------------ progress
 
 
