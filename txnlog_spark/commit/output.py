@@ -74,8 +74,8 @@ def moved_or_copied(output: Output, before: Output, *, original_is_there: bool) 
         raise CheckpointCopied(
             f"{_where(output, before)}, which is still there, and both have transactional id "
             f"{output.transactional_id!r}. Nothing was written, and nobody was fenced. If it is a "
-            "copy, give it a kafka.transactional.id of its own (or a kafka.group.id, from which it "
-            "is made) and a topic of its own: it then goes on with progress of its own. If it was "
+            "copy, give it a kafka.group.id of its own (and a kafka.transactional.id, if that is "
+            "set) and a topic of its own: it then goes on with progress of its own. If it was "
             f"moved, remove {before.checkpoint}"
         )
     if same_id and output.target == before.target:
@@ -88,7 +88,7 @@ def moved_or_copied(output: Output, before: Output, *, original_is_there: bool) 
         f"{now!r}: it may have been moved, or be a copy. Nothing was written, and nobody was "
         f"fenced. If it was moved, start it once with the {changed} of before; it may be changed "
         f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog and give it a "
-        "kafka.group.id of its own (a kafka.transactional.id if it has no group): it then goes on "
+        "kafka.group.id of its own (and a kafka.transactional.id, if that is set): it then goes on "
         "as a query of its own, whose next batch is written whatever the original has written"
     )
 

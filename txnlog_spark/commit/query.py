@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
+    offsets_path,
     read_batch_offsets,
     read_query_id,
 )
@@ -37,7 +38,7 @@ from txnlog_spark.commit.plan import (
     Committer,
 )
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
-from txnlog_spark.errors import ProducerFenced, TxnLogError
+from txnlog_spark.errors import CheckpointCopied, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
@@ -121,7 +122,7 @@ def _plan(
     )
     if begun is not None:
         check_cluster(begun.output, output.cluster_id)
-        output = yield from _recognised(output, begun)
+        output = yield from _recognised(batch, output, begun)
         if output.copy != begun.output.copy:
             _say_copied(session, output, begun)
             begun = None
@@ -148,13 +149,22 @@ def _plan(
     return CommitPlan(who, _batch(batch, sources), begun)
 
 
-def _recognised(output: Output, begun: Begun) -> Operation[Output]:
+def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
     """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
     before = begun.output
     original = False
     if before.checkpoint != output.checkpoint:
         original = yield from is_there(f"{before.checkpoint}/metadata")
-    return moved_or_copied(output, before, original_is_there=original)
+    try:
+        return moved_or_copied(output, before, original_is_there=original)
+    except CheckpointCopied as error:
+        # It is noted there which group it was read with: to write it with another is refused.
+        number = batch.batch_id
+        error.add(
+            f"Of a copy delete {offsets_path(batch.checkpoint, number)} as well, and .{number}.crc "
+            "beside it: it was planned with the options of before"
+        )
+        raise
 
 
 def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:

@@ -96,7 +96,7 @@ def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job:
 def test_each_advice_for_a_checkpoint_that_cannot_be_told_helps(job: Job) -> None:
     job.copy("/cp", "/new")
     asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
-    with pytest.raises(CheckpointCopied, match=r"a kafka\.transactional\.id of its own"):
+    with pytest.raises(CheckpointCopied, match=r"a kafka\.group\.id of its own"):
         job.commit("/new", 2, "run-2", group_id="g")
     assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
     job.copy("/new", "/second")
@@ -126,7 +126,7 @@ def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
     job.commit("/cp", 0, **group)
     job.copy("/cp", "/copy")
     job.delete("/cp")
-    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(a kafka\.transact"
+    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(and a kafka\.trans"
     with pytest.raises(CheckpointCopied, match=advice):
         job.commit("/copy", 1, "run-2", **group | changes)
     job.delete("/copy/txnlog")
@@ -140,7 +140,7 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     job.cluster.files = original
     with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work") as caught:
         job.commit("/cp", 2, group_id="g")
-    assert "delete the folder /cp/txnlog of the copy" in str(caught.value)
+    assert "delete the folder /cp/txnlog and /cp/offsets/2 (with its .crc) of" in str(caught.value)
     job.delete("/cp/txnlog")
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
 
