@@ -25,10 +25,15 @@ SENDING = {"init_producer_id", "judge", "produce", "txn_offset_commit", "end_txn
 
 def matrix() -> tuple[Row, ...]:
     """One row for each place and way to die, with what its attempt leaves behind."""
-    rows = [Row(f"{KILL} {place}", f"{place}:{KILL}") for place in ("offset_log:before", "offset_log:after")]
+    rows = [
+        Row(f"{KILL} {place}", f"{place}:{KILL}")
+        for place in ("offset_log:before", "offset_log:after")
+    ]
     for step in ("collect", *STEPS, "commit_log", "source_commit"):
         for when in ("before", "after"):
-            if (step, when) in UNREACHED or (step in ("commit_log", "source_commit") and when == "after"):
+            if (step, when) in UNREACHED or (
+                step in ("commit_log", "source_commit") and when == "after"
+            ):
                 continue
             actions = (KILL, ON_SEND) if when == "before" and step in SENDING else (KILL,)
             rows += [expected(step, when, action) for action in actions]
@@ -45,7 +50,10 @@ def expected(step: str, when: str, action: str) -> Row:
         return Row(name, failpoint, 1, 1, True)
     if step in ("produce.first", "produce.middle") or (step == "produce" and action == ON_SEND):
         return Row(name, failpoint, 0, 1)
-    if step in ("produce.last", "add_offsets", "txn_offset_commit", "end_txn") or (step, when) == ("produce", "after"):
+    if step in ("produce.last", "add_offsets", "txn_offset_commit", "end_txn") or (step, when) == (
+        "produce",
+        "after",
+    ):
         return Row(name, failpoint, 1, 1)
     return Row(name, failpoint, pending=pending)
 

@@ -190,7 +190,9 @@ def test_a_second_driver_fences_the_first(broker, client, names):
     wait_for(lambda: seen(client, names), expected(0, 1))
 
 
-@pytest.mark.parametrize("step", ["add_partitions", "produce.first", "txn_offset_commit", "end_txn"])
+@pytest.mark.parametrize(
+    "step", ["add_partitions", "produce.first", "txn_offset_commit", "end_txn"]
+)
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
     """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
@@ -232,7 +234,9 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
 
 
 @pytest.mark.live("end_txn")
-@pytest.mark.parametrize("step", ["init_producer_id", "add_partitions", "produce.first", "txn_offset_commit", "end_txn"])
+@pytest.mark.parametrize(
+    "step", ["init_producer_id", "add_partitions", "produce.first", "txn_offset_commit", "end_txn"]
+)
 def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
     """The batch is committed by the same driver once the broker is back."""
     running = new_broker()

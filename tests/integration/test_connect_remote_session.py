@@ -67,7 +67,9 @@ def test_batch_writes_reads_and_foreach_batch_of_a_remote_session_give_each_row_
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("place", ["offset_log:after", "txn_offset_commit:after", "commit_log:before"])
+@pytest.mark.parametrize(
+    "place", ["offset_log:after", "txn_offset_commit:after", "commit_log:before"]
+)
 def test_a_remote_query_survives_its_servers_death_at(
     server: ConnectServer, broker, tmp_path: Path, unique: Callable[[str], str], place: str
 ) -> None:

@@ -153,7 +153,9 @@ def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
 @pytest.mark.chaos
-@pytest.mark.parametrize("step", ["produce.middle:after", "txn_offset_commit:after", "end_txn:after"])
+@pytest.mark.parametrize(
+    "step", ["produce.middle:after", "txn_offset_commit:after", "end_txn:after"]
+)
 def test_a_broker_killed_inside_the_commit_costs_nothing(broker, query, step):
     # After EndTxn was answered: D16, the markers of a prepared transaction (on broker_sim).
     hook = query.folder / "hook"

@@ -19,7 +19,13 @@ from support.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-STEPS = ("judge:after", "produce.middle:after", "txn_offset_commit:before", "end_txn:before", "end_txn:after")
+STEPS = (
+    "judge:after",
+    "produce.middle:after",
+    "txn_offset_commit:before",
+    "end_txn:before",
+    "end_txn:after",
+)
 
 KINDS = {
     "broker_sim": SimBroker,
@@ -70,7 +76,10 @@ def finish(query: CopyQuery) -> None:
     check_audit(query)
 
 
-@pytest.mark.parametrize("failpoint", ["produce.middle:after", "txn_offset_commit:after", "end_txn:after", "end_txn:after"])
+@pytest.mark.parametrize(
+    "failpoint",
+    ["produce.middle:after", "txn_offset_commit:after", "end_txn:after", "end_txn:after"],
+)
 def test_a_killed_driver_loses_and_doubles_nothing(query: CopyQuery, failpoint: str) -> None:
     killed = query.run(f"{failpoint}:kill-driver@1")
     assert killed.code == KILLED
@@ -95,7 +104,14 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query: CopyQue
 @pytest.mark.parametrize("kind", ["broker_sim_cluster", "apache_kafka_cluster"])
 @pytest.mark.parametrize("role", ["leader", "transaction coordinator", "group coordinator"])
 @pytest.mark.parametrize(
-    "step", ["judge:after", "produce.middle:after", "txn_offset_commit:before", "end_txn:before", "end_txn:after"]
+    "step",
+    [
+        "judge:after",
+        "produce.middle:after",
+        "txn_offset_commit:before",
+        "end_txn:before",
+        "end_txn:after",
+    ],
 )
 def test_a_killed_broker_of_three_costs_nothing(
     running, tmp_path: Path, unique: Callable[[str], str], kind: str, role: str, step: str

@@ -99,7 +99,9 @@ def test_rows_staged_in_an_object_store_are_written_once_though_drivers_die(quer
     query.spark_config["spark.driver.maxResultSize"] = "10m"  # so that rows are too many for it
     query.read_options["maxOffsetsPerTrigger"] = "6000"
     query.feed(18_000)
-    assert query.run("produce.middle:after:kill-driver@0;end_txn:after:kill-driver@1").code == KILLED
+    assert (
+        query.run("produce.middle:after:kill-driver@0;end_txn:after:kill-driver@1").code == KILLED
+    )
     left = [name for name in query.store.names() if name.endswith(".staged")]
     assert left
     assert query.run("end_txn:after:kill-driver@1").code == KILLED

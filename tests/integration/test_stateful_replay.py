@@ -80,7 +80,14 @@ def test_a_stateful_query_survives_the_kills_of_its_driver_around_the_commit(
     query.program = "stateful_job.py"
     query.job_arguments = [f"second={topics[1]}"]
     query.read_options["maxOffsetsPerTrigger"] = str(BATCH)
-    places = ("txn_offset_commit:after", "end_txn:after", "commit_log:before", "end_txn:before", "commit_log:before", "txn_offset_commit:after")
+    places = (
+        "txn_offset_commit:after",
+        "end_txn:after",
+        "commit_log:before",
+        "end_txn:before",
+        "commit_log:before",
+        "txn_offset_commit:after",
+    )
     for number, place in enumerate(places):
         feed(query.bootstrap, topics, range(number * 2 * BATCH, (number + 1) * 2 * BATCH))
         failpoint = f"{place}:kill-driver@{query.next_batch() + 1}"
