@@ -117,7 +117,7 @@ class Stopwatch:
 
     def _reached(self, failpoint: Reached) -> None:
         place = (failpoint.step, failpoint.when)
-        if place == ("judge", "after"):
+        if place == ("add_partitions", "before"):
             self._begun += 1
         if place in PHASES:
             self._enter(PHASES[place])

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from support.commit_plans import (
     QUERY,
     build_plan,
+    changed,
     check_wire_discipline,
+    commit,
     record_batch,
-    spent,
     staged,
 )
 from support.scripted_broker import (
@@ -24,9 +25,9 @@ from support.scripted_broker import (
     refused,
 )
 
-from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
-from txnlog_spark.errors import ProducerFenced, TxnLogError
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -75,18 +76,26 @@ class Killed(BaseException):
     """The driver is gone: its generator is dropped."""
 
 
-def plan_of(number: int):
+def plan_of(number: int, run: int = 0):
     return build_plan(
         number,
+        run_id=f"run-{run}",
         staged=(
             staged("out", 0, record_batch(f"{number}.a"), record_batch(f"{number}.b")),
             staged("out", 1, *(record_batch(f"{number}.{i}") for i in range(4))),
         ),
         source_offsets={("in", 0): number + 1},
         source_digest=f"digest-{number}",
-        must_exist=number > 0,
         produce_request_bytes=100,
     )
+
+
+def cluster_of(version: int) -> ScriptedCluster:
+    """With what Spark logged for each batch."""
+    cluster = ScriptedCluster(version)
+    for number in range(BATCHES):
+        cluster.files[f"cp/offsets/{number}"] = b'v1\n{}\n{"in":{"0":%d}}' % (number + 1)
+    return cluster
 
 
 def happen(cluster, plan, what):
@@ -98,7 +107,7 @@ def happen(cluster, plan, what):
     if what == "rival":
         asleep, cluster.on_reached = cluster.on_reached, lambda _step, _when: None
         with contextlib.suppress(TxnLogError):
-            cluster.run(commit_micro_batch(cluster.session(), None, plan))
+            commit(cluster, changed(plan, run_id="rival"))
         cluster.on_reached = asleep
 
 
@@ -110,15 +119,14 @@ def happen(cluster, plan, what):
     places=st.dictionaries(PLACES, HAPPENINGS, max_size=4),
 )
 def test_every_batch_is_visible_exactly_once_and_in_order(version, faults, places):
-    cluster = ScriptedCluster(version)
+    cluster = cluster_of(version)
     for api_key, fault in faults:
         cluster.script(api_key, fault)
     pending = dict(places)
-    identity = None
-    restarts = 0
-    number = 0
+    session = cluster.session()
+    run = number = 0
     while number < BATCHES:
-        plan = plan_of(number)
+        plan = plan_of(number, run)
 
         def reached(step, when, number=number, plan=plan):
             what = pending.pop((number, step, when), None)
@@ -127,12 +135,11 @@ def test_every_batch_is_visible_exactly_once_and_in_order(version, faults, place
 
         cluster.on_reached = reached
         try:
-            identity = cluster.run(commit_micro_batch(cluster.session(), identity, plan)).identity
+            commit(cluster, plan, session)
             number += 1
         except (TxnLogError, Killed):
-            identity = None
-            restarts += 1
-            assert restarts <= RESTARTS_MAX, "never done"
+            run, session = run + 1, cluster.session()
+            assert run <= RESTARTS_MAX, "never done"
     check_outcome(cluster)
 
 
@@ -147,25 +154,18 @@ def check_outcome(cluster):
     check_wire_discipline(cluster)
 
 
+@pytest.mark.invariant(35)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(version=st.sampled_from([1, 2]), fault=FAULTS, api_key=REQUESTS)
-def test_a_run_goes_on_with_its_spent_identity(version, fault, api_key):
-    """Within a run the identity is renewed by its epoch, and only a takeover refuses that."""
-    cluster = ScriptedCluster(version)
-    identity = cluster.run(commit_micro_batch(cluster.session(), None, plan_of(0))).identity
-    cluster.script(api_key, fault)
-    for number in range(1, BATCHES):
+def test_a_run_tries_its_batch_again_whatever_became_of_the_last_try(version, fault, api_key):
+    """As who calls the function of `foreach_batch` may, and catch its errors."""
+    cluster = cluster_of(version)
+    session = cluster.session()
+    for number in range(BATCHES):
+        cluster.script(api_key, fault if number else None)
         for _ in range(RESTARTS_MAX):
-            plan = plan_of(number)
-            try:
-                outcome = cluster.run(commit_micro_batch(cluster.session(), identity, plan))
-            except ProducerFenced:
-                identity = None
-                continue
-            except TxnLogError:
-                identity = None if identity is None else spent(identity)
-                continue
-            identity = outcome.identity
-            break
-    cluster.faults.clear()  # what nobody asked, as the same run goes on without asking
+            with contextlib.suppress(TxnLogError):
+                commit(cluster, plan_of(number), session)
+                break
+        cluster.faults.clear()
     check_outcome(cluster)

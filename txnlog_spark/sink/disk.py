@@ -86,9 +86,9 @@ class Disk:
 
     def _path(self, path: str) -> str:
         """As the checkpoint's store names it. Raises OSError for one in another store."""
-        if path.startswith(self.root):
+        if not self.root or path.startswith(f"{self.root}/"):
             return path
-        if path.startswith(self.normal_root):
+        if path.startswith(f"{self.normal_root}/"):
             return self.root + path.removeprefix(self.normal_root)
         raise OSError("it is in another store")
 

@@ -38,15 +38,17 @@ def test_nothing_happens_when_nothing_is_armed(monkeypatch):
 
 
 def test_entries_are_read():
-    text = "end_txn:after:kill-driver@3; produce.first:before:raise ;txn_offset_commit:after:hook:/tmp/a:b@2"
+    text = "end_txn:after:kill-driver@3; produce.first:before:raise ;judge:after:hook:/tmp/a:b@2"
     assert parse_failpoints(text) == (
         Failpoint("end_txn", "after", "kill-driver", 3),
         Failpoint("produce.first", "before", "raise"),
-        Failpoint("txn_offset_commit", "after", "hook:/tmp/a:b", 2),
+        Failpoint("judge", "after", "hook:/tmp/a:b", 2),
     )
 
 
-@pytest.mark.parametrize("text", ["end_txn", "end_txn:after", "end_txn:during:raise", "end_txn:after:explode"])
+@pytest.mark.parametrize(
+    "text", ["end_txn", "end_txn:after", "end_txn:during:raise", "end_txn:after:explode"]
+)
 def test_a_malformed_entry_is_refused(text):
     with pytest.raises(OptionError, match=r"TXNLOG_FAILPOINTS"):
         parse_failpoints(text)

@@ -16,9 +16,16 @@ from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Reached, Sleep
 
 COMMITTED = CommitOutcome(
-    None, False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2
+    False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2
 )
-STEPS = ("collect before", "look_up before", "S3 after", "add_offsets before", "end_txn before", "S11 after")
+SKIPPED = CommitOutcome(True, Progress("q", 8))
+STEPS = (
+    "collect before",
+    "look_up before",
+    "judge after",
+    "add_partitions before",
+    "end_txn before",
+)
 
 
 @pytest.fixture
@@ -77,23 +84,24 @@ def test_a_commit_is_one_line_and_one_report_with_the_time_of_each_phase(
         report_of(Host(monkeypatch), STEPS, COMMITTED)
     (report,) = heard()
     assert list(report.phases_ms) == list(commit_reports.PHASES.values())
-    assert [round(ms) for ms in report.phases_ms.values()] == [10] * 6
+    assert [round(ms) for ms in report.phases_ms.values()] == [10, 10, 20, 10]
     assert (report.outcome, report.produced_records, report.transactions_aborted) == (
         "committed", 9, 0,
     )  # fmt: skip
     (line,) = [r.getMessage() for r in caplog.records]
     assert line.startswith("batch 7 of query q: committed, 9 records (90 bytes) in 2 partitions, 0")
-    assert line.endswith("60 ms (checkpoint 10, takeover 10, produce 10, offsets 10, "
-                         "end_transaction 10, record 10)")  # fmt: skip
+    assert line.endswith("50 ms (checkpoint 10, takeover 10, produce 20, end_transaction 10)")
 
 
 @pytest.mark.parametrize(
     ("steps", "ends_with", "outcome", "aborted"),
     [
-        (STEPS[:2], CommitOutcome(None, True, Progress("q", 8)), "replayed", 0),
-        ((*STEPS[:3], *STEPS[1:]), COMMITTED, "committed", 1),
+        (STEPS[:2], SKIPPED, "replayed", 0),
+        (STEPS[:3], SKIPPED, "replayed", 0),
+        ((*STEPS[:4], *STEPS[1:3]), SKIPPED, "replayed", 1),
+        ((*STEPS[:4], *STEPS[1:]), COMMITTED, "committed", 1),
         (STEPS[:4], ProducerFenced(90, "x"), "fenced", 0),
-        ((*STEPS[:4], *STEPS[1:3]), AbortableError(48, "x"), "failed", 2),
+        ((*STEPS[:4], *STEPS[1:4]), AbortableError(48, "x"), "failed", 2),
         (STEPS[:1], TxnLogError("x"), "failed", 0),
     ],
 )

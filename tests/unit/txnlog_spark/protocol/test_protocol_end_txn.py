@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
-from support.commit_plans import build_plan, check_wire_discipline, is_committed
-from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, ScriptedCluster, refused
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    commit,
+    is_committed,
+    with_baseline,
+)
+from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
 from txnlog_spark.protocol.retry import (
     ACTIONS,
@@ -22,11 +25,6 @@ from txnlog_spark.protocol.retry import (
 from txnlog_spark.wire.errors import RETRIABLE
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
-
-
-def commit(cluster, plan, identity=None, session=None):
-    session = session or cluster.session()
-    return cluster.run(commit_micro_batch(session, identity, plan))
 
 
 @pytest.mark.invariant(22)
@@ -64,7 +62,7 @@ def test_a_first_definite_answer_rules_the_commit_out(code):
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(version):
     """docs/faults.md D17."""
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(K.END_TXN, ANSWER_LOST, ANSWER_LOST)
     outcome = commit(cluster, plan)
@@ -74,46 +72,8 @@ def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(ve
     assert outcome.produced_records == 5
 
 
-def test_version_1_starts_a_new_epoch_after_an_unknown_outcome():
-    """A delayed EndTxn must not end the next transaction (docs/faults.md B3)."""
-    cluster = ScriptedCluster(1)
-    cluster.script(K.END_TXN, LOST)
-    first = commit(cluster, build_plan(0))
-    assert not first.identity.initialised
-    second = commit(cluster, build_plan(1), first.identity)
-    assert second.identity.producer_epoch == first.identity.producer_epoch + 2
-    assert second.identity.initialised
-
-
-@pytest.mark.parametrize(
-    "api_key", [K.ADD_PARTITIONS_TO_TXN, K.PRODUCE, K.ADD_OFFSETS_TO_TXN, K.TXN_OFFSET_COMMIT]
-)
-def test_version_1_starts_a_new_epoch_after_any_request_that_may_come_late(api_key):
-    """A late TxnOffsetCommit of this epoch would set the next batch's progress back."""
-    cluster = ScriptedCluster(1)
-    cluster.script(api_key, LOST)
-    assert not commit(cluster, build_plan(0)).identity.initialised
-
-
-@pytest.mark.parametrize("api_key", [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN])
-def test_version_2_needs_no_new_epoch_because_every_transaction_has_its_own(api_key):
-    cluster = ScriptedCluster(2)
-    cluster.script(api_key, LOST)
-    first = commit(cluster, build_plan(0))
-    assert first.identity.initialised
-    assert first.identity.producer_epoch == 1
-    commit(cluster, build_plan(1), first.identity)
-    assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1
-
-
-def test_a_request_that_never_left_leaves_the_identity_good():
-    cluster = ScriptedCluster(1)
-    cluster.script(K.END_TXN, NOT_SENT)
-    assert commit(cluster, build_plan(0)).identity.initialised
-
-
 def test_a_commit_that_never_left_is_no_unknown_outcome():
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline(2)
     cluster.always[K.END_TXN] = NOT_SENT
     with pytest.raises(DeadlineExceeded):
         commit(cluster, build_plan())
@@ -123,7 +83,7 @@ def test_a_commit_that_never_left_is_no_unknown_outcome():
 @pytest.mark.parametrize("first", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
     """The commit may have won before the other driver's InitProducerId came."""
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(K.END_TXN, first, refused(E.PRODUCER_FENCED))
     with pytest.raises(CommitStateUnknown, match="whether it was carried out is unknown") as caught:
@@ -138,7 +98,7 @@ def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(version, fault):
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     cluster.always[K.END_TXN] = fault
     with pytest.raises(CommitStateUnknown):
@@ -154,7 +114,7 @@ def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(v
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_restart(version):
     """docs/faults.md L1: paused longer than transaction.timeout.ms before end_txn."""
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
 
     def pause(step, when):
@@ -172,11 +132,13 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 
 
 @pytest.mark.invariant(39)
-@pytest.mark.parametrize("step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"])
+@pytest.mark.parametrize(
+    "step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"]
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
     """docs/faults.md B44: the second takes over while the first stands at a step."""
-    cluster = ScriptedCluster(version)
+    cluster = with_baseline(version)
     plan = build_plan()
     when = "after" if step.startswith("produce.") else "before"
 
@@ -199,22 +161,15 @@ def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
     check_wire_discipline(cluster)
 
 
-def test_an_idle_query_whose_id_expired_gets_a_new_producer_id():
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_idle_query_whose_id_expired_gets_a_new_producer_id(version):
     """docs/faults.md L4, live driver: transactional.id.expiration.ms passed between batches."""
-    cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
+    cluster = with_baseline(version)
+    session = cluster.session()
+    commit(cluster, build_plan(0), session)
     del cluster.state.transactions["t"]
-    second = commit(cluster, build_plan(1), first.identity)
-    assert second.attempts == 2
-    assert second.identity.producer_id != first.identity.producer_id
-
-
-def test_a_new_producer_id_after_epoch_exhaustion_is_taken_over():
-    cluster = ScriptedCluster(2)
-    first = commit(cluster, build_plan(0))
-    moved = dataclasses.replace(first.identity, producer_epoch=9)
-    cluster.state.transactions["t"].producer_epoch = 9
-    assert commit(cluster, build_plan(1), moved).identity.producer_epoch == 10
+    assert commit(cluster, build_plan(1), session).attempts == 1
+    assert len({each.producer_id for each in cluster.state.logs["out", 0]}) == 2
 
 
 # ------------------------------------------------------------------ the tables

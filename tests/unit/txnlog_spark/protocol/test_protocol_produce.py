@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 import pytest
 from crc32c import crc32c
-from support.commit_plans import build_plan, check_wire_discipline, record_batch, staged
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    commit,
+    put_progress,
+    record_batch,
+    staged,
+    with_baseline,
+)
 from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 from support.staged_pieces import piece_of
 from support.virtual_cluster import VirtualCluster
 
-from txnlog_spark.commit.micro_batch import commit_micro_batch
 from txnlog_spark.errors import (
     AbortableError,
     DeadlineExceeded,
@@ -23,16 +29,30 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.transaction import Transaction, init_producer_id
-from txnlog_spark.protocol.values import StagedPartition, StagedPiece
+from txnlog_spark.protocol.values import ProducePlan, StagedPartition, StagedPiece
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import SEQUENCE_MAX, parse_header
+from txnlog_spark.wire.topics import TopicPartition
 
 FOUR_LEADERS = {("out", p): 1 + p % 2 for p in range(4)} | {("in", 0): 1}
 
 
-def commit(cluster, plan, identity=None):
-    return cluster.run(commit_micro_batch(cluster.session(), identity, plan))
+def produce_only(cluster, plan, produced=None, sequences=None):
+    """Only produce, inside a transaction of its own."""
+
+    def operation(session):
+        identity = yield from init_producer_id(session, "t", 60_000)
+        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
+        transaction.sequences |= sequences or {}
+        yield from produce_staged(session, transaction, plan, produced or Produced())
+        return transaction
+
+    return cluster.run(operation(cluster.session()))
+
+
+def appended(cluster, partition: int) -> list[bytes]:
+    return [value for each in cluster.state.logs["out", partition] for value in each.values]
 
 
 def many(partition: int, count: int) -> StagedPartition:
@@ -52,15 +72,15 @@ def entries(message):
 
 def test_work_is_pipelined_to_all_leaders_within_the_limits():
     cluster = ScriptedCluster(2, leaders=FOUR_LEADERS, nodes=(1, 2))
-    plan = build_plan(staged=tuple(many(p, 40) for p in range(4)), produce_request_bytes=300)
-    commit(cluster, plan)
+    staged_rows = tuple(many(p, 40) for p in range(4))
+    produce_only(cluster, ProducePlan(0, staged_rows, produce_request_bytes=300))
     assert max(cluster.most_in_flight.values()) == 5
-    assert set(cluster.most_in_flight) == {1, 2}
+    assert {node for node, most in cluster.most_in_flight.items() if most > 1} == {1, 2}
     for message in cluster.requests(K.PRODUCE):
         parts = [(topic, index) for topic, index, _ in entries(message)]
         assert len(parts) == len(set(parts)), "one batch per partition and request"
     for p in range(4):
-        assert cluster.state.committed_values(("out", p)) == values(p, 40)
+        assert appended(cluster, p) == values(p, 40)
 
 
 def test_small_partitions_share_a_request():
@@ -88,7 +108,8 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
         StagedPiece(size, 1, partial(read, value), crc32c(record_batch(value.decode())))
         for value in values(0, 60)
     ]
-    plan = build_plan(
+    plan = ProducePlan(
+        0,
         staged=(StagedPartition("out", 0, pieces),),
         produce_request_bytes=size,
         in_flight_bytes_max=3 * size,
@@ -101,9 +122,9 @@ def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
         return outcome
 
     cluster._perform = perform
-    commit(cluster, plan)
+    produce_only(cluster, plan)
     assert most <= 4
-    assert cluster.state.committed_values(("out", 0)) == values(0, 60)
+    assert appended(cluster, 0) == values(0, 60)
 
 
 def test_several_staged_parts_of_one_partition_keep_their_order():
@@ -140,7 +161,7 @@ def test_out_of_order_behind_a_failed_batch_is_a_consequence_not_a_lost_transact
 
 def test_out_of_order_in_front_loses_the_transaction():
     """docs/faults.md B17: never InitProducerId in the middle and then commit."""
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
     with pytest.raises(AbortableError):
         commit(cluster, build_plan(attempts_max=1))
@@ -196,23 +217,12 @@ def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
 # ------------------------------------------------------------------ what was acknowledged
 
 
-def produce_only(cluster, plan, produced):
-    """Only produce, inside a transaction of its own."""
-
-    def operation(session):
-        identity = yield from init_producer_id(session, "t", 60_000)
-        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
-        yield from produce_staged(session, transaction, plan, produced)
-
-    cluster.run(operation(cluster.session()))
-
-
 @pytest.mark.invariant(62)
 @pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
 def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, None, fault, None, fault)
-    plan = build_plan(staged=(many(0, 12), many(1, 7)), produce_request_bytes=100)
+    plan = ProducePlan(0, (many(0, 12), many(1, 7)), produce_request_bytes=100)
     produced = Produced()
     produce_only(cluster, plan, produced)
     assert produced == staged_totals(plan.staged)
@@ -221,14 +231,17 @@ def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
 
 def notices(ms_a_request, timeout_ms, count=40):
     """What is told while so many batches are produced, each in a request of its own."""
-    cluster = VirtualCluster(2, delay_ms=lambda _call: ms_a_request)
+    cluster = VirtualCluster(
+        2, delay_ms=lambda call: ms_a_request if call.message.API_KEY == K.PRODUCE else 0
+    )
+    put_progress(cluster, 0)
     told = []
     session = cluster.session()
     session.notice = lambda text: told.append((cluster.now_ms, text))
     plan = build_plan(
         staged=(many(0, count),), produce_request_bytes=100, transaction_timeout_ms=timeout_ms
     )
-    cluster.run(commit_micro_batch(session, None, plan))
+    commit(cluster, plan, session)
     return told
 
 
@@ -258,13 +271,13 @@ def test_a_short_timeout_is_warned_of_before_it_is_over():
 def test_a_session_that_was_told_nothing_else_ignores_notices():
     cluster = VirtualCluster(2, delay_ms=lambda _call: 10_000)
     plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
-    assert cluster.run(commit_micro_batch(cluster.session(), None, plan)).produced_records == 12
+    assert commit(cluster, plan).produced_records == 12
 
 
 def test_after_an_error_the_caller_knows_how_far_it_got():
     cluster = ScriptedCluster(2)
     cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))
-    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    plan = ProducePlan(0, (many(0, 12),), produce_request_bytes=100)
     produced = Produced()
     with pytest.raises(RecordRefused):
         produce_only(cluster, plan, produced)
@@ -274,21 +287,20 @@ def test_after_an_error_the_caller_knows_how_far_it_got():
 
 def test_sequences_wrap_to_0_within_a_batch():
     """docs/faults.md B15."""
-    cluster = ScriptedCluster(1)
-    first = commit(cluster, build_plan(0, staged=(), group_id=None))
-    near_end = dataclasses.replace(first.identity, sequences={("out", 0): SEQUENCE_MAX - 1})
+    cluster = ScriptedCluster(2)
     five = record_batch(*"abcde")
-    plan = build_plan(1, staged=(staged("out", 0, five, record_batch("f")),))
-    outcome = commit(cluster, plan, near_end)
+    plan = ProducePlan(0, (staged("out", 0, five, record_batch("f")),))
+    near_end = {TopicPartition("out", 0): SEQUENCE_MAX - 1}
+    transaction = produce_only(cluster, plan, sequences=near_end)
     sent = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
             for _, _, r in entries(m)]  # fmt: skip
     assert sent == [SEQUENCE_MAX - 1, 3]
-    assert outcome.identity.sequences == {("out", 0): 4}
+    assert transaction.sequences == {("out", 0): 4}
 
 
 def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
     """docs/faults.md L11."""
-    cluster = ScriptedCluster(2)
+    cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
     with pytest.raises(RecordRefused, match=r"max\.message\.bytes") as caught:
         commit(cluster, build_plan())
@@ -309,7 +321,7 @@ def test_progress_of_some_partitions_keeps_the_deadline_away():
     cluster.script(K.PRODUCE, *[None, LOST] * 12)
     plan = build_plan(staged=(many(0, 24),), produce_request_bytes=100)
     session = cluster.session(request_timeout_ms=9_000, operation_timeout_ms=40_000)
-    assert not cluster.run(commit_micro_batch(session, None, plan)).skipped
+    assert not commit(cluster, plan, session).skipped
     assert cluster.now_ms > 40_000
 
 

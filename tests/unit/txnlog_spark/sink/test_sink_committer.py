@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,11 @@ from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import (
     CommitStateUnknown,
-    ProducerFenced,
-    ProgressError,
     StagingFailed,
 )
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
-from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
+from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging import reader
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.messages import ApiKey as K
@@ -45,14 +43,6 @@ def cluster(request, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     monkeypatch.setattr(committer, "client_for", lambda *_where: Host(made))
     monkeypatch.setattr(batch_write, "delete_group", lambda *_args, **_options: iter(()))
     return made
-
-
-@pytest.fixture(autouse=True)
-def worker() -> Iterator[None]:
-    """A committer's process that knows nothing yet."""
-    committer.workers.clear()
-    yield
-    committer.workers.clear()
 
 
 class Killed(BaseException):
@@ -100,24 +90,9 @@ class Stream:
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         rows = [("out", 0, batch) for batch in batches]
-        commit_streaming(
-            self.settings, [stage(Attempt("q", batch_id, run_id, run_id), rows)], batch_id
-        )
-
-
-def test_the_batch_before_is_looked_up_after_a_takeover_only(
-    cluster: ScriptedCluster, tmp_path: Path
-) -> None:
-    query = Stream(tmp_path)
-    query.commit(0, "run-1")
-    query.commit(1, "run-1")
-    for batch_id in (0, 1):
-        query.offsets(batch_id).write_text("torn")
-    query.commit(2, "run-1")
-    assert cluster.state.offsets["g"] == {("in", 0): (15, "")}
-    query.offsets(2).write_text("torn")
-    with pytest.raises(ProgressError, match="offsets/2"):
-        query.commit(3, "run-2")
+        attempt = Attempt(self.settings.write_name, batch_id, "plan", "plan")
+        message = stage(attempt, rows, query_id="q")
+        commit_streaming(self.settings, [message], batch_id, run_id)
 
 
 def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_removed(
@@ -158,39 +133,6 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     assert "Restart the query" not in str(caught.value)
 
 
-@pytest.mark.invariant(57)
-def test_workers_of_one_run_take_turns_on_either_transaction_version(
-    cluster: ScriptedCluster, tmp_path: Path
-) -> None:
-    query = Stream(tmp_path)
-    workers: list[dict] = [{}, {}, {}]
-    for batch_id in range(9):
-        committer.workers.clear()
-        committer.workers.update(workers[batch_id % 3])
-        query.commit(batch_id, "run-1")
-        workers[batch_id % 3] = dict(committer.workers)
-    assert cluster.state.offsets["g"] == {("in", 0): (45, "")}
-    plain = [r for r in cluster.requests(K.INIT_PRODUCER_ID) if r.producer_id < 0]
-    assert len(plain) == 1, "nobody of the run fences another"
-
-
-@pytest.mark.invariant(57)
-def test_a_new_run_is_not_set_back_by_a_worker_of_the_old_one(
-    cluster: ScriptedCluster, tmp_path: Path
-) -> None:
-    query = Stream(tmp_path)
-    query.commit(0, "old")
-    held_by_old = dict(committer.workers)
-    committer.workers.clear()
-    query.commit(1, "new")
-    recorded = (tmp_path / "txnlog" / "identity.json").read_bytes()
-    committer.workers.clear()
-    committer.workers.update(held_by_old)
-    with pytest.raises(ProducerFenced):
-        query.commit(2, "old")
-    assert (tmp_path / "txnlog" / "identity.json").read_bytes() == recorded
-
-
 def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
     cluster: ScriptedCluster, tmp_path: Path
 ) -> None:
@@ -207,23 +149,24 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
             raise RuntimeError("the driver dies here")
         return found
 
-    cluster._call = dies
-    committer.workers.clear()
+    cluster._call = dies  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="dies here"):
         query.commit(1, "run-2")
-    cluster._call = asked
+    cluster._call = asked  # type: ignore[method-assign]
     for batch_id, run_id in enumerate(("run-3", "run-4"), 1):
         cluster.asked.clear()
-        committer.workers.clear()
         query.commit(batch_id, run_id)
         fenced = [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
         assert fenced[:2] == ["other", "txnlog-g"]
 
 
 @pytest.mark.invariant(35, 57)
-@pytest.mark.parametrize("step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"])
-def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_of_the_run(
-    cluster: ScriptedCluster, tmp_path: Path, step: str
+@pytest.mark.parametrize("run_id", ["run-1", "run-2"])
+@pytest.mark.parametrize(
+    "step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"]
+)
+def test_a_batch_that_was_begun_is_done_once_and_whole_when_it_is_tried_again(
+    cluster: ScriptedCluster, tmp_path: Path, step: str, run_id: str
 ) -> None:
     """Who calls `foreach_batch`'s function may call it again, with the rows in another order."""
     query = Stream(tmp_path)
@@ -233,58 +176,31 @@ def test_a_batch_that_a_lost_worker_had_begun_is_done_once_and_whole_by_another_
     with pytest.raises(Killed):
         query.commit(1, "run-1", record_batch("a", "b"), record_batch("c", "d"))
     cluster.on_reached = lambda *_place: None
-    committer.workers.clear()
-    query.commit(1, "run-1", record_batch("c", "d"), record_batch("a", "b"))
-    query.commit(2, "run-1", record_batch("e"))
+    query.commit(1, run_id, record_batch("c", "d"), record_batch("a", "b"))
+    query.commit(2, run_id, record_batch("e"))
     found = cluster.state.committed_values(("out", 0))
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"e", b"x"]
 
 
 @pytest.mark.invariant(35, 57)
-@pytest.mark.parametrize("set_back", ["by an overtaken driver", "by a late write of the store"])
-def test_a_batch_is_tried_again_whole_although_the_attempt_was_set_back(
-    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back: str
+@pytest.mark.parametrize("run_id", ["run-1", "run-2"])
+def test_a_batch_is_tried_again_whole_although_a_late_write_has_set_the_record_back(
+    cluster: ScriptedCluster, tmp_path: Path, run_id: str
 ) -> None:
-    """Where writes may come late, as in an object store, a run that may try again asks first."""
+    """As in an object store, where a write that was given up may come later."""
     query = Stream(tmp_path)
     path = tmp_path / "txnlog" / "attempt.json"
-    query.commit(0, "run-0", record_batch("x"))
-    left = json.loads(path.read_text())
-    query.commit(1, "run-1", record_batch("y"))
-    if set_back == "by a late write of the store":
-        left = json.loads(path.read_text())
-        monkeypatch.setattr(SinkSettings, "asks_first", True)
+    for number, value in enumerate(("x", "y")):
+        query.commit(number, "run-1", record_batch(value))
+    left = path.read_bytes()
     cluster.on_reached = kill_at("produce.first:after")
     with pytest.raises(Killed):
         query.commit(2, "run-1", record_batch("a", "b"), record_batch("c", "d"))
     cluster.on_reached = lambda *_place: None
-    committer.workers.clear()
-    path.write_text(json.dumps(left | {"batch_id": 1}))
-    again = record_batch("c", "d"), record_batch("a", "b")
-    try:
-        query.commit(2, "run-1", *again)
-    except ProducerFenced:
-        query.commit(2, "run-2", *again)
+    path.write_bytes(left)
+    query.commit(2, run_id, record_batch("c", "d"), record_batch("a", "b"))
     found = cluster.state.committed_values(("out", 0))
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"x", b"y"]
-
-
-@pytest.mark.parametrize("step", ["init_producer_id:after", "judge:before", "judge:after"])
-def test_a_run_that_asks_first_goes_on_however_often_its_workers_were_lost_before_they_wrote(
-    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """Each time the epoch is higher than the recorded one, by more than a retry would be given."""
-    monkeypatch.setattr(SinkSettings, "asks_first", True)
-    query = Stream(tmp_path)
-    query.commit(0, "run-1", record_batch("x"))
-    cluster.on_reached = kill_at(step)
-    for _ in range(3):
-        with pytest.raises(Killed):
-            query.commit(1, "run-1", record_batch("y"))
-        committer.workers.clear()
-    cluster.on_reached = lambda *_place: None
-    query.commit(1, "run-1", record_batch("y"))
-    assert cluster.state.committed_values(("out", 0)) == [b"x", b"y"]
 
 
 def write_for(version: int, *values: str) -> None:

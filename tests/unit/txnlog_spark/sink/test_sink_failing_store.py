@@ -11,7 +11,7 @@ from support.scripted_broker import ScriptedCluster
 from support.staged_pieces import served
 
 from txnlog_spark.commit.plan import CommitOptions
-from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.local import LocalFiles
@@ -60,14 +60,19 @@ class Query:
 
     def run(self, run_id: str, first: int) -> int:
         """Batches from `first` on; the one at which the run stopped."""
-        session, worker, disk = self.cluster.session(), Worker(), Disk(self.files)
+        session, disk = self.cluster.session(), Disk(self.files)
         for batch_id in range(first, BATCHES):
             rows = staged("out", 0, record_batch(f"row {batch_id}"))
             batch = QueryBatch(
-                str(self.folder), batch_id, CommitOptions(group_id="g", topic="out"), [rows],
-                "q", run_id, "",
-            )  # fmt: skip
-            operation = served(commit_query_batch(session, worker, batch))
+                checkpoint=str(self.folder),
+                location=str(self.folder),
+                batch_id=batch_id,
+                options=CommitOptions(group_id="g", topic="out"),
+                staged=[rows],
+                run_id=run_id,
+                query_id="q",
+            )
+            operation = served(commit_query_batch(session, batch))
             try:
                 self.cluster.run(disk.serve(operation))
             except ProgressError as error:

@@ -99,27 +99,21 @@ def test_an_attempt_that_comes_when_its_batch_is_over_is_refused_and_a_replay_is
         store.open(attempt("of-a-write", 0, "write-1", "write-1"))
 
 
-def test_a_run_that_may_come_back_to_its_batch_stages_it_again() -> None:
-    """Who calls the function of `foreach_batch` may catch an error and call it once more."""
+def test_what_of_a_batch_is_over_is_refused_when_it_comes_and_another_planning_is_not() -> None:
+    """After a failure another planning may be about to be committed; after a commit none is."""
     given = StagedOutput(attempt(), "q", 0, IndexSummary(0, 0, 0, 0, b""))
-    of_another_run = attempt(run_id="another")
-    failed = over_after_failure([given], comes_back=True)
-    committed = over_after_commit("q", 1, "r", comes_back=True)
+    another = attempt(run_id="another")
+    failed, committed = over_after_failure([given]), over_after_commit("q", 1, "r")
     for over in (failed, committed):
         store = Store(100, 100)
         store.open(attempt())
-        store.open(of_another_run)
+        store.open(another)
         for each in over:
             store.forget(each)
         assert not store.is_kept(attempt())
-        assert store.is_kept(of_another_run) == (over is failed), "it may be about to commit that"
-        store.open(attempt("again"))
-    for over in (over_after_failure([given]), over_after_commit("q", 1, "r")):
-        store = Store(100, 100)
-        for each in over:
-            store.forget(each)
+        assert store.is_kept(another) == (over is failed)
         with pytest.raises(StoreFull):
-            store.open(attempt("again"))
+            store.open(attempt("late"))
 
 
 @given(

@@ -71,6 +71,49 @@ def test_a_path_is_on_this_machine(text: str) -> None:
     assert isinstance(open_files("", location, StorageSettings()), LocalFiles)
 
 
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("s3a://bucket/a/b", "s3://bucket/a/b", "s3n://bucket//a///b/", "S3A://bucket/a/b"),
+        (
+            "abfss://box@name.dfs.core.windows.net/a",
+            "abfs://box@NAME.dfs.core.windows.net//a/",
+        ),
+        ("hdfs://host:8020/a", "HDFS://HOST:8020/a/"),
+        ("/a/b", "/a//b/", "file:/a/b", "file:///a/b/", "file://localhost/a/b", "/a/../a/b"),
+    ],
+)
+def test_a_place_has_one_name_in_all_spellings(spellings: tuple[str, ...]) -> None:
+    normal = {read_location("checkpointLocation", text).normal for text in spellings}
+    assert len(normal) == 1
+    assert not normal.pop().endswith("/")
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("s3a://bucket/a", "s3a://bucket/A"),
+        ("s3a://bucket/a", "gs://bucket/a"),
+        ("s3a://bucket/a%20b", "s3a://bucket/a b"),
+        ("file:/a%20b", "file:/a b"),
+        ("hdfs:///a", "file:/a"),
+    ],
+)
+def test_two_places_have_two_names(text: str, other: str) -> None:
+    """Nothing is decoded: `%20` is literal in Hadoop's paths."""
+    first, second = (read_location("checkpointLocation", each) for each in (text, other))
+    assert first.normal != second.normal
+
+
+def test_a_path_is_named_by_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "link").symlink_to("volume")
+    monkeypatch.chdir(tmp_path)
+    named = [f"{tmp_path}/link/cp", "link/cp", "volume/cp", f"file:{tmp_path}/volume/cp"]
+    expected = str((tmp_path / "volume" / "cp").resolve())
+    assert {read_location("checkpointLocation", text).normal for text in named} == {expected}
+
+
 def test_a_store_that_nothing_here_can_open_says_what_to_install() -> None:
     location = read_location("checkpointLocation", "nosuch://x/a")
     with pytest.raises(OptionError, match=r"checkpointLocation='nosuch://x/a': it cannot be ") as e:
