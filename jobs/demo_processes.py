@@ -21,6 +21,7 @@ from txnlog_spark.wire.invariants import present
 
 ROOT = Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
+SILENT_SECONDS_MAX = 10.0
 REPLICATED = {
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
@@ -34,16 +35,19 @@ REPLICATED = {
 class Narrator:
     """Progress lines with the time since the start."""
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = self._last = clock()
 
     def say(self, text: str) -> None:
         """One line, at once."""
-        print(f"[{self.seconds():6.1f} s] {text}", flush=True)
+        self._last = self._clock()
+        print(f"[{self._last - self._started:6.1f} s] {text}", flush=True)
 
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._started
+    def wait_for(self, what: str) -> None:
+        """A line that says so, when there was none for a while."""
+        if self._clock() - self._last >= SILENT_SECONDS_MAX:
+            self.say(f"waiting for {what}")
 
 
 class DemoFailed(Exception):
@@ -152,7 +156,7 @@ class BrokerProcess:
 
 
 class SparkJob:
-    """One job under spark-submit; its stdout lines are shown as they come."""
+    """One job under spark-submit; its stdout lines are shown as they come, and what is awaited."""
 
     def __init__(
         self,
@@ -164,6 +168,9 @@ class SparkJob:
         shown_as: str,
     ) -> None:
         self.log = log
+        self._narrator = narrator
+        self._shown_as = shown_as
+        self._awaited = f"the first line of {shown_as}, after the start of Spark (see {log})"
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         conf = ROOT / "conf"
         quiet = f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}"
@@ -178,18 +185,20 @@ class SparkJob:
                 cwd=ROOT,
                 env={**os.environ, **spark_environment(), **environment},
             )
-        self._reader = threading.Thread(target=self._show, args=(narrator, shown_as), daemon=True)
+        self._reader = threading.Thread(target=self._show, daemon=True)
         self._reader.start()
 
-    def _show(self, narrator: Narrator, shown_as: str) -> None:
+    def _show(self) -> None:
         for line in present(self._process.stdout, "it was started with a pipe"):
-            narrator.say(f"{shown_as} | {line.rstrip()}")
+            self._awaited = f"the next line of {self._shown_as} (see {self.log})"
+            self._narrator.say(f"{self._shown_as} | {line.rstrip()}")
 
     def wait(self, timeout_seconds: float, watch: Callable[[], None] = lambda: None) -> int:
         """Exit code, -9 when it was killed; `watch` is called again and again meanwhile."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             watch()
+            self._narrator.wait_for(self._awaited)
             try:
                 code = self._process.wait(timeout=_POLL_SECONDS)
             except subprocess.TimeoutExpired:

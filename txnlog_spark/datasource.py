@@ -38,6 +38,8 @@ from txnlog_spark.source.schema import source_schema  # noqa: E402
 from txnlog_spark.spark_errors import readable_errors  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from txnlog_spark.source.settings import SourceSettings
 
 
@@ -57,6 +59,7 @@ class TxnLogDataSource(DataSource):
     def schema(self) -> StructType:
         """The schema of a read; called by `load()`, so that its options are checked there."""
         with readable_errors():
+            _check_no_table(self.options)
             values = parse_options(self.options, Use.READ)
             check_cluster(values)
             return source_schema(include_headers=values["includeHeaders"])
@@ -111,6 +114,18 @@ class TxnLogDataSource(DataSource):
         with readable_errors():
             settings = read_sink_settings(self.options, streaming=True)
             return TxnLogStreamWriter(settings, check_columns(schema, settings), self._run_id)
+
+
+def _check_no_table(options: Mapping[str, str]) -> None:
+    """Spark's V2SessionCatalog asks for the schema of a table with the properties of the table."""
+    if "provider" in options:
+        raise OptionError(
+            "provider",
+            options["provider"],
+            "CREATE TABLE without columns is refused, as Spark hands none of a table's OPTIONS to "
+            "a Python source that reads it. Use CREATE TEMPORARY VIEW ... USING txnlog OPTIONS "
+            "(...), or name the columns in CREATE TABLE and the options in SELECT ... WITH (...)",
+        )
 
 
 def _check_schema(schema: StructType, settings: SourceSettings) -> None:

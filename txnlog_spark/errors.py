@@ -17,6 +17,7 @@
     ├─ StagingFailed               the staging directory cannot be written or read
     ├─ StagedBatchesInvalid        staged bytes are not what was staged
     ├─ DataLoss                    ├─ OffsetOutOfRange  └─ CorruptData
+    ├─ OldMessageFormat            records of before Kafka 0.11
     ├─ DeadlineExceeded            how long, doing what, last error
     └─ FailpointRaised             tests only
 
@@ -288,6 +289,12 @@ class CorruptData(DataLoss):
     """A broker reports, or serves, bytes that fail their CRC."""
 
     condition = "TXNLOG_DATA_LOSS.CORRUPT"
+
+
+class OldMessageFormat(TxnLogError):
+    """Records of message format v0 or v1, which brokers serve as they were written."""
+
+    condition = "TXNLOG_OLD_MESSAGE_FORMAT"
 
 
 class DeadlineExceeded(TxnLogError):

@@ -51,6 +51,14 @@ def integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
+def positive_or_off(text: str) -> int:
+    """A positive number, or -1 for nothing of the kind."""
+    try:
+        return -1 if text.strip() == "-1" else integer(1)(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or -1") from None
+
+
 def size(text: str) -> int:
     """A size as Spark writes it, in bytes."""
     size_bytes = size_in_bytes(text)

@@ -184,6 +184,12 @@ OPTIONS: tuple[Option, ...] = (
         "Pause between two such tries, in ms.",
     ),
     Option(
+        "partition.metadata.cache.ttl.ms", Use.READ_STREAM, to.positive_or_off, -1,
+        "How long a query takes the partitions that it found as they are, in ms; new ones, and new "
+        "topics of a pattern, are found after that. -1: partitions are asked for once a second, "
+        "topics of a pattern once in kafka.metadata.max.age.ms.",
+    ),
+    Option(
         "kafkaConsumer.pollTimeoutMs", Use.READ, to.integer(1, MS_MAX), None,
         "How long a task waits for records before it fails, in ms; without it: "
         "kafka.default.api.timeout.ms.",
@@ -219,7 +225,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.transactional.id", Use.WRITE, to.text, None,
         "Transactional id of the query's one producer; without it: made from the group id, else "
-        "from the query id. Keep it for all starts.", ("transactional.id",),
+        "from the query id. Keep it for all starts. A sink's name is appended to it.",
+        ("transactional.id",),
     ),
     Option(
         "kafka.transaction.timeout.ms", Use.WRITE, to.integer(1, MS_MAX), 300_000,
@@ -231,7 +238,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "kafka.max.request.size", Use.WRITE, to.integer(1024), 2**20,
-        "Maximum size of a record batch.",
+        "Maximum size of a record batch. One over its topic's max.message.bytes is divided by the "
+        "driver, which takes time: set it below that.",
     ),
     Option("kafka.acks", Use.WRITE, to.one_of("all", "-1"), "all", "Exactly-once needs all."),
     Option(
@@ -274,7 +282,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "txnAppId", Use.WRITE_BATCH, to.text, None,
-        "With txnVersion: makes a batch write idempotent, as Delta Lake's options of these names.",
+        "With txnVersion: makes a batch write idempotent, for each topic by itself, as with Delta "
+        "Lake's options of these names.",
     ),
     Option(
         "txnVersion", Use.WRITE_BATCH, to.integer(0, 2**62), None,
@@ -289,6 +298,10 @@ OPTIONS: tuple[Option, ...] = (
         "Required as an option of writeStream, as Spark does not pass the session's configuration "
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
+    Option(
+        "queryName", Use.WRITE_STREAM, str, None,
+        "Name of the query, also in metrics. Spark's DataStreamWriter adds it: `.queryName(...)`.",
+    ),
     *(
         Option(STORAGE_PREFIX + o.name, Use.WRITE, o.read, o.default, o.doc)
         for o in STORAGE_OPTIONS
@@ -299,8 +312,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "sinkRun", Use.WRITE_BATCH, to.text, None,
-        "Inside foreachBatch: the query's run where Spark does not tell it, as in Spark Connect; "
-        "set by txnlog_spark.foreach_batch.",
+        "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
     ),
 )  # fmt: skip
 
@@ -317,6 +329,7 @@ NO_EFFECT: dict[str, tuple[Use, str]] = {
         ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         (Use.READ_BATCH, "a batch read has no triggers"),
     ),
+    "partition.metadata.cache.ttl.ms": (Use.READ_BATCH, "a batch read asks for partitions once"),
     "includeHeaders": (Use.WRITE, "a column headers is written whenever there is one"),
 }
 """Options that a job may bring along from Spark's connector: where, and why they mean nothing."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import select
 import shutil
 import stat
@@ -113,8 +114,11 @@ def is_private(directory: Path) -> bool:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove it with all that is in it; under another name first, as somebody may make it new."""
-    ended = directory.with_name(f"{directory.name}.{os.getpid()}.ended")
+    """Remove it with all that is in it; under another name first, as somebody may make it new.
+
+    A name of its own: one by the process id may be left of a process that was killed at this.
+    """
+    ended = directory.with_name(f"{directory.name}.{secrets.token_hex(8)}.ended")
     with contextlib.suppress(OSError):
         directory.rename(ended)
         shutil.rmtree(ended, ignore_errors=True)

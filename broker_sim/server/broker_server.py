@@ -213,6 +213,10 @@ class BrokerServer:
             raise ConnectionRefusedError("too many connections for a TLS handshake")
         return connection
 
+    def clients_were_there(self) -> bool:
+        """Whether anybody uses this host, see `Connections`."""
+        return self._connections.clients_were_there()
+
     def metrics_text(self) -> str:
         """The figures of now; "" for a host that counts nothing."""
         parts = self._core.parts if isinstance(self._core, Broker) else None

@@ -37,6 +37,8 @@ class Connections:
         """Ids of those that are accepted and not open yet."""
         self._still: dict[int, tuple[int, float]] = {}
         """By connection id: bytes moved when last seen, and since when they are the same."""
+        self._client_left = False
+        """Since `clients_were_there` was last asked."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -70,11 +72,19 @@ class Connections:
         self._in_handshake.discard(connection.connection_id)
         if self._by_id.pop(connection.connection_id, None) is None:
             return False
+        self._client_left |= not connection.is_of_broker
         self._still.pop(connection.connection_id, None)
         self._per_address[connection.peer] -= 1
         if not self._per_address[connection.peer]:
             del self._per_address[connection.peer]
         return True
+
+    def clients_were_there(self) -> bool:
+        """Whether a client's connection is open, or was since this was last asked. The other
+        brokers of a cluster do not count: they would keep each other for ever. One that has asked
+        nothing yet is taken for a client's."""
+        client_left, self._client_left = self._client_left, False
+        return client_left or any(not each.is_of_broker for each in self._by_id.values())
 
     def close_idle(self, now_seconds: float) -> None:
         """Close what has been still for connections.max.idle.ms; called at a fraction of that."""

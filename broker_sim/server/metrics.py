@@ -19,8 +19,8 @@ from typing import Any
 
 from broker_sim.apis import AnyApiKey
 from broker_sim.core.controller.registrations import NO_LEADER
-from broker_sim.core.effects import Append, Input, Request, Respond, Step
-from broker_sim.core.log import PartitionLog
+from broker_sim.core.effects import Append, Input, Rename, Request, Respond, Step
+from broker_sim.core.log import DELETED_SUFFIX, PartitionLog
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from broker_sim.core.parts import BrokerParts
 from txnlog_spark.wire.errors import ErrorCode
@@ -41,6 +41,8 @@ class BrokerMetrics:
         self._by_topic: dict[str, Counter[str]] = {
             name: Counter() for name in ("messagesin", "bytesin", "bytesout")
         }
+        self._of_gone_topics: Counter[str] = Counter()
+        """What the broker's total has of topics that are not here any more, as in Kafka."""
         self._totals: Counter[str] = Counter(
             dict.fromkeys(
                 (
@@ -66,6 +68,8 @@ class BrokerMetrics:
         for operation in step.storage:
             if isinstance(operation, Append) and operation.path.endswith(".log"):
                 self._count_append(operation, parts)
+            elif isinstance(operation, Rename) and operation.new_path.endswith(DELETED_SUFFIX):
+                self._forget_topic(operation.path.rpartition("-")[0], parts)
         for response in step.responses:
             if isinstance(response, Respond):
                 self._count_response(response)
@@ -100,6 +104,13 @@ class BrokerMetrics:
         self._by_topic["messagesin"][topic] += records
         self._by_topic["bytesin"][topic] += len(operation.data)
 
+    def _forget_topic(self, topic: str, parts: BrokerParts | None) -> None:
+        """One of its partitions is gone; so are its figures with the last one."""
+        if parts is not None and any(place.topic == topic for place, _ in parts.logs.items()):
+            return
+        for name, by_topic in self._by_topic.items():
+            self._of_gone_topics[name] += by_topic.pop(topic, 0)
+
     def _count_response(self, response: Respond) -> None:
         for field in response.records:
             for piece in field.slices:
@@ -123,7 +134,7 @@ class BrokerMetrics:
         self, parts: BrokerParts | None, flush_count: int
     ) -> Iterator[tuple[str, str, list[_Sample]]]:
         for name, by_topic in self._by_topic.items():
-            samples: list[_Sample] = [({}, by_topic.total())]
+            samples: list[_Sample] = [({}, by_topic.total() + self._of_gone_topics[name])]
             samples += [({"topic": topic}, count) for topic, count in sorted(by_topic.items())]
             yield f"{TOPIC_METRICS}_{name}_total", "counter", samples
         for name, count in self._totals.items():

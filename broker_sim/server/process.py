@@ -198,8 +198,7 @@ async def _serve(
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     recover(host, root)
     stopping = stop_event(host)
-    clients = Clients(host.accept)
-    watcher = asyncio.create_task(watch_parent(exit_with_pid, clients, stopping))
+    watcher = asyncio.create_task(watch_parent(exit_with_pid, host.clients_were_there, stopping))
     await _first_of(host.serving, stopping)
     # Only now: a broker of a cluster opens its logs once the registry has answered.
     storage.reads_medium = False
@@ -207,7 +206,7 @@ async def _serve(
         watcher.cancel()
         await stop(host)
         return
-    servers = [await door.serve(clients.accept) for door in doors]
+    servers = [await door.serve(host.accept) for door in doors]
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
     metrics = None
     if scraped is not None:
@@ -266,29 +265,9 @@ async def stop(host: BrokerServer) -> None:
     await asyncio.sleep(0)
 
 
-class Clients:
-    """Tells whether anybody uses the broker. The other brokers of a cluster do not count: they
-    would keep each other for ever."""
-
-    def __init__(self, accept: Callable[[Listener | None], Connection]) -> None:
-        self._accept = accept
-        self._connections: list[Connection] = []
-
-    def accept(self, listener: Listener | None = None) -> Connection:
-        """The protocol for a new socket."""
-        connection = self._accept(listener)
-        self._connections.append(connection)
-        return connection
-
-    def were_there(self) -> bool:
-        """Whether a client's connection is open, or was since this was last asked. One that has
-        asked nothing yet is taken for a client's."""
-        connections, self._connections = self._connections, []
-        self._connections += [each for each in connections if not each.is_closing]
-        return any(not each.is_of_broker for each in connections)
-
-
-async def watch_parent(pid: int | None, clients: Clients, stopping: asyncio.Event) -> None:
+async def watch_parent(
+    pid: int | None, clients_were_there: Callable[[], bool], stopping: asyncio.Event
+) -> None:
     """Stop when the process that wanted this broker is gone, and nobody else uses it.
 
     The connections of that process have gone with it: what is open belongs to others, such as a
@@ -298,14 +277,14 @@ async def watch_parent(pid: int | None, clients: Clients, stopping: asyncio.Even
         return
     started = process_started(pid)
     while started is not None and process_started(pid) == started:
-        clients.were_there()
+        clients_were_there()
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("process %d is gone, stopping when no client is left", pid)
     loop = asyncio.get_running_loop()
     last_seen = loop.time()
     while True:
         # The time is looked at last: this process may have stood still for longer than that.
-        if clients.were_there():
+        if clients_were_there():
             last_seen = loop.time()
         elif loop.time() - last_seen >= LINGER_SECONDS:
             break

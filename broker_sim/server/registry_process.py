@@ -21,7 +21,6 @@ from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.process import (
     BACKLOG,
     CannotStart,
-    Clients,
     listen,
     lock_directory,
     recover,
@@ -83,9 +82,8 @@ async def _serve(
     storage.reads_medium = False
     stopping = stop_event(host)
     loop = asyncio.get_running_loop()
-    clients = Clients(host.accept)
-    watcher = asyncio.create_task(watch_parent(exit_with_pid, clients, stopping))
-    server = await loop.create_server(clients.accept, sock=listening, backlog=BACKLOG)
+    watcher = asyncio.create_task(watch_parent(exit_with_pid, host.clients_were_there, stopping))
+    server = await loop.create_server(host.accept, sock=listening, backlog=BACKLOG)
     sys.stdout.write(f"READY registry={LOOPBACK}:{listening.getsockname()[1]}\n")
     sys.stdout.flush()
     await stopping.wait()

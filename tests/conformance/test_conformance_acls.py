@@ -61,10 +61,10 @@ DOCUMENTED: dict[str, tuple[Acl, ...]] = {
         Acl("DELETE", "GROUP", "txnlog-write-*"),
     ),
     "batch write with txnAppId": (
-        Acl("WRITE", "TRANSACTIONAL_ID", "txnlog-app-{app}"),
+        Acl("WRITE", "TRANSACTIONAL_ID", "txnlog-app-{app}.*"),
         WRITE_OUTPUT,
         Acl("READ", "TOPIC", "{out}"),
-        Acl("READ", "GROUP", "{app}.progress"),
+        Acl("READ", "GROUP", "{app}.progress.*"),
     ),
     "batch write with sourceOffsets": (
         Acl("WRITE", "TRANSACTIONAL_ID", "txnlog-write-*"),

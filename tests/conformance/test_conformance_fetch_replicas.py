@@ -13,7 +13,7 @@ from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey
 
 REQUEST = message_class(ApiKey.FETCH)
-NAMED_IN_HEADER, NAMED_IN_STATE = 12, 15
+NAMED_IN_HEADER, NAMED_IN_STATE, NEWEST = 12, 15, 18
 """Versions where the replica's id is a field of the request, and of its replica state (KIP-903)."""
 
 
@@ -38,7 +38,7 @@ def ask(connection: Connection, topic: str, version: int, replica_id: int) -> An
     return connection.ask(message, version).responses[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", [NAMED_IN_HEADER, NAMED_IN_STATE])
+@pytest.mark.parametrize("version", [NAMED_IN_HEADER, NAMED_IN_STATE, NEWEST])
 @pytest.mark.no_kill("asks the leader of the moment once")
 def test_ids_below_0_are_those_of_consumers_and_another_one_is_no_replica(broker, unique, version):
     topic = create_topic(broker.bootstrap_servers, unique("replicas"))

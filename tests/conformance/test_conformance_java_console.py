@@ -136,6 +136,7 @@ def test_kafka_get_offsets_finds_both_ends_a_time_and_the_latest_timestamp(conso
     (used,) = [partition for partition, offset in ends.items() if offset == "3"]
     assert pair.offsets("--time", "-2") == ["0:0", "1:0"]
     assert pair.offsets("--time", "earliest-local") == ["0:0", "1:0"]
+    assert pair.offsets("--time", "earliest-pending-upload") == []  # there are no tiers
     (newest,) = pair.offsets("--time", "max-timestamp", "--partitions", used)
     assert newest.split(":")[0] == used
     assert pair.offsets("--time", "1000000000000", "--partitions", used) == [f"{used}:0"]

@@ -282,7 +282,7 @@ def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, bro
     done = java.ok(API_VERSIONS, "--bootstrap-server", broker.bootstrap_servers)
     usable = dict(re.findall(r"(\w+)\(\d+\): .*\[usable: (\d+)\]", done.out))
     expected = {
-        "Produce": 13, "Fetch": 17, "ListOffsets": 10, "Metadata": 13, "OffsetCommit": 10,
+        "Produce": 13, "Fetch": 18, "ListOffsets": 11, "Metadata": 13, "OffsetCommit": 10,
         "OffsetFetch": 10, "FindCoordinator": 6, "JoinGroup": 9, "InitProducerId": 5,
         "AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "WriteTxnMarkers": 2,
         "DescribeTopicPartitions": 0, "ListTransactions": 2, "DescribeTransactions": 0,

@@ -62,6 +62,22 @@ def committed_sum(subscriber, topic: str) -> int:
     return sum(subscriber.committed(place) or 0 for place in places)
 
 
+@pytest.mark.no_kill(
+    "asked again, kafka-python 3.0 forgets the offsets that it was answered before"
+)
+@pytest.mark.parametrize("version", [(4, 2), (4, 3)])
+def test_a_consumer_that_is_told_the_version_of_its_broker_asks_in_its_newest_versions(
+    topics, version
+):
+    bootstrap, source, _ = topics
+    subscriber = consumer(bootstrap, None, source, api_version=version)
+    assert sorted(values_of(poll_count(subscriber, 30))) == numbered("in", 30)
+    places = [TopicPartition(source, number) for number in range(PARTITIONS)]
+    assert sum(subscriber.end_offsets(places).values()) == 30
+    assert subscriber.beginning_offsets(places) == dict.fromkeys(places, 0)
+    subscriber.close()
+
+
 @WAITS
 def test_commit_shows_output_and_consumer_offsets_together(topics, unique):
     bootstrap, source, target = topics

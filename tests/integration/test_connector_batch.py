@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,18 @@ def test_without_a_cluster_an_embedded_broker_is_started_found_and_restarted(
     finally:
         running = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
         os.kill(running["pid"], signal.SIGTERM)
+
+
+def test_a_thread_writes_once_it_has_an_active_session(pipe: Pipe) -> None:
+    """Spark looks for Python data sources in that; threads other than the main one have none."""
+    rows = pipe.rows(["a"])
+
+    def save_with_session() -> None:
+        pipe.spark.createDataFrame([], "nothing INT")
+        pipe.save(rows)
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            first.submit(pipe.save, rows).result()
+        second.submit(save_with_session).result()
+    assert pipe.output_values() == ["a"]

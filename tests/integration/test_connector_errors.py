@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from support.connector import Pipe, error_of, finish
 from support.librdkafka import committed_offsets, create_topic
 from support.probe import free_ports
@@ -13,6 +14,8 @@ from support.probe import free_ports
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
+README = Path(__file__).resolve().parents[2] / "README.md"
+HIDE_TRACEBACK = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 FAST = {"kafka.default.api.timeout.ms": 8000, "kafka.request.timeout.ms": 2000}
 
 
@@ -180,3 +183,21 @@ def test_a_schema_of_ones_own_is_refused(pipe: Pipe) -> None:
 
 def _for(pipe: Pipe, value: object) -> object:
     return value.replace("INPUT", pipe.input) if isinstance(value, str) else value
+
+
+def test_without_sparks_tracebacks_our_line_is_the_first(pipe: Pipe) -> None:
+    pipe.feed(range(3))
+    failing: list[Callable[[], object]] = [
+        lambda: pipe.read(bogus=1).count(),
+        lambda: pipe.copy(sink={"bogus": 1}),
+        lambda: pipe.copy(sink={"kafka.transaction.timeout.ms": "100000000"}),
+    ]
+    pipe.spark.conf.set(HIDE_TRACEBACK, "true")
+    try:
+        for action in failing:
+            with pytest.raises(PySparkException) as caught:
+                action()
+            assert "[TXNLOG_" in str(caught.value).splitlines()[0]
+    finally:
+        pipe.spark.conf.unset(HIDE_TRACEBACK)
+    assert f"`{HIDE_TRACEBACK}=true`" in README.read_text()

@@ -277,6 +277,23 @@ def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -
         assert text in str(caught.value)
 
 
+def test_a_server_that_lets_no_more_in_is_not_taken_for_one_that_cannot_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def close_one() -> None:
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=close_one)
+        thread.start()
+        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
+        with pytest.raises(StagingFailed) as caught:
+            open_server_outlet(address, Attempt("q", 1, "r", "n"), host=None, is_local=False)
+        thread.join()
+    for text in ("too many connections", "the task is tried again", "stagingLocation"):
+        assert text in str(caught.value)
+    assert "cannot be reached" not in str(caught.value)
+
+
 def test_a_server_that_cannot_run_is_one_error_with_its_reason(
     settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from support.librdkafka import (
     values_of,
 )
 from support.spark_copy import KILLED, CopyQuery
-from support.stateful_query import FAR, ROCKS_DB, STATE_STORE, check, stateful
+from support.stateful_query import FAR, ROCKS_DB, STATE_FORMAT, STATE_STORE, check, stateful
 
 BATCH = 30
 
@@ -33,10 +33,14 @@ def feed_far(bootstrap: str, topics: tuple[str, str]) -> None:
         produce_values(bootstrap, topic, [str(FAR)])
 
 
-@pytest.fixture
-def small_state(connector_spark: SparkSession):
-    """One state store of each kind, as a store takes more time than its rows."""
-    settings = {STATE_STORE: ROCKS_DB, "spark.sql.shuffle.partitions": "1"}
+@pytest.fixture(params=("1", "2"))
+def small_state(connector_spark: SparkSession, request: pytest.FixtureRequest):
+    """One state store of each kind, as a store takes more time than its rows, in both formats."""
+    settings = {
+        STATE_STORE: ROCKS_DB,
+        STATE_FORMAT: request.param,
+        "spark.sql.shuffle.partitions": "1",
+    }
     before = {name: connector_spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         connector_spark.conf.set(name, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.produce_run import Watched, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
@@ -75,6 +75,8 @@ def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> 
     st.integers(0, 10**6),
     st.sampled_from([0.0, 0.05, 0.3]),
 )
+# A partition that has no leader for a while, with batches in flight to the former one.
+@example([[[0]], [[0]], [[0], [0] * 3, [0] * 3], [[0]]], [22, 22, 0], (867, 1), [], 6576, 0.3)
 @settings(max_examples=150)
 def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     partitions, delays_ms, limits, faults, seed, chance

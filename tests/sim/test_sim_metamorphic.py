@@ -23,7 +23,9 @@ CALM = Scenario(
 ALONE = replace(CALM, brokers=1)
 
 RESTART = {"faults": (Fault(on="prepare-commit", occurrence=2),)}
-DRIVER_RESTARTED = {"faults": (Fault(on="step", step="txn_offset_commit", when="before", batch_id=1),)}
+DRIVER_RESTARTED = {
+    "faults": (Fault(on="step", step="txn_offset_commit", when="before", batch_id=1),)
+}
 SPLIT = {"batches": 20, "rows_per_batch": 6}
 
 

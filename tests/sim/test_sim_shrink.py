@@ -123,6 +123,8 @@ def test_failures_are_of_one_kind_by_the_invariant_or_what_was_raised():
 
 
 def test_a_report_names_the_planned_faults_that_are_left():
-    planned = Scenario(faults=(Fault("marker", occurrence=2), Fault("step", step="txn_offset_commit")))
+    planned = Scenario(
+        faults=(Fault("marker", occurrence=2), Fault("step", step="txn_offset_commit"))
+    )
     told = failure_report.FailureReport(planned, "", []).faults
     assert told == "a broker dies after marker 2, kill after txn_offset_commit of batch 0"

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
             writer = writer.option(name.removeprefix("write."), text)
     often = settings.get("trigger")
     trigger = {"processingTime": often} if often else {"availableNow": True}
-    query = writer.trigger(**trigger).start()
+    query = writer.queryName("copy").trigger(**trigger).start()
     try:
         query.awaitTermination()
     except Exception as error:

@@ -99,7 +99,7 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
         "spark.python.daemon.module": "planted_daemon",
         "spark.jars": ",".join(map(str, s3a)),
     } | (world.store.options("spark.hadoop.fs.") if s3a else {})  # fmt: skip
-    path = [SUPPORT / "planted_site", REPOSITORY, SUPPORT.parent]
+    path = [SUPPORT / "process_site", REPOSITORY, SUPPORT.parent]
     environment = (
         os.environ
         | (world.cloud.environment if world.cloud else {})

@@ -98,16 +98,22 @@ def wait_until_served(connections: Sequence[Connection], name: str, partitions: 
 
 def lookup_error(connection: Connection, name: str, partition: int) -> str:
     """What a client that asks for the partition's first offset is told."""
-    return error_name(_listed(connection, name, partition, timestamp=-2).error_code)
+    return error_name(list_offset(connection, name, partition, timestamp=-2).error_code)
 
 
 def stable_end(connection: Connection, name: str) -> int:
     """The last stable offset of partition 0."""
-    return _listed(connection, name, 0, timestamp=-1, isolation=1).offset
+    return list_offset(connection, name, 0, timestamp=-1, isolation=1).offset
 
 
-def _listed(
-    connection: Connection, name: str, partition: int, *, timestamp: int, isolation: int = 0
+def list_offset(
+    connection: Connection,
+    name: str,
+    partition: int,
+    *,
+    timestamp: int,
+    isolation: int = 0,
+    version: int = 7,
 ) -> Any:
     """The answer for one partition of ListOffsets."""
     cls = message_class(ApiKey.LIST_OFFSETS)
@@ -117,7 +123,7 @@ def _listed(
     )
     topics = [topic(name=name, partitions=[place])]
     request = cls(replica_id=-1, isolation_level=isolation, topics=topics)
-    return connection.ask(request, 7).topics[0].partitions[0]
+    return connection.ask(request, version).topics[0].partitions[0]
 
 
 def wait_until_gone(connection: Connection, name: str) -> None:

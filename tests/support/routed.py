@@ -69,6 +69,11 @@ COORDINATED: dict[ApiKey, Callable[[Any], tuple[int, str | None]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: lambda m: (TRANSACTION, m.transactional_ids[0]),
     ApiKey.TXN_OFFSET_COMMIT: lambda m: (GROUP, m.group_id),
     ApiKey.OFFSET_FETCH: lambda m: (GROUP, m.groups[0].group_id),
+    ApiKey.OFFSET_COMMIT: lambda m: (GROUP, m.group_id),
+    ApiKey.JOIN_GROUP: lambda m: (GROUP, m.group_id),
+    ApiKey.SYNC_GROUP: lambda m: (GROUP, m.group_id),
+    ApiKey.LEAVE_GROUP: lambda m: (GROUP, m.group_id),
+    ApiKey.DELETE_GROUPS: lambda m: (GROUP, m.groups_names[0]),
 }
 """What goes to a coordinator, and of which key."""
 

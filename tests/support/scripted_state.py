@@ -45,6 +45,7 @@ class FakeState:
         self.logs: dict[Partition, list[Appended]] = defaultdict(list)
         self.offsets: dict[str, dict[Partition, tuple[int, str]]] = defaultdict(dict)
         self.pending: dict[str, dict[tuple[str, Partition], tuple[int, str]]] = defaultdict(dict)
+        self.max_message_bytes: int | None = None
         self._next_producer_id = 1000
 
     # ------------------------------------------------------------ what a reader sees
@@ -140,6 +141,8 @@ class FakeState:
         batches = list(iter_batches(records))
         if len(batches) != 1:
             return E.INVALID_RECORD
+        if self.max_message_bytes is not None and len(records) > self.max_message_bytes:
+            return E.MESSAGE_TOO_LARGE
         header = batches[0][0]
         txn = self.transactions.get(name)
         if txn is None or txn.producer_id != header.producer_id:

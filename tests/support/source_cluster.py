@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -31,6 +34,8 @@ class Cluster:
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
         self.matching: list[frozenset[str] | None] = []
+        self.asked: list[tuple[str, bool]] = []
+        """Which offsets were asked for, and whether for a reader of what is committed."""
 
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
@@ -46,6 +51,7 @@ class Cluster:
     def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
         self._refuse(p.topic for p in partitions)
         read_committed = settings.read_committed if read_committed is None else read_committed
+        self.asked.append((which, read_committed))
         ends = self.end if read_committed else self.end | self.high
         return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
 
@@ -72,9 +78,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-def reader(**options: str) -> TxnLogStreamReader:
+def reader(clock: Callable[[], float] = time.monotonic, **options: str) -> TxnLogStreamReader:
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
-    return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
+    return TxnLogStreamReader(read_source_settings(base | options, streaming=True), clock)
 
 
 def taken(

@@ -79,6 +79,11 @@ def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str,
     return {"spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, classes))}
 
 
+def conf_arguments(settings: dict[str, str]) -> list[str]:
+    """As Spark's commands take them."""
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+
+
 class CopyQuery:
     """A streaming query from one topic to another, with a checkpoint and a group of its own."""
 
@@ -129,22 +134,37 @@ class CopyQuery:
         """One run to its end, however it ends."""
         return self.start(failpoints).wait()
 
+    def command(self, settings: dict[str, str]) -> list[str]:
+        """What a run is, with this configuration of Spark."""
+        command = [str(SPARK_SUBMIT), "--master", self.master, *conf_arguments(settings)]
+        return [*command, str(Path(__file__).with_name(self.program)), *self.arguments()]
+
     def arguments(self) -> list[str]:
         """The job's arguments."""
+        given = [f"read.{name}={value}" for name, value in self.all_read_options.items()]
+        given += [f"write.{name}={value}" for name, value in self.all_write_options.items()]
+        return given + self.job_arguments
+
+    @property
+    def all_read_options(self) -> dict[str, str]:
+        """Those of `readStream`."""
         read = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.source,
             "group.id": self.group,
         }
+        return read | self.read_options
+
+    @property
+    def all_write_options(self) -> dict[str, str]:
+        """Those of `writeStream`."""
         write = {
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.target,
             "group.id": self.group,
             "checkpointLocation": self.checkpoint_location,
         }
-        given = [f"read.{name}={value}" for name, value in (read | self.read_options).items()]
-        given += [f"write.{name}={value}" for name, value in (write | self.write_options).items()]
-        return given + self.job_arguments
+        return write | self.write_options
 
     # ------------------------------------------------------------------ what the files say
 
@@ -224,10 +244,7 @@ class RunningJob:
         python = sys.executable
         if query.has_warm_python:
             python = warm_python(query.folder / f"warm-{number}")
-        command = [str(SPARK_SUBMIT), "--master", query.master]
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
-        command += [str(Path(__file__).with_name(query.program)), *query.arguments()]
+        command = query.command(settings)
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": python,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """transformWithState works with this one only."""
+STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+"""2: each state is named by an id of its own, which Spark's commit log has."""
 LATE = "200 seconds"
 FAR = 1_000_000
 EPOCH = 1_000

@@ -25,10 +25,15 @@ class TokenEndpoint:
         self.answer = answer
         self.client, self.secret = "spark", "endpoint-secret"
         self.status = 200
+        self.location: str | None = None
         self.forms: list[dict[str, str]] = []
         endpoint = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                endpoint.forms.append({})
+                self._send(200, endpoint.answer)
+
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 form = urllib.parse.parse_qsl(self.rfile.read(length).decode())
@@ -38,6 +43,8 @@ class TokenEndpoint:
             def _send(self, status: int, answer: Any) -> None:
                 body = json.dumps(answer).encode()
                 self.send_response(status)
+                if endpoint.location is not None:
+                    self.send_header("Location", endpoint.location)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -19,7 +19,8 @@ class MalformedAvro(TxnLogError):
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(
             f"row {row} of an Arrow batch: {problem}. With the option mode=PERMISSIVE a malformed "
-            "value becomes null"
+            "value becomes null (a struct of nulls); topic, partition and offset selected with it "
+            "say which record it is of"
         )
         self.row = row
         self.problem = problem

@@ -56,20 +56,25 @@ class Registry:
 
     def lookup(self, subject: str, schema: str) -> int:
         """The id that a schema has under a subject. UnknownSchema when it is not registered."""
-        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}")
+        path = f"/subjects/{quote(subject, safe='')}"
+        remedy = ". Register it, or set the option auto.register.schemas=true"
+        return self._id(subject, schema, path, remedy)
 
     def register(self, subject: str, schema: str) -> int:
         """The same, registering the schema first where it is not."""
         return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}/versions")
 
-    def _id(self, subject: str, schema: str, path: str) -> int:
+    def _id(self, subject: str, schema: str, path: str, remedy: str = "") -> int:
         if (subject, schema) not in self._ids:
             what = f"this schema under the subject {subject}"
-            self._ids[subject, schema] = _id_of(self._ask("POST", path, what, {"schema": schema}))
+            answer = self._ask("POST", path, what, {"schema": schema}, remedy)
+            self._ids[subject, schema] = _id_of(answer)
         return self._ids[subject, schema]
 
-    def _ask(self, method: str, path: str, what: str, body: Any = None) -> dict[str, Any]:
-        """The answer of the first address that gives one."""
+    def _ask(
+        self, method: str, path: str, what: str, body: Any = None, remedy: str = ""
+    ) -> dict[str, Any]:
+        """The answer of the first address that gives one; `remedy` is of what it does not have."""
         failures = []
         for address in self._addresses:
             try:
@@ -83,6 +88,11 @@ class Registry:
             except (OSError, http.client.HTTPException) as error:
                 failures.append(f"{_shown(address)}: {type(error).__name__}: {error}")
                 continue
+            if status == _NOT_FOUND:
+                raise UnknownSchema(
+                    f"the schema registry {_shown(address)} does not have {what}: "
+                    f"{_reason(text, self._secrets)}{remedy}"
+                )
             if status < 500:
                 return _answer(status, text, what, _shown(address), self._secrets)
             reason = _reason(text, self._secrets)
@@ -234,9 +244,6 @@ def _load_authorities(context: ssl.SSLContext, name: str, given: str) -> None:
 def _answer(
     status: int, text: bytes, what: str, address: str, secrets: tuple[str, ...]
 ) -> dict[str, Any]:
-    if status == _NOT_FOUND:
-        reason = _reason(text, secrets)
-        raise UnknownSchema(f"the schema registry {address} does not have {what}: {reason}")
     if status in (401, 403):
         raise RegistryError(
             f"the schema registry {address} refused {what} with HTTP {status}: see "

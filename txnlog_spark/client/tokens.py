@@ -30,6 +30,7 @@ LIFE_PART = 0.8
 """Of a token's life, after which a new one is asked for: Kafka's login.refresh.window.factor."""
 ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_MS = 10_000
+REDIRECTS = range(300, 400)
 _CREDENTIALS = "sasl.oauthbearer.client.credentials."
 _ERROR_WORD = re.compile(r"[\w.-]{1,60}")
 _MSK_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?$")
@@ -135,6 +136,13 @@ class AwsTokens:
         return made
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows none: the client's secret would go along, to whatever host is named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """The answer is an HTTPError then."""
+
+
 class EndpointTokens:
     """Tokens by the OAuth grant `client_credentials`, kept for most of their life."""
 
@@ -149,7 +157,9 @@ class EndpointTokens:
         self._extensions = extensions
         # As in Kafka the endpoint's own CA is among the options of the login module.
         own = {name: value for name, value in options.items() if name.startswith("ssl.")}
-        self._context = build_tls_context(own)
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=build_tls_context(own)), _NoRedirect
+        )
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at_s = 0.0
@@ -194,9 +204,7 @@ class EndpointTokens:
         )
         look_at = f"look at {PREFIX}{TOKEN_URL}"
         try:
-            with urllib.request.urlopen(
-                request, timeout=self._timeout_s, context=self._context
-            ) as answer:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 found = json.loads(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
@@ -210,6 +218,14 @@ class EndpointTokens:
 
     def _refused(self, error: urllib.error.HTTPError) -> LoginRefused:
         """By the status and the one word that OAuth has for the reason; the rest may echo us."""
+        if error.code in REDIRECTS:
+            with error:
+                to = _host_of(self._url, error.headers.get("Location"))
+            return LoginRefused(
+                f"the token endpoint {self._url} redirects to {to} ({error.code}), which is not "
+                f"followed, as it would be given the secret of client {self._id!r}: set "
+                f"{PREFIX}{TOKEN_URL} to the final URL"
+            )
         with error:
             try:
                 word = str(json.loads(error.read(ANSWER_BYTES_MAX)).get("error", ""))
@@ -221,6 +237,14 @@ class EndpointTokens:
             f"look at {PREFIX}{_CREDENTIALS}client.id and client.secret",
             final=400 <= error.code < 500 and error.code != 429,
         )
+
+
+def _host_of(url: str, location: str | None) -> str:
+    """Scheme, host and port that a redirect leads to; the rest may have a secret in it."""
+    if location is None:
+        return "an address that it does not name"
+    to = urllib.parse.urlsplit(urllib.parse.urljoin(url, location))
+    return f"{to.scheme}://{to.netloc.rpartition('@')[2]}"
 
 
 def _timeout_s(security: Security) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from txnlog_spark.commit.plan import CommitPlan, Progress
@@ -12,7 +13,12 @@ from txnlog_spark.protocol.metadata import transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.produce import Produced
 from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.transaction import Transaction, add_offsets, commit_all_offsets
+from txnlog_spark.protocol.transaction import (
+    OffsetsCommitted,
+    Transaction,
+    add_to_transaction,
+    commit_all_offsets,
+)
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
@@ -71,14 +77,17 @@ def offsets_of(plan: CommitPlan) -> Groups:
 
 
 def add_groups(
-    session: Session, attempt: TransactionTry, transaction: Transaction
+    session: Session,
+    attempt: TransactionTry,
+    transaction: Transaction,
+    partitions: Sequence[TopicPartition] = (),
 ) -> Operation[None]:
-    """AddOffsetsToTxn of each group, on transaction version 1; on version 2 nothing is asked."""
+    """AddOffsetsToTxn of each group, at the same time AddPartitionsToTxn, on transaction version 1;
+    on version 2 nothing is asked."""
     batch_id = attempt.plan.batch.batch_id
     yield Reached("add_offsets", "before", batch_id)
     if transaction.version < 2:
-        for group_id in offsets_of(attempt.plan):
-            yield from add_offsets(session, transaction, group_id)
+        yield from add_to_transaction(session, transaction, partitions, offsets_of(attempt.plan))
     yield Reached("add_offsets", "after", batch_id)
 
 
@@ -88,14 +97,16 @@ def commit_batch_offsets(
     transaction: Transaction,
     *,
     deadline: Deadline | None = None,
-) -> Operation[None]:
+) -> Operation[OffsetsCommitted]:
     """TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
     plan = attempt.plan
     yield Reached("txn_offset_commit", "before", plan.batch.batch_id)
-    attempt.missing_sources = yield from commit_all_offsets(
+    done = yield from commit_all_offsets(
         session, transaction, offsets_of(plan), may_be_gone=plan.group_id, deadline=deadline
     )
+    attempt.missing_sources = done.missing
     yield Reached("txn_offset_commit", "after", plan.batch.batch_id)
+    return done
 
 
 def add_progress(
@@ -104,7 +115,7 @@ def add_progress(
     """The progress alone becomes part of the transaction."""
     group_id = plan.who.progress_group_id
     if transaction.version < 2:
-        yield from add_offsets(session, transaction, group_id)
+        yield from add_to_transaction(session, transaction, (), [group_id])
     groups = {group_id: _placed(plan, progress)}
     yield from commit_all_offsets(session, transaction, groups, may_be_gone=None)
 

@@ -29,11 +29,12 @@ from txnlog_spark.offsets import (
     plain_offset,
     source_note_of,
 )
-from txnlog_spark.protocol.effects import Operation
+from txnlog_spark.protocol.effects import Operation, ReadFile
 from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""
+STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DIGEST_HEX = 16
 
 
@@ -52,12 +53,13 @@ class BatchOffsets:
     """What Spark logged for a batch before it ran.
 
     `digest` is of all sources' offsets, other formats included, without notes; `batch_hash` is of
-    the whole file.
+    the whole file. `state_partitions` is the number of partitions of the query's state.
     """
 
     sources: tuple[SourceEnd, ...]
     digest: str
     batch_hash: str
+    state_partitions: str = ""
 
     @property
     def source_offsets(self) -> dict[TopicPartition, int]:
@@ -104,6 +106,17 @@ def read_query_id(checkpoint: str) -> Operation[str]:
     return str(value["id"])
 
 
+def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
+    """Whether the query's checkpoint is there; False as well where nobody can look."""
+    found = yield ReadFile(f"{checkpoint}/metadata")
+    if not isinstance(found, bytes):
+        return False
+    try:
+        return bool(json.loads(found).get("id") == query_id)
+    except (ValueError, AttributeError):
+        return False
+
+
 def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
     """Fail when the commit log has the batch: Spark writes that entry after the sink's commit.
 
@@ -135,6 +148,21 @@ def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffset
     return None if data is None else parse_batch_offsets(path, text_of(path, data))
 
 
+def is_repartitioning(checkpoint: str, batch_id: int) -> Operation[bool]:
+    """Whether the batch is one that Spark's tool for repartitioning state made, which no sink saw.
+
+    It is in the commit log, reads what the batch before has read, and changes the number of
+    partitions of the state. Raises ProgressError for a file that is not whole.
+    """
+    logged = yield from read_logged_offsets(checkpoint, batch_id)
+    before = yield from read_logged_offsets(checkpoint, batch_id - 1)
+    done = yield from read_file(f"{checkpoint}/commits/{batch_id}")
+    if logged is None or before is None or done is None:
+        return False
+    changed = logged.state_partitions != before.state_partitions
+    return changed and logged.digest == before.digest
+
+
 def offsets_path(checkpoint: str, batch_id: int) -> str:
     """Where Spark logs a batch."""
     return f"{checkpoint}/offsets/{batch_id}"
@@ -156,7 +184,14 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
         digest = _digest(sorted([name, plain_offset(value)] for name, value in values))
     sources = tuple(_source_end(path, name, value) for name, value in values)
     whole = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_HEX]
-    return BatchOffsets(sources, digest, whole)
+    return BatchOffsets(sources, digest, whole, _state_partitions(path, lines[1]))
+
+
+def _state_partitions(path: str, metadata: str) -> str:
+    """As Spark logs it for each batch; it stays for a query, but for its repartitioning."""
+    value = json_of(path, metadata)
+    conf = value.get("conf") if isinstance(value, dict) else None
+    return str(conf.get(STATE_PARTITIONS, "")) if isinstance(conf, dict) else ""
 
 
 def _split_line(path: str, line: str, version: str) -> tuple[str, str]:

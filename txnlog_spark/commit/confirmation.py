@@ -4,9 +4,10 @@ Theory of operation. A group coordinator that was paused, or that other brokers 
 answers OffsetFetch from its memory until it learns that there is another one: a read needs no
 quorum. What it says may be behind. TxnOffsetCommit is answered when it is replicated: who answers
 it is the coordinator, and has all that was committed before. So what a judgement rests on is read
-again after TxnOffsetCommit, not stable, which leaves out the transaction's own offsets; when it is
+again behind TxnOffsetCommit, not stable, which leaves out the transaction's own offsets; when it is
 not the same, the transaction is aborted and the batch is judged again, by what the coordinator
-says.
+says. Behind it is on the same connection: brokers take its requests in their order, so that this
+costs no round trip.
 
 A batch that is to be done has its TxnOffsetCommit, and is confirmed before EndTxn. A batch that is
 refused has none: a person would be asked to look for what never happened. So its transaction is
@@ -23,41 +24,49 @@ from txnlog_spark.commit.attempt import (
     begin_transaction,
     commit_batch_offsets,
 )
-from txnlog_spark.commit.facts import committed_offsets, visible_progress
 from txnlog_spark.commit.judgement import Facts, Verdict, judge
 from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import AbortableError, ProgressError
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.metadata import confirm_missing
+from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.together import side_by_side
+from txnlog_spark.protocol.transaction import OffsetsCommitted
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.invariants import present
 
 
-def confirm(session: Session, plan: CommitPlan, judged: Facts) -> Operation[None]:
+def confirm(
+    session: Session, plan: CommitPlan, judged: Facts, done: OffsetsCommitted
+) -> Operation[None]:
     """After TxnOffsetCommit: progress and offsets are what the batch was judged by.
 
     Raises AbortableError: the batch has to be judged again.
     """
-    asked = judged.asked
-    kinds = [(plan.group_id, asked.group, judged.group)] if asked.group else []
+    asked, progress_group_id = judged.asked, plan.who.progress_group_id
+    kinds = []
+    if asked.group:
+        group_id = present(plan.group_id, "offsets are asked of a group")
+        kinds.append((group_id, asked.group, judged.group))
     for expected, committed in zip(asked.expected, judged.expected, strict=True):
         kinds.append((expected.group_id, frozenset(expected.committed), committed))
-    found, *groups = yield from side_by_side(
+    unread = sorted({progress_group_id, *(kind[0] for kind in kinds)} - done.behind.keys())
+    read = yield from side_by_side(
         session.monotonic_ms,
-        visible_progress(session, plan),
-        *(
-            committed_offsets(session, group_id, partitions, require_stable=False)
-            for group_id, partitions, _ in kinds
-        ),
+        *(fetch_committed(session, group_id, require_stable=False) for group_id in unread),
     )
+    groups = {**done.behind, **dict(zip(unread, read, strict=True))}
+    found = newest_progress(plan.who.output.query_id, groups[progress_group_id].values())
     if found != judged.progress:
         raise _of_a_former_coordinator(
             f"the progress in group {plan.who.progress_group_id} is {_shown(found)}, and was "
             f"{_shown(judged.progress)} when {plan.name} was begun"
         )
-    for (group_id, partitions, before), now in zip(kinds, groups, strict=True):
+    for group_id, partitions, before in kinds:
+        now = {p: each.committed_offset for p, each in groups[group_id].items()}
         if any(now.get(p) != before.get(p) for p in partitions):
             raise _of_a_former_coordinator(
                 f"the offsets of group {group_id} are not those that {plan.name} was judged by"
@@ -91,6 +100,6 @@ def judge_for_certain(
             raise  # nothing can be committed for it
         transaction = begin_transaction(session, attempt, identity)
         yield from add_groups(session, attempt, transaction)
-        yield from commit_batch_offsets(session, attempt, transaction)
-        yield from confirm(session, plan, facts)
+        done = yield from commit_batch_offsets(session, attempt, transaction)
+        yield from confirm(session, plan, facts, done)
         raise

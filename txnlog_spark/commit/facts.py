@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from txnlog_spark.commit.checkpoint import read_logged_offsets
+from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
 from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, unexpected_positions
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
@@ -64,6 +64,7 @@ def facts_about(
     gone = False
     if asked.progress_topic:
         gone = bool((yield from confirm_missing(session, [plan.who.place])))
+    gap_is_empty = asked.gap is not None and (yield from _is_empty(plan, asked.gap))
     previous: Mapping[TopicPartition, int] = {}
     if asked.previous is not None:
         logged = yield from read_logged_offsets(plan.who.checkpoint, asked.previous)
@@ -92,21 +93,26 @@ def facts_about(
         log_starts=starts,
         previous=previous,
         progress_topic_is_gone=gone,
+        gap_is_empty=gap_is_empty,
     )
+
+
+def _is_empty(plan: CommitPlan, first: int) -> Operation[bool]:
+    """Whether all batches from `first` on to this one are Spark's own, without any input."""
+    for batch_id in range(first, plan.batch.batch_id):
+        if not (yield from is_repartitioning(plan.who.checkpoint, batch_id)):
+            return False
+    return True
 
 
 def committed_offsets(
     session: Session,
     group_id: str | None,
     partitions: Iterable[TopicPartition],
-    *,
-    require_stable: bool = True,
 ) -> Operation[dict[TopicPartition, int]]:
     """A group's committed offsets, those of `partitions` among them."""
     group = present(group_id, "offsets are asked of a group")
-    committed = yield from fetch_committed(
-        session, group, partitions=partitions, require_stable=require_stable
-    )
+    committed = yield from fetch_committed(session, group, partitions=partitions)
     return {p: c.committed_offset for p, c in committed.items()}
 
 

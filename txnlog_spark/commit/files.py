@@ -70,9 +70,3 @@ def unreadable(path: str, reason: str) -> ProgressError:
         "option and as a directory that the driver can read; if the file is damaged, restore the "
         "checkpoint, or start a new one with startingOffsets=committed"
     )
-
-
-def is_there(path: str) -> Operation[bool]:
-    """Whether a file can be read; False as well where it cannot be looked for."""
-    found = yield ReadFile(path)
-    return isinstance(found, bytes)

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from typing import Any
 
 from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
+from txnlog_spark.commit.judgement import output_of
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
+from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
 from txnlog_spark.protocol.effects import Operation, RemoveOtherRuns
@@ -46,8 +47,15 @@ def _begun_of(path: str, data: bytes) -> Begun:
         topic, number = value.pop("progress_partition")
         ended_runs = tuple(map(str, value.pop("ended_runs")))
         output = Output(**value.pop("output"))
+        before = value.pop("progress_output")
         place = TopicPartition(str(topic), int(number))
-        return Begun(output=output, progress_partition=place, ended_runs=ended_runs, **value)
+        return Begun(
+            output=output,
+            progress_partition=place,
+            progress_output=None if before is None else Output(**before),
+            ended_runs=ended_runs,
+            **value,
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
 
@@ -58,9 +66,10 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def begin(plan: CommitPlan) -> Operation[None]:
+def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
     """Record the batch, durably, before its transaction begins: its outcome may be unknown.
 
+    `found` is the progress that it was judged by.
     Raises ProducerFenced when another run went on meanwhile.
     """
     who, batch = plan.who, plan.batch
@@ -72,7 +81,10 @@ def begin(plan: CommitPlan) -> Operation[None]:
         if recorded.batch_id > batch.batch_id:
             raise _overtaken(who, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
+    previous = -1
     if recorded is not None:
+        is_again = recorded.batch_id == batch.batch_id
+        previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == who.run_id
         ended = recorded.ended_runs if is_ours else (*recorded.ended_runs, recorded.run_id)
     begun = Begun(
@@ -81,6 +93,8 @@ def begin(plan: CommitPlan) -> Operation[None]:
         run_id=who.run_id,
         progress_group_id=who.progress_group_id,
         progress_partition=who.place,
+        previous_batch_id=previous,
+        progress_output=None if found is None else output_of(plan, found),
         ended_runs=ended[-ENDED_RUNS_MAX:],
         group_digest=group_digest(plan.group_id),
         host=who.host,
@@ -89,8 +103,8 @@ def begin(plan: CommitPlan) -> Operation[None]:
     yield from write_begun(who.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id
-    found = "" if recorded is None else recorded.run_id
-    if found != who.run_id and found == before:
+    last = "" if recorded is None else recorded.run_id
+    if last != who.run_id and last == before:
         yield RemoveOtherRuns()
 
 

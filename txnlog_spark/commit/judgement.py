@@ -54,8 +54,8 @@ class Questions:
     """The batch before, whose source offsets the group was left at."""
     progress_topic: bool = False
     """Whether the topic that progress lies on still exists."""
-    gap: bool = False
-    """Whether the batches that the progress lacks had no input."""
+    gap: int | None = None
+    """The first of the batches that the progress lacks: whether no sink was to see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,12 @@ def questions(plan: CommitPlan, found: Progress | None) -> Questions:
     if found is not None and is_committed(plan, found):
         several = found.next_batch_id > batch.batch_id + 1
         return Questions(group=frozenset(batch.source_offsets if several and plan.group_id else ()))
-    if found is not None and _has_gap(plan, found):
-        return Questions(gap=True)
+    gap = found.next_batch_id if found is not None and _has_gap(plan, found) else None
     group: frozenset[TopicPartition] = frozenset()
     if _is_first(plan) and not plan.who.overwrite_group:
         group = frozenset(_unexpected(plan))
     foreign = batch.foreign_sources if _cluster_is_unknown(plan, found) else ()
-    return Questions(group, batch.expected, foreign, _previous(plan, found))
+    return Questions(group, batch.expected, foreign, _previous(plan, found), gap=gap)
 
 
 def judge(plan: CommitPlan, facts: Facts) -> Verdict:
@@ -132,6 +131,7 @@ def output_of(plan: CommitPlan, found: Progress) -> Output | None:
     outputs = [plan.who.output, *plan.earlier]
     if plan.begun is not None:
         outputs.insert(1, plan.begun.output)
+        outputs += [each for each in (plan.begun.progress_output,) if each is not None]
     return next((each for each in outputs if each.digest == found.output_digest), None)
 
 
@@ -151,7 +151,8 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
             f"topic {_target(plan.who.output)}: skipped, its rows would be missing there. Nothing "
             f"was written. Start the query with topic {_target(output)} until the batch is done "
             "(trigger availableNow does that and ends), and then with the other one. If these are "
-            "two sinks of one query, give each a name: foreach_batch(..., name=...)"
+            f"two sinks of one query, give the one of topic {_target(plan.who.output)} a name: "
+            "foreach_batch(..., name=...)"
         )
 
 
@@ -185,8 +186,8 @@ def _has_gap(plan: CommitPlan, found: Progress) -> bool:
     """
     if found.next_batch_id >= plan.batch.batch_id:
         return False
-    begun = plan.begun
-    is_whole = begun is not None and begun.batch_id < found.next_batch_id
+    last = plan.last_begun_below
+    is_whole = last is not None and last < found.next_batch_id
     return not (plan.who.leaves_out_batches and is_whole)
 
 

@@ -13,11 +13,11 @@ Theory of operation, with the steps' names of the failpoints:
                         overtaken cannot set progress back; then it is recorded that the batch is
                         begun (`journal`)
     add_partitions      AddPartitionsToTxn (transaction version 1; implicit on version 2)
-    add_offsets         AddOffsetsToTxn (version 1; implicit on version 2)
+    add_offsets         at the same time AddOffsetsToTxn (version 1; implicit on version 2)
     produce             Produce the staged batches, pipelined; .first, .middle, .last are inside it
     txn_offset_commit   at the same time TxnOffsetCommit: the source group's offsets and the
-                        progress. Then what was judged by is read again (`confirmation`): a former
-                        coordinator may have answered
+                        progress. Behind it what was judged by is read again (`confirmation`): a
+                        former coordinator may have answered
     end_txn             EndTxn(commit) is sent, and answered
 
 The broker's state decides, never ours: a batch counts as committed when the progress says so or
@@ -60,12 +60,11 @@ from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
-from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.together import Together, side_by_side
 from txnlog_spark.protocol.transaction import (
     Transaction,
     abort_transaction,
-    add_partitions,
     commit_transaction,
 )
 from txnlog_spark.wire.invariants import check, present
@@ -136,7 +135,9 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
     begun = plan.begun
     if begun is None or begun.batch_id < plan.batch.batch_id:
         return plan
-    return replace(plan, begun=replace(begun, batch_id=plan.batch.batch_id - 1))
+    before = plan.last_begun_below
+    before = plan.batch.batch_id - 1 if before is None else before
+    return replace(plan, begun=replace(begun, batch_id=before))
 
 
 def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
@@ -160,7 +161,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
-        yield from begin(plan)
+        yield from begin(plan, judged.progress)
     yield Reached("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction, judged)
@@ -225,17 +226,14 @@ def _write(
     partitions = sorted({TopicPartition(part.topic, part.partition) for part in batch.staged})
     yield from require_leaders(session, partitions, allow_auto_create=True)
     yield Reached("add_partitions", "before", batch.batch_id)
-    if transaction.version < 2 and partitions:
-        yield from add_partitions(session, transaction, partitions)
+    yield from add_groups(session, attempt, transaction, partitions)
     yield Reached("add_partitions", "after", batch.batch_id)
-    yield from add_groups(session, attempt, transaction)
     deadline = session.deadline()
     parts: Together[str, TxnLogError | None] = Together(session.monotonic_ms)
     records = _produce(session, attempt, transaction)
-    offsets = commit_batch_offsets(session, attempt, transaction, deadline=deadline)
+    offsets = _commit_offsets(session, attempt, transaction, judged, deadline)
     yield from parts.start("records", _caught(records))
-    confirmed = _followed_by(offsets, confirm(session, attempt.plan, judged))
-    yield from parts.start("offsets", _caught(confirmed))
+    yield from parts.start("offsets", _caught(offsets))
     failure: TxnLogError | None = None
     while not parts.is_empty:
         # Both are waited for: what is still on its way would come after the abort.
@@ -258,9 +256,15 @@ def _produce(
         _check_all_produced(attempt.plan, attempt.produced)
 
 
-def _followed_by(first: Operation[None], second: Operation[None]) -> Operation[None]:
-    yield from first
-    yield from second
+def _commit_offsets(
+    session: Session,
+    attempt: TransactionTry,
+    transaction: Transaction,
+    judged: Facts,
+    deadline: Deadline,
+) -> Operation[None]:
+    done = yield from commit_batch_offsets(session, attempt, transaction, deadline=deadline)
+    yield from confirm(session, attempt.plan, judged, done)
 
 
 def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError | None]:

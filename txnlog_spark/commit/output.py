@@ -11,11 +11,11 @@ When the recorded value and the present one differ, the table says what that is
 
     checkpoint's place   the original   transactional id   target       it is
     same                                any                any          the same query
-    another              is there       another            any          a copy
-    another              is there       same               any          refused: it cannot be told
+    another              is there       another            any          a copy (with its own group)
+    another              is there       same               any          refused: moved or copied?
     another              is not there   same               same         the same query, moved
-    another              is not there   same               another      refused: it cannot be told
-    another              is not there   another            any          refused: it cannot be told
+    another              is not there   same               another      refused: moved or copied?
+    another              is not there   another            any          refused: moved or copied?
 
 Another cluster is refused before that (`journal.check_cluster`). A copy has progress and recorded
 transactional ids of its own (`Output.copy`), and neither reads nor fences the original's.
@@ -60,7 +60,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def moved_or_copied(output: Output, before: Output, *, original_is_there: bool) -> Output:
+def moved_or_copied(
+    output: Output, before: Output, *, original_is_there: bool, is_same_group: bool
+) -> Output:
     """`output` as what it is by the table above, with the `copy` that it belongs to.
 
     `before` is what the checkpoint recorded last. Raises CheckpointCopied.
@@ -68,15 +70,16 @@ def moved_or_copied(output: Output, before: Output, *, original_is_there: bool) 
     if output.checkpoint == before.checkpoint:
         return replace(output, copy=before.copy)
     same_id = output.transactional_id == before.transactional_id
-    if original_is_there and not same_id:
+    if original_is_there and not same_id and not is_same_group:
         return replace(output, copy=_digest(output.checkpoint)[:_COPY_HEX])
     if original_is_there:
+        shared = f"transactional id {output.transactional_id!r}" if same_id else "kafka.group.id"
         raise CheckpointCopied(
-            f"{_where(output, before)}, which is still there, and both have transactional id "
-            f"{output.transactional_id!r}. Nothing was written, and nobody was fenced. If it is a "
-            "copy, give it a kafka.group.id of its own (and a kafka.transactional.id, if that is "
-            "set) and a topic of its own: it then goes on with progress of its own. If it was "
-            f"moved, remove {before.checkpoint}"
+            f"{_where(output, before)}, which is still there, and both have the same {shared}. "
+            "Nothing was written, and nobody was fenced. If it is a copy, give it a "
+            "kafka.group.id of its own (and a kafka.transactional.id, if that is set) and a topic "
+            "of its own: it then goes on with progress of its own. If it was moved, remove "
+            f"{before.checkpoint}"
         )
     if same_id and output.target == before.target:
         return replace(output, copy=before.copy)

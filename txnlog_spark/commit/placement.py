@@ -56,7 +56,7 @@ def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicParti
 
 
 def _is_gone(session: Session, partition: TopicPartition) -> Operation[bool]:
-    """Asked anew for each batch: what is remembered of a topic outlives it."""
+    """Asked for each batch: what is remembered of a topic outlives it."""
     yield from refresh_metadata(session, [partition.topic])
     if partition.partition in session.cluster.partitions(partition.topic):
         return False

@@ -119,7 +119,10 @@ class Batch:
 class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
 
-    `ended_runs` are the runs before `run_id`, the oldest first, as far back as they are kept.
+    `previous_batch_id` is the batch that was begun before it, -1 for none: a sink that is not
+    called for each batch has nothing of those in between. `progress_output` is the output that the
+    progress was of, and still is when nothing was committed since. `ended_runs` are the runs before
+    `run_id`, the oldest first, as far back as they are kept.
     """
 
     output: Output
@@ -127,6 +130,8 @@ class Begun:
     run_id: str
     progress_group_id: str
     progress_partition: TopicPartition
+    previous_batch_id: int = -1
+    progress_output: Output | None = None
     ended_runs: tuple[str, ...] = ()
     group_digest: str = ""
     """Names the group that its source offsets were to be committed for."""
@@ -165,6 +170,14 @@ class CommitPlan:
     def was_begun(self) -> bool:
         """Whether a transaction of this very batch, or of a later one, may have begun before."""
         return self.begun is not None and self.begun.batch_id >= self.batch.batch_id
+
+    @property
+    def last_begun_below(self) -> int | None:
+        """The last batch before this one that was begun, None where that is not known."""
+        begun, batch_id = self.begun, self.batch.batch_id
+        if begun is None or begun.batch_id > batch_id:
+            return None
+        return begun.batch_id if begun.batch_id < batch_id else begun.previous_batch_id
 
     @property
     def to_produce(self) -> ProducePlan:

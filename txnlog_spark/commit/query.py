@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
+    is_query_at,
     offsets_path,
     read_batch_offsets,
     read_query_id,
 )
-from txnlog_spark.commit.files import is_there
 from txnlog_spark.commit.journal import (
     check_cluster,
     check_not_overtaken,
@@ -37,6 +37,7 @@ from txnlog_spark.commit.plan import (
     CommitPlan,
     Committer,
 )
+from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import CheckpointCopied, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Operation, Reached
@@ -151,12 +152,15 @@ def _plan(
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
     """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
-    before = begun.output
     original = False
-    if before.checkpoint != output.checkpoint:
-        original = yield from is_there(f"{before.checkpoint}/metadata")
+    if begun.output.checkpoint != output.checkpoint:
+        original = yield from is_query_at(begun.output.checkpoint, output.query_id)
+    group = group_digest(batch.options.group_id)
+    is_same_group = begun.group_digest != "" and begun.group_digest == group
     try:
-        return moved_or_copied(output, before, original_is_there=original)
+        return moved_or_copied(
+            output, begun.output, original_is_there=original, is_same_group=is_same_group
+        )
     except CheckpointCopied as error:
         # It is noted there which group it was read with: to write it with another is refused.
         number = batch.batch_id

@@ -2,7 +2,8 @@
 
 Spark's own Kafka source reports minOffsetsBehindLatest, maxOffsetsBehindLatest and
 avgOffsetsBehindLatest as metrics of its own; a Python source cannot. But Spark shows of both what
-`reportLatestOffset` said, and the figures are the difference to the batch's end.
+`reportLatestOffset` said, and the figures are the difference to the batch's end. Ours says the high
+watermark: records behind an open transaction count.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    SourceProgress,
     StreamingQueryListener,
 )
 
@@ -32,6 +33,7 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQueryManager
 
 LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -44,9 +46,15 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsListener(StreamingQueryListener):
-    """Fills `registry`; add it with `spark.streams.addListener`, and `close` it at the end."""
+    """Fills `registry`; add it with `spark.streams.addListener`, and `close` it at the end.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    With the session's `streams` it shows how the lag of a query grows that has no batches.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, streams: StreamingQueryManager | None = None
+    ) -> None:
+        self._streams = streams
         self._labels: dict[str, str] = {}
         self._ended: dict[str, None] = {}
         """Labels, the one that ended last at the end."""
@@ -111,8 +119,18 @@ class MetricsListener(StreamingQueryListener):
         self.watch(str(progress.id), progress.name)
         label = progress.name or str(progress.id)
         self._rows.labels(label).inc(progress.numInputRows)
+        self._show_lag(label, progress.sources)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """The lag alone: nothing could be read, which does not say that nothing is there."""
+        query = None if self._streams is None else self._streams.get(str(event.id))
+        progress = None if query is None else query.lastProgress
+        if progress is not None:
+            self._show_lag(progress.name or str(progress.id), progress.sources)
+
+    def _show_lag(self, label: str, sources: list[SourceProgress]) -> None:
         shown = set()
-        for index, source in enumerate(progress.sources):
+        for index, source in enumerate(sources):
             for (topic, partition), lag in lag_of(source).items():
                 self._lag.labels(label, index, topic, partition).set(lag)
                 shown.add((label, index, topic, partition))
@@ -121,9 +139,6 @@ class MetricsListener(StreamingQueryListener):
         for gone in self._shown.get(label, set()) - shown:
             self._lag.remove(*gone)
         self._shown[label] = shown
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the lag of a query that no longer reads, and all of those that ended long ago."""
@@ -207,7 +222,7 @@ def serve_metrics(
     address reads it: it has no login. `registry` may have metrics of your own.
     """
     registry = CollectorRegistry() if registry is None else registry
-    listener = MetricsListener(registry)
+    listener = MetricsListener(registry, spark.streams)
     server, _ = start_http_server(port, addr=address, registry=registry)
     spark.streams.addListener(listener)
     for query in spark.streams.active:

@@ -6,23 +6,32 @@ one that was staged, and one batch after another is copied into a buffer of its 
 producer id, epoch and base sequence. That buffer is what goes out, now and at every retry, byte for
 byte: it is never built again. Batches that were not acknowledged come back to the front, in
 sequence order.
+
+The one exception is a batch that its leader refused as too large: it is divided, as Java's producer
+does (`ProducerBatch.split`). No answer says what the topic's limit is, so the size is halved with
+each refusal, and what was not sent yet of the topic is divided to it before it is. What was sent is
+not: a leader may have appended it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.effects import FileFailed
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.values import Bytes, StagedPartition, StagedPiece
+from txnlog_spark.wire.dividing import divide_batch, plain_batch
 from txnlog_spark.wire.records import (
     NO_PRODUCER_ID,
     BatchHeader,
+    decode_records,
     increment_sequence,
     iter_batches,
+    parse_header,
+    shown_key,
     stamp_producer,
 )
 from txnlog_spark.wire.topics import TopicPartition
@@ -36,6 +45,34 @@ class StampedBatch:
     data: bytearray
     base_sequence: int
     record_count: int
+    staged_bytes: int
+    """What is done of the staged bytes when it is acknowledged: of parts, all with the last one."""
+    was_sent: bool = False
+
+    @property
+    def description(self) -> str:
+        """What is in it, for a text."""
+        if self.record_count > 1:
+            last = increment_sequence(self.base_sequence, self.record_count - 1)
+            sequences = f"sequences {self.base_sequence} to {last}"
+            return f"{self.record_count} records ({len(self.data)} bytes, {sequences})"
+        plain = plain_batch(self.data)
+        (record,) = decode_records(plain, 0, parse_header(plain))
+        return (
+            f"a record with key {shown_key(record.key)} (a record batch of {len(self.data)} bytes, "
+            f"sequence {self.base_sequence})"
+        )
+
+    def divided(self, bytes_max: int) -> list[StampedBatch]:
+        """The same records in batches of at most `bytes_max`; one over it is a record alone."""
+        parts = []
+        for data in divide_batch(self.data, bytes_max):
+            head = parse_header(data)
+            parts.append(
+                StampedBatch(self.partition, data, head.base_sequence, head.record_count, 0)
+            )
+        parts[-1] = replace(parts[-1], staged_bytes=self.staged_bytes)
+        return parts
 
 
 class PartitionQueue:
@@ -99,17 +136,19 @@ class PartitionQueue:
 
     def pop(self) -> StampedBatch:
         """Take the next batch, which is in memory."""
-        if self._ready:
-            return self._ready.popleft()
-        piece, header = self._split.popleft()
-        self.unstamped_bytes -= header.size_bytes
-        return self._stamp(piece, header)
+        batch = self._ready.popleft() if self._ready else self._stamp(*self._split.popleft())
+        bytes_max = self._transaction.record_batch_bytes_max.get(self.partition.topic)
+        if bytes_max is not None and not batch.was_sent:
+            batch, *rest = batch.divided(bytes_max)
+            self._ready.extendleft(reversed(rest))
+        return replace(batch, was_sent=True)
 
     def put_back(self, batches: Sequence[StampedBatch]) -> None:
         """Batches that were not acknowledged, in sequence order, before all others."""
         self._ready.extendleft(reversed(batches))
 
     def _stamp(self, piece: memoryview, header: BatchHeader) -> StampedBatch:
+        self.unstamped_bytes -= header.size_bytes
         sequences = self._transaction.sequences
         base_sequence = sequences.get(self.partition, 0)
         data = bytearray(piece)
@@ -122,7 +161,20 @@ class PartitionQueue:
         )
         record_count = header.last_offset_delta + 1
         sequences[self.partition] = increment_sequence(base_sequence, record_count)
-        return StampedBatch(self.partition, data, base_sequence, header.record_count)
+        return StampedBatch(
+            self.partition, data, base_sequence, header.record_count, header.size_bytes
+        )
+
+
+def divide_refused(batch: StampedBatch, transaction: Transaction) -> list[StampedBatch]:
+    """Halve a batch that was too large, and from now on what is to be sent of its topic.
+
+    A little more than a half, or two parts would seldom be enough.
+    """
+    known = transaction.record_batch_bytes_max
+    topic = batch.partition.topic
+    known[topic] = min(len(batch.data) * 9 // 16, known.get(topic, len(batch.data)))
+    return batch.divided(known[topic])
 
 
 def queues_of(

@@ -108,6 +108,9 @@ class CoordinatorRequest:
     """A request to whichever broker coordinates `key`.
 
     `codes` gives every error code of an answer; `doing` is the sentence part for error messages.
+    One that is sent `behind` another of the same key, by its place among the requests, is carried
+    out when that one was: brokers take a connection's requests in their order. It is asked again
+    with it.
     """
 
     key_type: int
@@ -116,6 +119,7 @@ class CoordinatorRequest:
     doing: str
     codes: Callable[[Reply], Iterable[int]]
     version_max: int | None = None
+    behind: int | None = None
 
     @property
     def api_key(self) -> ApiKey:
@@ -151,7 +155,7 @@ def find_coordinator(
         yield from deadline.backoff(doing, describe_code(answer.error_code))
     nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
     session.cluster = replace(session.cluster, nodes=nodes)
-    session.coordinators[key_type, key] = answer.node_id
+    session.remember_coordinator(key_type, key, answer.node_id)
     return int(answer.node_id)
 
 
@@ -196,12 +200,20 @@ def call_coordinators(
             calls.append(Call(node, message, deadline.call_ms, version_max))
         outcomes = yield from call_all(tuple(calls))
         waits = []
+        nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
         for i, outcome in zip(asked, outcomes, strict=True):
+            first = requests[i].behind
+            if first is not None and (first not in answers or nodes[first] != nodes[i]):
+                continue
             reason = yield from _not_yet(session, requests[i], outcome)
             if reason is not None:
                 waits.append((requests[i].doing, reason))
             elif isinstance(outcome, Reply):
                 answers[i] = outcome
+        for i in asked:
+            behind = requests[i].behind
+            if behind is not None and i not in answers:
+                answers.pop(behind, None)  # another broker may answer the next one
         if waits:
             yield from deadline.backoff(*waits[0])
     return [answers[i] for i in range(len(requests))]

@@ -14,7 +14,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txnlog_spark.errors import CorruptData, DeadlineExceeded, OffsetOutOfRange, RemoteProtocolError
+from txnlog_spark.errors import (
+    CorruptData,
+    DeadlineExceeded,
+    OffsetOutOfRange,
+    OldMessageFormat,
+    RemoteProtocolError,
+)
 from txnlog_spark.protocol.calls import call_all, receive, refuse_if_final, send
 from txnlog_spark.protocol.cluster_view import NO_LEADER, NO_TOPIC_ID
 from txnlog_spark.protocol.effects import Call, Give, Operation, Reply, Stream, Unanswered
@@ -27,7 +33,7 @@ from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.values import Bytes
 from txnlog_spark.wire.errors import RETRIABLE, ErrorCode
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import CorruptBatch, iter_batches
+from txnlog_spark.wire.records import CorruptBatch, OldFormat, iter_batches
 from txnlog_spark.wire.topics import TopicPartition
 
 TOPIC_NAME_VERSION_MAX = 12
@@ -82,7 +88,8 @@ class FetchCursor:
     def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
         """What an answer brought; None, with `last_error` set, when it is to be asked again.
 
-        Raises OffsetRefused for an offset out of range, CorruptData, FatalError, UnknownTopic.
+        Raises OffsetRefused for an offset out of range, CorruptData, OldMessageFormat, FatalError,
+        UnknownTopic.
         """
         self.is_sent_on = False
         if isinstance(outcome, Unanswered):
@@ -181,6 +188,13 @@ class FetchCursor:
         try:
             for header, _ in iter_batches(data):
                 next_offset = max(next_offset, header.next_offset)
+        except OldFormat as error:
+            raise OldMessageFormat(
+                f"{self._doing}: {error}, written by a client older than Kafka 0.11 or into a "
+                "topic with an older message.format.version. Only v2 is read here: read such "
+                "records once with format('kafka'), and begin after them with startingOffsets and "
+                "a new checkpoint"
+            ) from error
         except CorruptBatch as error:
             raise CorruptData(f"{self._doing}: {error}") from error
         return next_offset

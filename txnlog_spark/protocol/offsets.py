@@ -182,31 +182,30 @@ def fetch_committed(
     """
     named = sorted(set(partitions))
     asked = [named, None] if named and require_stable else [None]
-    doing = f"reading the offsets of group {group_id!r}"
-    requests = [
-        CoordinatorRequest(
-            GROUP,
-            group_id,
-            _fetch_request(group_id, names, require_stable),
-            doing,
-            _fetch_codes,
-            TOPIC_NAME_VERSION_MAX,
-        )
-        for names in asked
-    ]
+    requests = [committed_request(group_id, names, require_stable) for names in asked]
     found: dict[TopicPartition, CommittedOffset] = {}
     for reply in (yield from call_coordinators(session, requests)):
         if require_stable and reply.version < REQUIRE_STABLE_VERSION:
             raise FatalError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{doing}: the broker supports OffsetFetch up to v{reply.version} and cannot wait "
-                "for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
+                f"{requests[0].doing}: the broker supports OffsetFetch up to v{reply.version} and "
+                "cannot wait for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
             )
-        found.update(_fetched_offsets(reply))
+        found.update(fetched_offsets(reply))
     return found
 
 
-def _fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
+def committed_request(
+    group_id: str, named: list[TopicPartition] | None, require_stable: bool
+) -> CoordinatorRequest:
+    """OffsetFetch for the named partitions, or for all."""
+    message = _fetch_request(group_id, named, require_stable)
+    doing = f"reading the offsets of group {group_id!r}"
+    return CoordinatorRequest(GROUP, group_id, message, doing, _fetch_codes, TOPIC_NAME_VERSION_MAX)
+
+
+def fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
+    """What an answer to `committed_request` has."""
     return {
         TopicPartition(topic.name, p.partition_index): CommittedOffset(
             p.committed_offset, p.metadata or ""

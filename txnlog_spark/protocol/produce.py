@@ -23,7 +23,7 @@ While a partition has batches in flight it sends no more to any other leader, fo
 
 OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that was not acknowledged is a consequence, and the
 batch is sent again; in front it means that the leader's state and ours differ, and the transaction
-is lost.
+is lost. A batch that is too large for its topic goes again at once, in parts (`batches.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from txnlog_spark.errors import RemoteProtocolError, TxnLogError
-from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch, queues_of
+from txnlog_spark.protocol.batches import (
+    PartitionQueue,
+    StampedBatch,
+    divide_refused,
+    queues_of,
+)
 from txnlog_spark.protocol.calls import receive, refuse_if_final, send
 from txnlog_spark.protocol.effects import (
     Ask,
@@ -49,6 +54,7 @@ from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.pace import Pace
 from txnlog_spark.protocol.retry import (
     RECORD_REFUSALS,
+    SIZE_REFUSALS,
     Action,
     Subject,
     decide,
@@ -63,7 +69,6 @@ from txnlog_spark.protocol.values import ProducePlan, StagedPartition
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.invariants import InvariantViolation, check
 from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import increment_sequence
 from txnlog_spark.wire.topics import TopicPartition
 
 IN_FLIGHT_MAX = 5
@@ -240,10 +245,11 @@ class _Window:
     def fill(self) -> Operation[None]:
         """Send what there is space for."""
         leaderless = self._turns.arrange(self._session.cluster)
-        if leaderless:
-            for partition in leaderless:
-                self._turns.rest(partition)
-            yield from self._recover(leaderless, _Failures())
+        for partition in leaderless:
+            self._turns.rest(partition)
+        # What is in flight to a former leader is answered, or lost, first.
+        if idle := [p for p in leaderless if not self._flows[p].unanswered]:
+            yield from self._recover(idle, _Failures())
         nodes = self._turns.leaders()
         busy = {n for n, leader in self._leaders.items() if leader.requests}
         share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
@@ -332,14 +338,14 @@ class _Window:
         if isinstance(part, _Recovery):
             self._end_recovery(part)
             return False
-        bytes_before = self._produced.bytes
+        records_before = self._produced.records
         if isinstance(outcome, Reply):
             failures = self._sort(part, outcome)
         elif isinstance(outcome, Unanswered):
             failures = self._lose(part, outcome)
         else:
             raise InvariantViolation("a request without an outcome is done")
-        is_acknowledged = self._produced.bytes > bytes_before
+        is_acknowledged = self._produced.records > records_before
         if is_acknowledged:
             self._leaders[part.node].failures = 0
             self._deadline = self._session.deadline()
@@ -385,11 +391,16 @@ class _Window:
         action = decide(ApiKey.PRODUCE, code)
         if action is Action.DONE:
             self._produced.records += batch.record_count
-            self._produced.bytes += len(batch.data)
+            self._produced.bytes += batch.staged_bytes
             self._produced.partitions.add(batch.partition)
-            self._memory.stamped_bytes -= len(batch.data)
+            self._memory.stamped_bytes -= batch.staged_bytes
             flow.batches.remove(batch)
             flow.failures = 0
+            return
+        if code in SIZE_REFUSALS and batch.record_count > 1:
+            flow.is_failed = True
+            at = flow.batches.index(batch)
+            flow.batches[at : at + 1] = divide_refused(batch, self._transaction)
             return
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and flow.is_failed:
             action = Action.RETRY
@@ -482,11 +493,7 @@ def _call_of(request: _Request, transaction: Transaction, deadline: Deadline) ->
 
 def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
     topic, number = batch.partition
-    last = increment_sequence(batch.base_sequence, batch.record_count - 1)
-    text = (
-        f"producing {batch.record_count} records ({len(batch.data)} bytes, sequences "
-        f"{batch.base_sequence} to {last}) to {topic}-{number} ({transaction.who})"
-    )
+    text = f"producing {batch.description} to {topic}-{number} ({transaction.who})"
     if answer.error_code in RECORD_REFUSALS and answer.error_message:
         text += f" [{answer.error_message}]"
     return text

@@ -131,6 +131,10 @@ RECORD_REFUSALS = frozenset(
 )
 
 
+SIZE_REFUSALS = frozenset({_E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE})
+"""Of these a smaller batch may pass."""
+
+
 def decide(api_key: ApiKey, code: int) -> Action:
     """The action for one error code in the answer to `api_key`."""
     if code == ErrorCode.NONE:
@@ -162,9 +166,12 @@ _HINTS: dict[int, str] = {
         "raise that"
     ),
     _E.MESSAGE_TOO_LARGE: (
-        "a record batch is over the topic's max.message.bytes: raise that, or send smaller records"
+        "the topic's max.message.bytes is less: raise it to this size at least, or leave the "
+        "record out"
     ),
-    _E.RECORD_LIST_TOO_LARGE: "a record batch is over the broker's segment size",
+    _E.RECORD_LIST_TOO_LARGE: (
+        "the topic's segment.bytes is less: raise it to this size at least, or leave the record out"
+    ),
     _E.INVALID_TXN_STATE: (
         "the transaction is not open any more: it may have run into transaction.timeout.ms, and "
         "the coordinator aborted it"
@@ -172,6 +179,23 @@ _HINTS: dict[int, str] = {
     _E.OFFSET_METADATA_TOO_LARGE: "raise the broker's offset.metadata.max.bytes",
 }
 """What to do about a refusal."""
+
+_TRANSACTION_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.PRODUCE,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    }
+)
+_LOWERED_HINT = (
+    "the cluster's feature transaction.version was lowered below what this transactional id was "
+    "used with, which Apache Kafka cannot write down: raise it again, kafka-features.sh "
+    "--bootstrap-server HOST:PORT upgrade --feature transaction.version=2, restart the brokers one "
+    "after the other, and start the query"
+)
 
 _WAIT_HINTS: dict[int, str] = {
     _E.KAFKA_STORAGE_ERROR: (
@@ -297,6 +321,8 @@ FENCED_HINT = (
 def error_of(action: Action, code: int, doing: str, subject: Subject | None = None) -> BrokerError:
     """The exception that says `doing` was refused with `code`; `subject` names what to grant."""
     hint = authorization_hint(code, subject) or _HINTS.get(code)
+    if code == _E.UNSUPPORTED_VERSION and subject and subject.api_key in _TRANSACTION_APIS:
+        hint = _LOWERED_HINT
     text = f"{doing} was refused" + (f" ({hint})" if hint else "")
     if action is Action.FENCED:
         return ProducerFenced(code, f"{doing} was refused: {FENCED_HINT}")

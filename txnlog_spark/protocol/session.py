@@ -17,6 +17,8 @@ from txnlog_spark.protocol.read_replicas import ReadReplicas
 from txnlog_spark.wire.topics import TopicPartition
 
 BACKOFF_DOUBLINGS_MAX = 10
+COORDINATORS_MAX = 256
+"""So many are remembered: each batch write has a transactional id and a group of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,12 @@ class Session:
     """Something failed since any broker was asked: who answered may know less than others do."""
     notice: Callable[[str], None] = _ignore
     """Where an operation says what a person should know now; the host writes it to its log."""
+
+    def remember_coordinator(self, key_type: int, key: str, node: int) -> None:
+        """Until it is wrong; one too many takes the place of the oldest, which is found again."""
+        if len(self.coordinators) >= COORDINATORS_MAX:
+            del self.coordinators[next(iter(self.coordinators))]
+        self.coordinators[key_type, key] = node
 
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
         """A deadline from now; by default the operation timeout."""

@@ -11,7 +11,7 @@ EndTxn(commit) is a case of its own: see `commit_transaction`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnlog_spark.errors import (
     AbortableError,
@@ -34,7 +34,12 @@ from txnlog_spark.protocol.calls import (
 )
 from txnlog_spark.protocol.effects import Operation, Reply, Unanswered
 from txnlog_spark.protocol.metadata import confirm_missing
-from txnlog_spark.protocol.offsets import CommittedOffset, by_topic
+from txnlog_spark.protocol.offsets import (
+    CommittedOffset,
+    by_topic,
+    committed_request,
+    fetched_offsets,
+)
 from txnlog_spark.protocol.retry import (
     EndTxnVerdict,
     Subject,
@@ -75,6 +80,8 @@ class Transaction:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     """The next base sequence of each partition."""
     begun: bool = False
+    record_batch_bytes_max: dict[str, int] = field(default_factory=dict)
+    """By topic, where a leader refused a larger record batch as too large."""
 
     @property
     def who(self) -> str:
@@ -125,10 +132,24 @@ def _init_request(transactional_id: str, transaction_timeout_ms: int) -> Coordin
     return CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
 
 
-def add_partitions(
-    session: Session, transaction: Transaction, partitions: Iterable[TopicPartition]
+def add_to_transaction(
+    session: Session,
+    transaction: Transaction,
+    partitions: Iterable[TopicPartition],
+    group_ids: Iterable[str],
 ) -> Operation[None]:
-    """Version 1 only: tell the coordinator before the first Produce to these partitions."""
+    """Version 1 only: AddPartitionsToTxn and AddOffsetsToTxn, sent at once, before the first
+    Produce to these partitions and the first TxnOffsetCommit of these groups."""
+    wanted = list(partitions)
+    requests = [_partitions_request(transaction, wanted)] if wanted else []
+    requests += [_group_request(transaction, group_id) for group_id in group_ids]
+    transaction.begun = True
+    yield from call_coordinators(session, requests)
+
+
+def _partitions_request(
+    transaction: Transaction, partitions: list[TopicPartition]
+) -> CoordinatorRequest:
     topic_type = _ADD_PARTITIONS.request.AddPartitionsToTxnTopic
     message = _ADD_PARTITIONS.request(
         v3_and_below_transactional_id=transaction.transactional_id,
@@ -136,20 +157,16 @@ def add_partitions(
         v3_and_below_producer_epoch=transaction.producer_epoch,
         v3_and_below_topics=[
             topic_type(name=topic, partitions=numbers)
-            for topic, numbers in by_topic(list(partitions)).items()
+            for topic, numbers in by_topic(partitions).items()
         ],
     )
-    yield from _ask(
-        session,
-        transaction,
-        CoordinatorRequest(
-            TRANSACTION,
-            transaction.transactional_id,
-            message,
-            f"adding partitions to the transaction ({transaction.who})",
-            _add_partitions_codes,
-            ADD_PARTITIONS_VERSION_MAX,
-        ),
+    return CoordinatorRequest(
+        TRANSACTION,
+        transaction.transactional_id,
+        message,
+        f"adding partitions to the transaction ({transaction.who})",
+        _add_partitions_codes,
+        ADD_PARTITIONS_VERSION_MAX,
     )
 
 
@@ -163,8 +180,7 @@ def _add_partitions_codes(reply: Reply) -> tuple[int, ...]:
     return reasons if any(reasons) else codes
 
 
-def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Operation[None]:
-    """Version 1 only: tell the coordinator before the group's TxnOffsetCommit."""
+def _group_request(transaction: Transaction, group_id: str) -> CoordinatorRequest:
     message = _ADD_OFFSETS.request(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -172,12 +188,8 @@ def add_offsets(session: Session, transaction: Transaction, group_id: str) -> Op
         group_id=group_id,
     )
     doing = f"adding group {group_id!r} to the transaction ({transaction.who})"
-    yield from _ask(
-        session,
-        transaction,
-        CoordinatorRequest(
-            TRANSACTION, transaction.transactional_id, message, doing, top_level_code
-        ),
+    return CoordinatorRequest(
+        TRANSACTION, transaction.transactional_id, message, doing, top_level_code
     )
 
 
@@ -216,6 +228,15 @@ def commit_source_offsets(
     return frozenset(offsets) - frozenset(remaining)
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """`missing` no longer exists, and was left out. `behind` are offsets that groups had before,
+    each group's read of its coordinator after that had taken the transaction's."""
+
+    missing: frozenset[TopicPartition]
+    behind: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
 def commit_all_offsets(
     session: Session,
     transaction: Transaction,
@@ -223,8 +244,8 @@ def commit_all_offsets(
     *,
     may_be_gone: str | None,
     deadline: Deadline | None = None,
-) -> Operation[frozenset[TopicPartition]]:
-    """The offsets of several groups, sent at once; returns what no longer exists.
+) -> Operation[OffsetsCommitted]:
+    """The offsets of several groups, sent at once, and right behind them OffsetFetch.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
     Raises AbortableError when another group's no longer exist.
@@ -233,13 +254,22 @@ def commit_all_offsets(
     requests = [
         _offsets_request(transaction, group_id, offsets) for group_id, offsets in groups.items()
     ]
+    reads = [
+        replace(committed_request(group_id, None, require_stable=False), behind=number)
+        for number, group_id in enumerate(groups)
+    ]
     transaction.begun = True
-    replies = yield from call_coordinators(session, requests, deadline=deadline)
+    replies = yield from call_coordinators(session, requests + reads, deadline=deadline)
+    behind = {
+        group_id: fetched_offsets(reply)
+        for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
+    }
     missing: frozenset[TopicPartition] = frozenset()
-    for request, reply in zip(requests, replies, strict=True):
+    for request, reply in zip(requests, replies, strict=False):
         refused = _unknown_in(reply)
         if not refused:
             continue
+        del behind[request.key]  # brokers that are no coordinators refuse them, too
         left = {p: groups[request.key][p] for p in refused}
         gone = yield from commit_source_offsets(
             session, transaction, request.key, left, deadline=deadline
@@ -250,7 +280,7 @@ def commit_all_offsets(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{request.doing} for {names}"
             )
         missing |= gone
-    return missing
+    return OffsetsCommitted(missing, behind)
 
 
 def _codes_of_known(reply: Reply) -> tuple[int, ...]:

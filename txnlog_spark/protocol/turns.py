@@ -137,11 +137,11 @@ class Memory:
 
     def take(self, queue: PartitionQueue) -> StampedBatch:
         """The queue's next batch, accounted for."""
-        is_resent, unstamped_bytes = queue.is_resending, queue.unstamped_bytes
+        unstamped_bytes = queue.unstamped_bytes
         batch = queue.pop()
-        self.unstamped_bytes += queue.unstamped_bytes - unstamped_bytes
-        if not is_resent:
-            self.stamped_bytes += len(batch.data)
+        stamped_bytes = unstamped_bytes - queue.unstamped_bytes
+        self.unstamped_bytes -= stamped_bytes
+        self.stamped_bytes += stamped_bytes
         return batch
 
 

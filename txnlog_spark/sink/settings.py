@@ -74,8 +74,11 @@ class SinkSettings:
 
     @property
     def write_name(self) -> str:
-        """What the staged batches of this sink of a query are kept under, a file's name."""
-        text = f"{self.checkpoint_location.normal}\n{self.sink_name}"
+        """What the staged batches of this sink of a query are kept under, a file's name.
+
+        Tasks and committer make it: so it is of the text, which is the same on all machines.
+        """
+        text = f"{self.checkpoint_location}\n{self.sink_name}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

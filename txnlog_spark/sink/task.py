@@ -26,6 +26,7 @@ from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.wire.errors import ErrorCode
+from txnlog_spark.wire.records import shown_key
 
 GATHER_ROWS_MAX = 65_536
 GATHER_BYTES_MAX = 8 * 1024 * 1024
@@ -35,8 +36,6 @@ RECORD_BATCH_BYTES_WANTED = 32 * 1024
 GATHER_FACTOR_MAX = 4
 """Where a block's rows go to so many partitions that their record batches would be smaller than
 wanted, the next blocks are larger, by this factor at most: a task's memory has to bear it."""
-
-SHOWN_KEY_BYTES_MAX = 40
 
 PartitionCounts = Callable[[str], int]
 """Topic -> its partition count; raises for a topic that does not exist."""
@@ -207,10 +206,10 @@ class TaskEncoder:
 
     def _too_large(self, topics: _Targets, keys: Any, error: RecordTooLarge) -> RecordRefused:
         key = None if keys is None else keys[error.row_index].as_py()
-        shown = "null" if key is None else repr(key[:SHOWN_KEY_BYTES_MAX])
         return RecordRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record for topic {topics.names[topics.codes[error.row_index]]} with key {shown} "
+            f"a record for topic {topics.names[topics.codes[error.row_index]]} with key "
+            f"{shown_key(key)} "
             f"takes {error.size_bytes} bytes, over "
             f"kafka.max.request.size={error.record_batch_bytes_max}: leave the row out, or raise "
             "kafka.max.request.size and the topic's max.message.bytes",

@@ -8,9 +8,10 @@ asked for then, once per batch, and never in the committer.
 
 from __future__ import annotations
 
+import logging
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -46,6 +47,10 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
+
+logger = logging.getLogger(__name__)
+_told: set[str] = set()
+"""Queries that this process has logged as at-least-once."""
 
 
 class _TopicSnapshot:
@@ -185,6 +190,18 @@ def _task() -> TaskContext:
     return task
 
 
+def _tell_at_least_once(messages: Iterable[Any]) -> None:
+    """Log that a plain write is of a streaming query, in its foreachBatch: once a query."""
+    for query_id in {message.query_id for message in messages} - {"", *_told}:
+        _told.add(query_id)
+        logger.warning(
+            "query %s writes to Kafka with a plain write in its foreachBatch: at-least-once, a "
+            "batch that is done again is written again. txnlog_spark.foreach_batch writes each "
+            "batch exactly once",
+            query_id,
+        )
+
+
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
     """The exactly-once sink of a streaming query; `run_id` is of the query's run."""
 
@@ -225,10 +242,10 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
         settings = self._settings
         with readable_errors():
             task = _task()
-            write, query_id, batch_id = f"write-{self._plan_id}", "", 0
+            # In Spark Connect the query is not known: a task is of the client's write alone.
+            query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
+            write, batch_id = f"write-{self._plan_id}", 0
             if settings.checkpoint is not None:
-                # In Spark Connect the query is not known: a task is of the client's write alone.
-                query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
                 write, batch_id = settings.write_name, settings.txn_version
             message: WriterCommitMessage = self._stage(iterator, write, query_id, batch_id, task)
             return message
@@ -241,6 +258,8 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
                 commit_streaming(settings, messages, settings.txn_version, settings.sink_run)  # type: ignore[arg-type]
             else:
                 commit_batch_write(settings, messages, f"write-{self._plan_id}")  # type: ignore[arg-type]
+                if settings.txn_app_id is None:
+                    _tell_at_least_once(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""

@@ -77,6 +77,8 @@ class SourceSettings:
     partition_fetch_bytes_max: int
     metadata_max_age_ms: int = METADATA_MAX_AGE_MS
     """How old the list of all topics may be that a pattern was matched with."""
+    partition_cache_ms: int = -1
+    """How long a stream takes the partitions that it found as they are; -1: for a second."""
     min_offsets_per_trigger: int | None = None
     trigger_delay_ms_max: int = 900_000
     """How long a batch may wait for `min_offsets_per_trigger`."""
@@ -119,6 +121,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         fetch_bytes_max=values["kafka.fetch.max.bytes"],
         partition_fetch_bytes_max=values["kafka.max.partition.fetch.bytes"],
         metadata_max_age_ms=values.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS),
+        partition_cache_ms=values.get("partition.metadata.cache.ttl.ms", -1),
         min_offsets_per_trigger=values.get("minOffsetsPerTrigger"),
         trigger_delay_ms_max=values.get("maxTriggerDelay", 0),
         offset_attempts=values["fetchOffset.numRetries"],

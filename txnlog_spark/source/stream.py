@@ -27,8 +27,9 @@ another cluster is refused. Four rules keep batches repeatable:
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -78,6 +79,7 @@ from txnlog_spark.source.planning import (
 )
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
+from txnlog_spark.source.standstill import HeldUp, Standstills, explain, held_up
 from txnlog_spark.spark_errors import readable_errors
 from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
@@ -90,7 +92,11 @@ DISCOVERY_SECONDS = 1.0
 Of a pattern only the topics that it matched are asked for so often. For others all topics have to
 be listed with all their partitions, seconds of work on a large cluster, and that is done once in
 `kafka.metadata.max.age.ms`, as in Kafka's own consumer, and when one of the matched is gone.
+Where `partition.metadata.cache.ttl.ms` is set, it says both, as in Spark's own source.
 """
+
+HIGH_WATERMARK_SECONDS = 1.0
+"""And no more often for the high watermarks."""
 
 NO_ROW_LIMIT = ReadMaxRows(2**63 - 1)
 """All that is available, in another word than `ReadAllAvailable`."""
@@ -103,10 +109,16 @@ JsonOffset = dict[str, Any]
 
 
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's source. Holds plain values only: copies of it are pickled to the tasks."""
+    """One query's source. Holds plain values only: copies of it are pickled to the tasks.
 
-    def __init__(self, settings: SourceSettings) -> None:
+    `clock` gives seconds, as `time.monotonic` does.
+    """
+
+    def __init__(
+        self, settings: SourceSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
+        self._clock = clock
         self._initial: Offsets | None = None
         self._committed: CommittedStart | None = None
         self._target: Offsets | None = None
@@ -115,6 +127,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._discovered_at = 0.0
         self._listed_at = 0.0
         self._fired_at: float | None = None
+        self._high: Offsets = {}
+        self._high_at = -math.inf
+        self._standstills = Standstills()
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -147,6 +162,11 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Freeze the end of the query: what is in the log now."""
         with readable_errors():
             self._target = fetch_offsets(self._settings, self._listed(), "latest")
+            if left_out := self._held_up(self._target):
+                logger.warning(
+                    "this query reads what is there now, and ends before an open transaction in %s",
+                    self._explain(left_out),
+                )
 
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
         """The end of the next batch: what is available, within `limit` and the rules above."""
@@ -175,8 +195,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._noted(to_json_value(end))
 
     def reportLatestOffset(self) -> JsonOffset | None:
-        """The ends that the last `latestOffset` saw, for the query's progress report."""
-        return None if self._latest is None else self._noted(to_json_value(self._latest))
+        """How far the log went at the last `latestOffset`, for the query's progress report.
+
+        Records behind an open transaction are counted, though no batch can have them yet: a query
+        that waits for one is not up to date.
+        """
+        if self._latest is None:
+            return None
+        latest = {p: max(end, self._high.get(p, end)) for p, end in self._latest.items()}
+        return self._noted(to_json_value(latest))
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
         """The tasks of a batch."""
@@ -220,7 +247,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._settings.min_offsets_per_trigger
         if wanted is None or self._target is not None:
             return False
-        now, delay = time.monotonic(), self._settings.trigger_delay_ms_max / 1000
+        now, delay = self._clock(), self._settings.trigger_delay_ms_max / 1000
         is_late = self._fired_at is None or now - self._fired_at >= delay
         if not is_late and count_waiting(begin, available) < wanted:
             return True
@@ -273,17 +300,40 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._with_additions(begin, ends)
 
     def _ends_now(self, begin: Offsets) -> Offsets:
-        existing = self._existing(begin)
         try:
-            return fetch_offsets(self._settings, existing, "latest")
+            return self._ask_ends(begin)
         except UnknownTopic:
             # Deleted since it was discovered: to be found missing, as any other deleted topic is.
             self._discovered = None
-            return fetch_offsets(self._settings, self._existing(begin), "latest")
+            return self._ask_ends(begin)
+
+    def _ask_ends(self, begin: Offsets) -> Offsets:
+        ends = fetch_offsets(self._settings, self._existing(begin), "latest")
+        now = self._clock()
+        if now >= self._high_at + HIGH_WATERMARK_SECONDS:
+            self._high_at = now
+            if lasting := self._standstills.find(self._held_up(ends), now):
+                logger.warning(
+                    "for a minute nothing could be read behind an open transaction in %s",
+                    self._explain(lasting),
+                )
+        return ends
+
+    def _held_up(self, ends: Offsets) -> list[HeldUp]:
+        """Where there are records after these last stable offsets."""
+        if not self._settings.read_committed:
+            return []
+        self._high = fetch_offsets(self._settings, ends, "latest", read_committed=False)
+        return held_up(ends, self._high)
+
+    def _explain(self, found: list[HeldUp]) -> str:
+        return explain(found, resolve_bootstrap(self._settings.connection))
 
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:
         """The partitions that exist; a topic that was deleted is left out, not an error yet."""
-        fresh = time.monotonic() < self._discovered_at + DISCOVERY_SECONDS
+        cache_ms = self._settings.partition_cache_ms
+        cache_seconds = cache_ms / 1000 if cache_ms > 0 else DISCOVERY_SECONDS
+        fresh = self._clock() < self._discovered_at + cache_seconds
         if fresh and self._discovered is not None:
             return self._discovered
         topics = {p.topic for p in begin}
@@ -294,7 +344,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._discovered = discover(
                     self._settings, known=begin, without=deleted, matching=matching
                 )
-                self._discovered_at = time.monotonic()
+                self._discovered_at = self._clock()
                 if matching is None:
                     self._listed_at = self._discovered_at
                 return self._discovered
@@ -307,13 +357,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _listed(self) -> tuple[TopicPartition, ...]:
         """The partitions that exist, before it is known which are read; not yet the last word."""
         self._discovered = discover(self._settings)
-        self._listed_at = time.monotonic()
+        self._listed_at = self._clock()
         return self._discovered
 
     def _matching(self) -> frozenset[str] | None:
         """The topics that a pattern matched, None when all are to be listed again."""
+        if self._settings.partition_cache_ms > 0:
+            return None
         listed_until = self._listed_at + self._settings.metadata_max_age_ms / 1000
-        if self._discovered is None or time.monotonic() >= listed_until:
+        if self._discovered is None or self._clock() >= listed_until:
             return None
         return frozenset(p.topic for p in self._discovered)
 

@@ -27,6 +27,10 @@ class ServerGone(Exception):
     """The staging server does not answer, or is not one; the text says how that showed."""
 
 
+class ServerUnreachable(ServerGone):
+    """No connection to the staging server was made."""
+
+
 class ServerAnswered(Exception):
     """The staging server answers otherwise than asked: with MISSING or REFUSED and its reason."""
 
@@ -131,7 +135,7 @@ def connect_remote(host: str, port: int, token: str) -> Channel:
     try:
         plain = socket.create_connection((host, port), timeout=TIMEOUT_S)
     except OSError as error:
-        raise ServerGone(_reason(error)) from error
+        raise ServerUnreachable(_reason(error)) from error
     try:
         notice_dead_peers(plain)
         secured = task_context().wrap_socket(plain)

@@ -27,8 +27,9 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,17 +40,23 @@ from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Attempt, Forgotten, Kind, NotAFrame
 from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG
 from txnlog_spark.staging.store import Room, Store, StoreFull
+from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
 logger = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S = 15.0
-"""A connection that has proved nothing by then is closed."""
-UNPROVED_MAX = 512
-"""So many connections may be about to prove the token."""
+"""A connection that has had its turn so long and has proved nothing is closed."""
+SHUTDOWN_TIMEOUT_S = 1.0
+"""Of TLS: a peer that does not answer to it keeps its connection no longer."""
+ACCEPT_RETRY_S = 1.0
+"""While there is no descriptor for one more connection."""
 TOUCH_POLLS = 3600
 STREAM_BYTES_MAX = 64 * 1024
 """Read ahead of one connection, twice at most: there may be a thousand."""
 APPLICATION_POLL_S = 1.0
+MEMORY_PART = 4
+"""Under a memory limit (RLIMIT_AS) one part in so many is for staged rows, and one for connections
+that are being proved."""
 FREE_SHARE = 0.9
 """Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
 
@@ -84,8 +91,12 @@ class Spool:
         """Raises StoreFull, and OSError when the file cannot be written."""
         held = self._held[attempt]
         if self.store.add(attempt, len(data)) is Room.MEMORY:
-            held.memory += data
-            return
+            try:
+                held.memory += data
+            except MemoryError:
+                self.store.move_to_file(attempt)
+            else:
+                return
         if held.path is None:
             self._file_count += 1
             held.path = self._directory / f"{self._file_count}.staged"
@@ -165,67 +176,104 @@ class _Peer:
         self._writer.write(data)
         await self._writer.drain()
 
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextlib.contextmanager
+def _logged_end() -> Iterator[None]:
+    """A connection ends with its peer's close, or with its peer's error, which is nobody else's."""
+    try:
+        yield
+    except _Closed:
+        pass
+    except (NotAFrame, OSError, asyncio.IncompleteReadError) as error:
+        logger.debug("a connection was closed: %s", error)
+    except MemoryError:
+        logger.warning("a connection was closed, as there was no memory for it")
+
 
 class StagingServer:
     """Serves tasks and committers from one `Spool`."""
 
-    def __init__(self, spool: Spool, token: bytes, address: dict[str, object]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        token: bytes,
+        address: dict[str, object],
+        secured: tuple[ssl.SSLContext, bytes],
+        unproved: Unproved,
+    ) -> None:
+        """`secured` is TLS for the TCP listener, and the certificate (DER) that it shows."""
         self._spool = spool
         self._token = token
         self._address = address
-        self._certificate = b""
-        self._unproved = 0
-
-    def certified(self, certificate: bytes) -> None:
-        """The certificate (DER) that the TCP listener shows."""
-        self._certificate = certificate
+        self._context, self._certificate = secured
+        self._unproved = unproved
 
     async def serve_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """The Unix socket: who can open it is this user."""
-        await self._guarded(writer, self._serve(_Peer(reader, writer), is_driver=True))
+        try:
+            with _logged_end():
+                await self._serve(_Peer(reader, writer), is_driver=True)
+        finally:
+            writer.close()
 
-    async def serve_remote(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """TCP: a task on any machine, once it has proved the token.
+    async def accept_remote(self, listener: socket.socket) -> None:
+        """TCP: tasks on any machine."""
+        loop, serving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        listener.setblocking(False)
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except (OSError, MemoryError) as error:
+                logger.warning("no connection is accepted: %s", error or "no memory")
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            task = loop.create_task(self._serve_remote(connection, address[0]))
+            serving.add(task)
+            task.add_done_callback(serving.discard)
+            await asyncio.sleep(0)  # `sock_accept` does not wait while connections come
+
+    async def _serve_remote(self, connection: socket.socket, address: str) -> None:
+        """A task, once it has proved the token.
 
         One whose machine is gone is noticed by the system, and its attempt dropped.
         """
-        notice_dead_peers(writer.get_extra_info("socket"))
-        if self._unproved >= UNPROVED_MAX:
-            writer.close()
-            return
-        await self._guarded(writer, self._serve_proved(_Peer(reader, writer)))
+        with contextlib.ExitStack() as closing, _logged_end():
+            closing.callback(connection.close)
+            notice_dead_peers(connection)
+            async with self._unproved.turn(address), asyncio.timeout(PROOF_TIMEOUT_S):
+                peer = await self._secure(connection)
+                closing.pop_all()  # the connection is its transport's now
+                closing.callback(peer.close)
+                await self._prove(peer)
+            await self._serve(peer, is_driver=False)
 
-    async def _guarded(self, writer: asyncio.StreamWriter, served: Awaitable[None]) -> None:
-        try:
-            await served
-        except _Closed:
-            pass
-        except (NotAFrame, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-            logger.debug("a connection was closed: %s", error)
-        finally:
-            writer.close()
-
-    async def _serve_proved(self, peer: _Peer) -> None:
-        self._unproved += 1
-        try:
-            await self._prove(peer)
-        finally:
-            self._unproved -= 1
-        await self._serve(peer, is_driver=False)
+    async def _secure(self, connection: socket.socket) -> _Peer:
+        """Begin TLS."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=STREAM_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            connection,
+            ssl=self._context,
+            ssl_handshake_timeout=PROOF_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+        )
+        return _Peer(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def _prove(self, peer: _Peer) -> None:
-        async with asyncio.timeout(PROOF_TIMEOUT_S):
-            kind, nonce = await peer.receive(frames.NONCE_BYTES)
-            if kind is not Kind.NONCE or len(nonce) != frames.NONCE_BYTES:
-                raise NotAFrame("a task begins with a nonce")
-            own = frames.proof(self._token, "server", self._certificate, nonce)
-            await peer.send(frames.frame(Kind.PROOF, own))
-            kind, given = await peer.receive(frames.PROOF_BYTES)
-            wanted = frames.proof(self._token, "task", self._certificate, nonce)
-            if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
-                raise NotAFrame("a client without this server's token")
+        kind, nonce = await peer.receive(frames.NONCE_BYTES)
+        if kind is not Kind.NONCE or len(nonce) != frames.NONCE_BYTES:
+            raise NotAFrame("a task begins with a nonce")
+        own = frames.proof(self._token, "server", self._certificate, nonce)
+        await peer.send(frames.frame(Kind.PROOF, own))
+        kind, given = await peer.receive(frames.PROOF_BYTES)
+        wanted = frames.proof(self._token, "task", self._certificate, nonce)
+        if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
+            raise NotAFrame("a client without this server's token")
 
     async def _serve(self, peer: _Peer, *, is_driver: bool) -> None:
         while True:
@@ -338,10 +386,18 @@ async def serve(start: Start) -> None:
     bound = start.spool_bytes_max
     if bound is None:
         bound = int(shutil.disk_usage(spool_directory).free * FREE_SHARE)
-    spool = Spool(Store(start.memory_bytes_max, bound), spool_directory)
-    server = StagingServer(spool, bytes.fromhex(start.token), start.address)
-    context, certificate = server_context(Path(start.directory))
-    server.certified(certificate)
+    store = Store(start.memory_bytes_max, bound)
+    proving_max = PROVING_MAX
+    memory, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if memory != resource.RLIM_INFINITY:
+        store.limit_memory(memory // MEMORY_PART)
+        proving_max = min(proving_max, max(1, memory // MEMORY_PART // PROVING_BYTES))
+    spool = Spool(store, spool_directory)
+    secured = server_context(Path(start.directory))
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Half of them are for those who have proved the token, and for files.
+    unproved = Unproved(min(UNPROVED_MAX, descriptors // 2), proving_max)
+    server = StagingServer(spool, bytes.fromhex(start.token), start.address, secured, unproved)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -352,19 +408,13 @@ async def serve(start: Start) -> None:
         limit=STREAM_BYTES_MAX,
         backlog=BACKLOG,
     )
-    remote = await asyncio.start_server(
-        server.serve_remote,
-        sock=socket.socket(fileno=start.tcp_descriptor),
-        ssl=context,
-        ssl_handshake_timeout=PROOF_TIMEOUT_S,
-        limit=STREAM_BYTES_MAX,
-        backlog=BACKLOG,
-    )
-    watch = asyncio.create_task(_watch(start, ended))
-    await ended.wait()
-    watch.cancel()
-    for listener in (local, remote):
-        listener.close()
+    with socket.socket(fileno=start.tcp_descriptor) as listener:
+        tasks = [server.accept_remote(listener), _watch(start, ended)]
+        running = [asyncio.create_task(each) for each in tasks]
+        await ended.wait()
+        for task in running:
+            task.cancel()
+    local.close()
 
 
 async def _watch(start: Start, ended: asyncio.Event) -> None:
@@ -385,8 +435,9 @@ def main() -> int:
     """The process; ends with 0 when its application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
+        _, most = resource.getrlimit(each)
+        resource.setrlimit(each, (most, most))
     asyncio.run(serve(start))  # what it fails with is in the log, which stays then
     for directory in {start.spool_directory, start.directory}:
         remove_directory(Path(directory))

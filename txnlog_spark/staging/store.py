@@ -48,6 +48,7 @@ class Store:
 
     def __init__(self, memory_bytes_max: int, file_bytes_max: int) -> None:
         self._memory_bytes_max = memory_bytes_max
+        self._memory_bytes_there = memory_bytes_max
         self._file_bytes_max = file_bytes_max
         self._kept: dict[Attempt, Kept] = {}
         self._final: deque[Forgotten] = deque(maxlen=FINAL_MAX)
@@ -67,16 +68,33 @@ class Store:
             raise StoreFull("its batch is committed, or has failed")
         self._kept[attempt] = Kept()
 
+    def limit_memory(self, size_bytes: int) -> None:
+        """Keep no more in memory, whatever the bound is: the process does not have more."""
+        self._memory_bytes_there = min(self._memory_bytes_there, size_bytes)
+
     def add(self, attempt: Attempt, size_bytes: int) -> Room:
         """Where the attempt belongs with so many more bytes: with FILE, what it has in memory too.
 
         Raises StoreFull when neither bound leaves space. The attempt stays as it was then.
         """
         kept = self._kept[attempt]
-        if kept.room is Room.MEMORY and self.memory_bytes + size_bytes <= self._memory_bytes_max:
+        if kept.room is Room.MEMORY and self.memory_bytes + size_bytes <= self._memory_bytes_there:
             self.memory_bytes += size_bytes
             kept.size_bytes += size_bytes
             return Room.MEMORY
+        self._add_to_file(attempt, kept, size_bytes)
+        return Room.FILE
+
+    def move_to_file(self, attempt: Attempt) -> None:
+        """There was no memory for what `add` has counted there. Raises StoreFull.
+
+        Nor is there for as much of other attempts.
+        """
+        kept = self._kept[attempt]
+        self.limit_memory(self.memory_bytes - kept.size_bytes)
+        self._add_to_file(attempt, kept, 0)
+
+    def _add_to_file(self, attempt: Attempt, kept: Kept, size_bytes: int) -> None:
         moved = kept.size_bytes if kept.room is Room.MEMORY else 0
         if self.file_bytes + moved + size_bytes > self._file_bytes_max:
             raise StoreFull(
@@ -90,7 +108,6 @@ class Store:
         self.file_bytes += moved + size_bytes
         kept.room = Room.FILE
         kept.size_bytes += size_bytes
-        return Room.FILE
 
     def _of(self, write: str) -> int:
         return sum(kept.size_bytes for each, kept in self._kept.items() if each.write == write)

@@ -14,7 +14,13 @@ from typing import Protocol
 
 from txnlog_spark.errors import StagingFailed
 from txnlog_spark.staging.address import ServerAddress
-from txnlog_spark.staging.channel import Channel, ServerGone, connect_local, connect_remote
+from txnlog_spark.staging.channel import (
+    Channel,
+    ServerGone,
+    ServerUnreachable,
+    connect_local,
+    connect_remote,
+)
 from txnlog_spark.staging.chunks import ChunkList, IndexSummary
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Attempt, Kind
 from txnlog_spark.wire.records import record_count_of
@@ -164,11 +170,18 @@ def open_server_outlet(
             channel = connect_local(address.local_path)
         else:
             channel = connect_remote(host, address.port, address.token)
-    except ServerGone as error:
+    except ServerUnreachable as error:
         raise StagingFailed(
             f"the driver's staging server at {where} cannot be reached ({error}): executors must "
             "reach that host and port as they reach spark.driver.host (stagingHost names another "
             "host, stagingPort fixes the port), or set stagingLocation to storage that executors "
             "and the driver share. Nothing was committed"
+        ) from error
+    except ServerGone as error:
+        raise StagingFailed(
+            f"the driver's staging server at {where} does not let the task in ({error}): it has "
+            "too many connections, or has ended, or something else listens there. Nothing was "
+            "committed; the task is tried again. If all tries fail, let fewer tasks write at once, "
+            "or set stagingLocation to storage that executors and the driver share"
         ) from error
     return ServerOutlet(channel, where, attempt)

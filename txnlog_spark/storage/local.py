@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 from pathlib import Path
 
@@ -107,7 +108,8 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.new")
+    """Two drivers may have one process id: in two containers, on one volume."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
 
 
 def _make_directory(directory: Path) -> None:

@@ -100,8 +100,8 @@ APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
         Api(_K.PRODUCE, "producer.produce", "Produce", 3, 13),
-        Api(_K.FETCH, "consumer.fetch", "Fetch", 4, 17),
-        Api(_K.LIST_OFFSETS, "consumer.offsets", "ListOffsets", 1, 10),
+        Api(_K.FETCH, "consumer.fetch", "Fetch", 4, 18),
+        Api(_K.LIST_OFFSETS, "consumer.offsets", "ListOffsets", 1, 11),
         Api(_K.METADATA, "metadata.metadata", "Metadata", 0, 13),
         Api(_K.OFFSET_COMMIT, "consumer.group", "OffsetCommit", 2, 10),
         Api(_K.OFFSET_FETCH, "consumer.group", "OffsetFetch", 1, 10),

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import enum
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -46,6 +47,7 @@ PRODUCER_ID_AT = 43
 RECORD_COUNT_AT = 57
 
 MAGIC = 2
+OLD_MAGICS = (0, 1)
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 PRODUCER_EPOCH_MAX = 32767
@@ -54,6 +56,7 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
 SEQUENCE_MAX = 2**31 - 1
+SHOWN_KEY_BYTES_MAX = 40
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -63,6 +66,7 @@ DELETE_HORIZON_MASK = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PRODUCER = struct.Struct(">qhi")
+_OLD_START = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -90,6 +94,10 @@ class MarkerType(enum.IntEnum):
 
 class CorruptBatch(ValueError):
     """Bytes that are not a whole, valid record batch; the text says which check failed."""
+
+
+class OldFormat(CorruptBatch):
+    """Records of message format v0 or v1, which have no batch as it is read here."""
 
 
 class BatchHeader(NamedTuple):
@@ -199,15 +207,34 @@ def iter_batches(
     """Each whole batch's header and position; a torn last batch ends the walk silently.
 
     A Fetch answer may end in the middle of a batch: that is not corruption (KIP-74). Raises
-    CorruptBatch for a magic or a length that cannot be.
+    OldFormat, and CorruptBatch for a magic or a length that cannot be.
     """
-    while len(buffer) - position >= HEADER_BYTES:
+    while len(buffer) - position > MAGIC_AT:
+        _refuse_old_format(buffer, position)
+        if len(buffer) - position < HEADER_BYTES:
+            return
         header = parse_header(buffer, position)
-        check_shape(header)
         if position + header.size_bytes > len(buffer):
             return
+        check_shape(header)
         yield header, position
         position += header.size_bytes
+
+
+def _refuse_old_format(buffer: bytes | bytearray | memoryview, position: int) -> None:
+    """Raise OldFormat for what is whole and valid in message format v0 or v1.
+
+    There the CRC-32 stands before the magic and is of all from it on; a record may be shorter than
+    a header of today. One that is not valid is a batch of today with a damaged magic.
+    """
+    magic = buffer[position + MAGIC_AT]
+    if magic not in OLD_MAGICS:
+        return
+    offset, length = _OLD_START.unpack_from(buffer, position)
+    (crc,) = _UINT32.unpack_from(buffer, position + LENGTH_END)
+    with memoryview(buffer) as view:
+        if zlib.crc32(view[position + MAGIC_AT : position + LENGTH_END + length]) == crc:
+            raise OldFormat(f"the record at offset {offset} is of message format v{magic}")
 
 
 def check_shape(header: BatchHeader) -> None:
@@ -262,6 +289,11 @@ def refresh_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) 
     with memoryview(buffer) as view:
         crc = crc32c(view[position + ATTRIBUTES_AT : position + size_bytes])
     _UINT32.pack_into(buffer, position + CRC_AT, crc)
+
+
+def shown_key(key: bytes | None) -> str:
+    """A record's key for a text."""
+    return "null" if key is None else repr(key[:SHOWN_KEY_BYTES_MAX])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD = -6
+VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """From which version on the special timestamps may be asked for."""
 NOT_AVAILABLE_VERSION = 5
 """From here on clients know OFFSET_NOT_AVAILABLE (KIP-207)."""
@@ -72,7 +73,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 
 
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
-    if entry.timestamp < LATEST_TIERED or lookup.version < VERSIONS.get(entry.timestamp, 0):
+    if entry.timestamp < EARLIEST_PENDING_UPLOAD or lookup.version < VERSIONS.get(
+        entry.timestamp, 0
+    ):
         return _answer(entry.partition_index, ErrorCode.UNSUPPORTED_VERSION, NOTHING, -1)
     number = entry.partition_index
     log, error = find_led(lookup.parts, topic, None, number, entry.current_leader_epoch)
@@ -99,8 +102,8 @@ def _find(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]
         return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset
-    if timestamp == LATEST_TIERED:
-        return NOTHING
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING  # there are no tiers
     if timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset(lookup.parts.decompress, lookup.budget)
     else:

@@ -461,3 +461,11 @@ def test_new_configs_have_kafkas_defaults_or_ours() -> None:
     assert values["kafka.connections.max.idle.ms"] == 540_000
     settings = read_source_settings({**READ, "kafka.retry.backoff.ms": "7"}, streaming=True)
     assert settings.connection.retry_backoff_ms == 7
+
+
+@pytest.mark.parametrize("text", ["0", "-2", "-100", "1s", "0.5"])
+def test_a_time_to_keep_partitions_is_positive_or_minus_1_as_spark_has_it(text: str) -> None:
+    name = "partition.metadata.cache.ttl.ms"
+    assert "an integer of at least 1, or -1" in refused({name: text}, Use.READ_STREAM)
+    assert parse_options({name: "-1"}, Use.READ_STREAM)[name] == -1
+    assert parse_options({name: "1"}, Use.READ_STREAM)[name] == 1

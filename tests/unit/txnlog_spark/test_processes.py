@@ -68,3 +68,12 @@ def test_ps_names_a_process_and_its_parent_as_proc_does() -> None:
     assert by_proc[1] == os.getppid()
     assert by_ps is None or by_ps[1] == os.getppid()
     assert processes._name_and_parent_by_ps(2**22 + 1) is None
+
+
+def test_a_directory_is_removed_though_a_process_of_this_id_was_killed_at_it(tmp_path) -> None:
+    left, directory = tmp_path / f"spool.{os.getpid()}.ended", tmp_path / "spool"
+    for each in (left, directory):
+        each.mkdir()
+        (each / "1.staged").touch()
+    processes.remove_directory(directory)
+    assert list(tmp_path.iterdir()) == [left]

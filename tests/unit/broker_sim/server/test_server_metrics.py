@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from support.librdkafka import create_topic, produce_values, read_topic
 from support.probe import free_ports
 from support.tls_kafka import PASSWORD, USER, Listeners
@@ -77,6 +78,20 @@ def test_the_figures_are_those_of_what_clients_did(broker: Process) -> None:
     assert after["kafka_controller_kafkacontroller_globaltopiccount"] >= 1
     requests = {re.sub(r'.*request="(\w+)".*', r"\1", n) for n in after if "requestmetrics" in n}
     assert {"ApiVersions", "Metadata", "Produce", "Fetch", "ListOffsets"} <= requests
+
+
+def test_a_deleted_topic_has_no_figures_and_stays_in_those_of_the_broker(broker: Process) -> None:
+    create_topic(broker.bootstrap, "orders", 2)
+    produce_values(broker.bootstrap, "orders", map(str, range(30)), partition=1)
+    assert len(read_topic(broker.bootstrap, "orders")) == 30
+    before = broker.scrape()
+    names = [f"{TOPIC_METRICS}_{name}_total" for name in ("messagesin", "bytesin", "bytesout")]
+    assert all(before[f'{name}{{topic="orders"}}'] > 0 for name in names)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics(["orders"])["orders"].result()
+    after = broker.scrape()
+    assert [sample for sample in after if 'topic="orders"' in sample] == []
+    assert {name: after[name] for name in names} == {name: before[name] for name in names}
 
 
 def test_nothing_else_is_served_and_a_silent_client_disturbs_nobody(broker: Process) -> None:

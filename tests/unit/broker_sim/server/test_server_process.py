@@ -22,6 +22,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Start
 from broker_sim.server import broker_server, process
 from broker_sim.server.broker_server import BrokerServer
+from broker_sim.server.connections import Connections
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
@@ -196,30 +197,22 @@ def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path):
     broker.stdout.close()
 
 
-class Client:
-    """As much of a connection as is looked at."""
-
-    is_closing = is_of_broker = False
-
-
 def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(monkeypatch):
     monkeypatch.setattr(process, "PARENT_POLL_SECONDS", 0)
     monkeypatch.setattr(process, "LINGER_SECONDS", 0.05)
 
     async def story() -> None:
-        looks = 0
+        looks, is_there = 0, True
 
-        class Clients(process.Clients):
-            def were_there(self) -> bool:
-                nonlocal looks
-                looks += 1
-                return super().were_there()
+        def clients_were_there() -> bool:
+            nonlocal looks
+            looks += 1
+            return is_there
 
-        clients, stopping = Clients(lambda _listener: Client()), asyncio.Event()
-        client = clients.accept("PLAINTEXT")
+        stopping = asyncio.Event()
         gone = subprocess.Popen([sys.executable, "-c", ""])
         gone.wait()
-        watcher = asyncio.create_task(process.watch_parent(gone.pid, clients, stopping))
+        watcher = asyncio.create_task(process.watch_parent(gone.pid, clients_were_there, stopping))
         while looks < 3:
             await asyncio.sleep(0)
         until = time.monotonic() + 2 * process.LINGER_SECONDS
@@ -228,27 +221,42 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
         while looks < 6 and not stopping.is_set():
             await asyncio.sleep(0)
         assert not stopping.is_set()
-        client.is_closing = True
+        is_there = False
         await watcher
         assert stopping.is_set()
 
     asyncio.run(story())
 
 
+class Client:
+    """As much of a connection as is looked at."""
+
+    peer = "127.0.0.1"
+
+    def __init__(self, connection_id: int, *, is_of_broker: bool = False) -> None:
+        self.connection_id = connection_id
+        self.is_of_broker = is_of_broker
+
+
 def test_a_client_that_came_and_went_between_two_looks_was_there():
-    clients = process.Clients(lambda _listener: Client())
-    assert not clients.were_there()
-    clients.accept("PLAINTEXT").is_closing = True
-    assert clients.were_there()
-    assert not clients.were_there()
+    connections = Connections(BrokerConfig())
+    assert not connections.clients_were_there()
+    connections.add(Client(1))
+    assert connections.clients_were_there()
+    connections.remove(Client(1))
+    assert connections.clients_were_there()
+    assert not connections.clients_were_there()
 
 
 def test_another_broker_is_no_client_however_often_it_connects():
-    clients = process.Clients(lambda _listener: Client())
-    clients.accept("PLAINTEXT").is_of_broker = True
-    clients.accept("PLAINTEXT").is_of_broker = clients.accept("PLAINTEXT").is_closing = True
-    assert clients.were_there()  # the third has not asked anything
-    assert not clients.were_there()
+    connections = Connections(BrokerConfig())
+    brokers = [Client(number, is_of_broker=True) for number in range(2)]
+    for broker in brokers:
+        connections.add(broker)
+    connections.remove(brokers[0])
+    assert not connections.clients_were_there()
+    connections.add(Client(2))  # it has not asked anything
+    assert connections.clients_were_there()
 
 
 def test_a_process_with_the_pid_of_the_one_that_ended_is_another(monkeypatch):

@@ -132,6 +132,26 @@ def test_an_endpoint_with_a_ca_of_its_own_is_trusted_by_the_login_module(broker,
     assert "look at kafka.sasl.oauthbearer.token.endpoint.url" in text
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_takes_the_clients_secret_to_another_host(broker, endpoint, status):
+    with TokenEndpoint({"access_token": "the-token"}) as other:
+        endpoint.status = status
+        endpoint.location = other.url.replace("//", "//name:endpoint-secret@")
+        text = refused(broker, by_endpoint(endpoint))
+        assert other.forms == []
+        address = other.url.removesuffix("/token")
+    assert f"the token endpoint {endpoint.url} redirects to {address} ({status})" in text
+    assert "set kafka.sasl.oauthbearer.token.endpoint.url to the final URL" in text
+
+
+def test_a_redirect_to_nowhere_is_named(broker, endpoint):
+    endpoint.status, endpoint.location = 302, "/login?secret=endpoint-secret"
+    address = endpoint.url.removesuffix("/token")
+    assert f"redirects to {address} (302)" in refused(broker, by_endpoint(endpoint))
+    endpoint.location = None
+    assert "redirects to an address that it does not name" in refused(broker, by_endpoint(endpoint))
+
+
 def test_a_wrong_client_secret_is_one_line_at_once(broker, endpoint):
     text = refused(broker, by_endpoint(endpoint, "endpoint-secret-2"))
     assert "refused client 'spark' (401 invalid_client)" in text

@@ -6,10 +6,19 @@ from dataclasses import fields, replace
 
 import pytest
 
-from txnlog_spark.commit.output import Output, moved_or_copied
+from txnlog_spark.commit import output
+from txnlog_spark.commit.output import Output
 from txnlog_spark.errors import CheckpointCopied
 
 BEFORE = Output("q", "/cp", "", "", "tid", "out", "c")
+
+
+def moved_or_copied(
+    found: Output, before: Output, *, original_is_there: bool, is_same_group: bool = False
+) -> Output:
+    return output.moved_or_copied(
+        found, before, original_is_there=original_is_there, is_same_group=is_same_group
+    )
 
 
 def at(checkpoint: str, **changes: str) -> Output:
@@ -58,6 +67,11 @@ def test_beside_its_original_it_is_a_copy_when_it_has_an_id_of_its_own(
     assert of_copy.copy not in ("", found.copy)
 
 
+def test_a_copy_that_would_move_the_group_of_its_original_is_refused() -> None:
+    with pytest.raises(CheckpointCopied, match=r"the same kafka\.group\.id\. Nothing was written"):
+        moved_or_copied(at("/copy", **OTHER_ID), BEFORE, original_is_there=True, is_same_group=True)
+
+
 @pytest.mark.parametrize("copy", ["", "c0ffee"])
 def test_with_all_else_the_same_and_its_original_gone_it_was_moved(copy: str) -> None:
     before = replace(BEFORE, copy=copy)
@@ -68,7 +82,7 @@ def test_with_all_else_the_same_and_its_original_gone_it_was_moved(copy: str) ->
 @pytest.mark.parametrize(
     ("is_there", "changes", "named"),
     [
-        (True, {}, ["still there", "'tid'", "kafka.transactional.id of its own", "remove /cp"]),
+        (True, {}, ["still there", "'tid'", "kafka.group.id of its own", "remove /cp"]),
         (True, OTHER_TOPIC, ["still there", "'tid'", "remove /cp"]),
         (False, OTHER_TOPIC, ["its topic was 'out' and is 'topic'", "delete /new/txnlog"]),
         (False, OTHER_ID, ["its transactional id was 'tid' and is 'new'", "delete /new/txnlog"]),

@@ -58,19 +58,17 @@ def test_a_batch_becomes_visible_with_its_offsets_and_progress(version):
     check_wire_discipline(cluster)
 
 
+AT_ONCE = [K.TXN_OFFSET_COMMIT] * 2 + [K.OFFSET_FETCH] * 2
 FOLLOWING = [
     [K.OFFSET_FETCH, K.API_VERSIONS, K.METADATA],
     [K.INIT_PRODUCER_ID],
     [K.OFFSET_FETCH] * 4,
-    [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.TXN_OFFSET_COMMIT],
-    [K.OFFSET_FETCH] * 2,
+    [K.PRODUCE, *AT_ONCE],
     [K.END_TXN],
 ]
 FOLLOWING_V1 = [
     *FOLLOWING[:3],
-    [K.ADD_PARTITIONS_TO_TXN],
-    [K.ADD_OFFSETS_TO_TXN],
-    [K.ADD_OFFSETS_TO_TXN],
+    [K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN, K.ADD_OFFSETS_TO_TXN],
     *FOLLOWING[3:],
 ]
 
@@ -214,7 +212,7 @@ def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_a
     with pytest.raises(FatalError, match=code.name):
         commit(cluster, build_plan())
     assert unanswered == [0]
-    assert [K.PRODUCE, K.TXN_OFFSET_COMMIT, K.TXN_OFFSET_COMMIT] in cluster.rounds(), "at once"
+    assert [K.PRODUCE, *AT_ONCE] in cluster.rounds()
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
     assert not any(cluster.state.committed_values(p) for p in EXPECTED)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from support.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
-from support.scripted_broker import ScriptedCluster
+from support.scripted_broker import ScriptedCluster, refused
 
 from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
 from txnlog_spark.protocol.transaction import init_producer_id
+from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.messages import ApiKey as K
 
 PART = ("in", 0)
@@ -20,11 +21,13 @@ PART = ("in", 0)
 class FormerCoordinator:
     """It answers OffsetFetch with what it remembers, until another one answers TxnOffsetCommit.
 
-    With `groups` it coordinated these only.
+    With `groups` it coordinated these only. So many TxnOffsetCommits it `refuses` itself.
     """
 
-    def __init__(self, cluster: ScriptedCluster, *groups: str) -> None:
+    def __init__(self, cluster: ScriptedCluster, *groups: str, refuses: int = 0) -> None:
         self.is_asked = True
+        self.refuses = refuses
+        cluster.script(K.TXN_OFFSET_COMMIT, *[refused(ErrorCode.NOT_COORDINATOR)] * refuses)
         self._cluster, self._groups = cluster, groups
         self._offsets = cluster.state.offsets
         self.remembered = self._copy()
@@ -37,7 +40,8 @@ class FormerCoordinator:
     def _answer(self, call: Any) -> Any:
         api = call.message.API_KEY
         if api == K.TXN_OFFSET_COMMIT:
-            self.is_asked = False
+            self.is_asked = self.refuses > 0
+            self.refuses -= 1
         if api != K.OFFSET_FETCH or not self.is_asked:
             return self._perform(call)
         known = self._copy()
@@ -67,6 +71,21 @@ def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twic
     assert outcome.skipped
     for partition, values in EXPECTED.items():
         assert cluster.state.committed_values(partition) == values * (done + 1)
+
+
+@pytest.mark.invariant(38)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_a_former_coordinator_says_behind_its_refusal_does_not_count(version: int) -> None:
+    cluster = ScriptedCluster(version)
+    commit(cluster, build_plan(0))
+    remembered = {group: dict(known) for group, known in cluster.state.offsets.items()}
+    commit(cluster, build_plan(1))
+    former = FormerCoordinator(cluster, refuses=2)
+    former.remembered = remembered
+    assert commit(cluster, build_plan(1, run_id="run-2")).skipped
+    assert not former.is_asked
+    for partition, values in EXPECTED.items():
+        assert cluster.state.committed_values(partition) == values * 2
 
 
 @pytest.mark.invariant(38)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from support.scripted_broker import ScriptedCluster
 
 from txnlog_spark.errors import (
@@ -10,6 +11,7 @@ from txnlog_spark.errors import (
     DeadlineExceeded,
     FatalError,
     OffsetOutOfRange,
+    OldMessageFormat,
     RemoteProtocolError,
     UnknownTopic,
 )
@@ -271,10 +273,31 @@ def test_a_corrupt_batch_at_the_broker_is_a_clear_error():
 
 def test_a_batch_header_that_cannot_be_is_corrupt():
     data = bytearray(batch(0))
-    data[16] = 1
+    data[16] = 3
     answers = Answers(fetched(bytes(data)))
-    with pytest.raises(CorruptData, match="magic 1"):
+    with pytest.raises(CorruptData, match="magic 3"):
         answers.run(fetch_next(answers.session, cursor()))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("compression_type", [0, 1])
+@pytest.mark.parametrize("value_bytes", [1, 100])
+def test_records_of_an_old_message_format_are_named_and_not_taken_for_damage(
+    magic, compression_type, value_bytes
+):
+    """Brokers serve them as they were written; one record is shorter than a header of today's."""
+    old = LegacyRecordBatchBuilder(magic, compression_type, 1 << 20)
+    old.append(offset=0, timestamp=1, key=None, value=bytes(value_bytes))
+    for data in (bytes(old.build()), batch(-3, 3) + bytes(old.build())):
+        answers = Answers(fetched(data))
+        with pytest.raises(OldMessageFormat) as caught:
+            answers.run(fetch_next(answers.session, cursor()))
+        text = str(caught.value)
+        assert text.startswith("[TXNLOG_OLD_MESSAGE_FORMAT] fetching out-0 from offset 0: ")
+        assert f"the record at offset 0 is of message format v{magic}" in text
+        assert "format('kafka')" in text
+        assert "startingOffsets" in text
+        assert "damaged" not in text
 
 
 def test_a_refusal_is_final():

@@ -298,17 +298,6 @@ def test_sequences_wrap_to_0_within_a_batch():
     assert transaction.sequences == {("out", 0): 4}
 
 
-def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
-    """docs/faults.md L11."""
-    cluster = with_baseline()
-    cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
-    with pytest.raises(RecordRefused, match=r"max\.message\.bytes") as caught:
-        commit(cluster, build_plan())
-    assert "out-0" in str(caught.value)
-    assert not cluster.state.committed_values(("out", 0))
-    assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
-
-
 def test_leaders_that_never_accept_end_in_a_deadline():
     cluster = ScriptedCluster(2)
     cluster.always[K.PRODUCE] = refused(E.NOT_ENOUGH_REPLICAS)

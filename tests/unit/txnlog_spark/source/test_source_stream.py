@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -39,12 +38,11 @@ def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) 
     assert source.reportLatestOffset() == at(100, 50)
 
 
-def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(cluster: Cluster) -> None:
     now = 1000.0
-    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now))
-    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s")
+    source = reader(
+        lambda: now, minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s"
+    )
     limit = source.getDefaultReadLimit()
     assert limit == ReadMaxRows(30)
     assert source.latestOffset(at(90, 50), limit) == at(100, 50), "the first of a run"
@@ -415,3 +413,38 @@ def test_the_start_of_a_run_lists_all_topics_once(cluster: Cluster) -> None:
     source = reader()
     source.latestOffset(source.initialOffset(), ALL)
     assert cluster.matching == [None, frozenset({"t"})]
+
+
+@pytest.mark.parametrize("what", ["subscribe", "subscribePattern", "assign"])
+def test_partitions_are_taken_as_they_are_for_as_long_as_the_option_says(
+    cluster: Cluster, what: str
+) -> None:
+    now = 1_000.0
+    options = {"subscribe": "t", what: '{"t":[0,1]}' if what == "assign" else "t"}
+    if what != "subscribe":
+        del options["subscribe"]
+    settings = read_source_settings(
+        {"kafka.bootstrap.servers": "h:1", "partition.metadata.cache.ttl.ms": "30000", **options},
+        streaming=True,
+    )
+    source = TxnLogStreamReader(settings, lambda: now)
+    assert source.latestOffset(at(60, 20), ALL) == at(100, 50)
+    third = TopicPartition("t", 2)
+    cluster.end[third], cluster.earliest[third] = 7, 0
+    cluster.end[P0] = 200
+    now += 29.9
+    assert source.latestOffset(at(60, 20), ALL) == at(200, 50)
+    assert len(cluster.matching) == 1
+    now += 0.1
+    assert source.latestOffset(at(60, 20), ALL) == at(200, 50) | {"t": {"0": 200, "1": 50, "2": 7}}
+    assert cluster.matching == [None, None], "a pattern is compared with all topics again"
+
+
+def test_a_deleted_topic_is_found_missing_though_partitions_are_taken_as_they_are(
+    cluster: Cluster,
+) -> None:
+    source = reader(**{"partition.metadata.cache.ttl.ms": "3600000"})
+    source.latestOffset(at(60, 20), ALL)
+    cluster.deleted = ("t",)
+    with pytest.raises(DataLoss, match="t-0: its topic was deleted"):
+        source.latestOffset(at(60, 20), ALL)

@@ -31,6 +31,22 @@ def test_an_attempt_is_in_memory_until_all_of_memory_is_taken_and_then_goes_to_i
     assert (store.memory_bytes, store.file_bytes, len(store)) == (0, 0, 0)
 
 
+def test_what_has_no_memory_below_its_bound_goes_to_its_file_and_later_ones_too() -> None:
+    store = Store(100, 150)
+    for each in (attempt("a"), attempt("b"), attempt("c")):
+        store.open(each)
+    assert store.add(attempt("a"), 20) is Room.MEMORY
+    assert store.add(attempt("b"), 40) is Room.MEMORY
+    store.move_to_file(attempt("b"))
+    assert (store.memory_bytes, store.file_bytes) == (20, 40)
+    assert store.add(attempt("c"), 1) is Room.FILE
+    store.drop(attempt("a"))
+    store.open(attempt("d"))
+    assert store.add(attempt("d"), 20) is Room.MEMORY
+    with pytest.raises(StoreFull, match="stagingMemory=100"):
+        store.add(attempt("c"), 110)
+
+
 def test_beyond_both_bounds_an_attempt_is_refused_with_the_options_and_stays_as_it_was() -> None:
     store = Store(100, 150)
     store.open(attempt())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from support.store_contract import CHECKS
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
-from txnlog_spark.storage.local import LocalFiles
+from txnlog_spark.storage.local import LocalFiles, write_atomically
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.storage_options import STORAGE_PREFIX
 
@@ -51,3 +52,28 @@ def place(request, store: ObjectStore, tmp_path: Path) -> tuple[Files, str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_store_does_the_same(place: tuple[Files, str], check: Callable[..., None]) -> None:
     check(*place)
+
+
+def test_two_writers_of_one_process_id_never_share_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two drivers in two containers have on one volume."""
+    path, flush = tmp_path / "attempt.json", os.fsync
+
+    def flush_while_another_writes(descriptor: int) -> None:
+        monkeypatch.setattr("txnlog_spark.storage.local.os.fsync", flush)
+        write_atomically(path, b"of another, and longer")
+        flush(descriptor)
+
+    monkeypatch.setattr("txnlog_spark.storage.local.os.fsync", flush_while_another_writes)
+    write_atomically(path, b"of one")
+    assert path.read_bytes() == b"of one"
+
+    one, another = (LocalFiles().open_output(str(path)) for _ in range(2))
+    one.write(b"staged by one")
+    another.write(b"staged by another")
+    one.close()
+    assert path.read_bytes() == b"staged by one"
+    another.close()
+    assert path.read_bytes() == b"staged by another"
+    assert list(tmp_path.iterdir()) == [path]

@@ -139,13 +139,14 @@ def test_list_offsets_knows_the_special_timestamps():
     assert list_offsets(broker, -3).offset == 2
     assert list_offsets(broker, -4).offset == 0
     assert list_offsets(broker, -5).offset == -1
-    assert list_offsets(broker, -6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert list_offsets(broker, -6, version=11).offset == -1
+    assert list_offsets(broker, -7, version=11).error_code == ErrorCode.UNSUPPORTED_VERSION
     found = list_offsets(broker, broker.now_ms - 1)
     assert (found.offset, found.timestamp) == (2, broker.now_ms)
     assert list_offsets(broker, broker.now_ms + 1).offset == -1
 
 
-@pytest.mark.parametrize(("timestamp", "version"), [(-3, 7), (-4, 8), (-5, 9)])
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
 def test_special_timestamps_have_versions_from_which_on_they_are_known(timestamp, version):
     broker = BrokerOnDisk()
     broker.create_topic("orders")

@@ -1,7 +1,9 @@
-"""In every Python process of a planted job: connector and libraries log all, no file is lost.
+"""In every Python process of a test that has put this folder on PYTHONPATH, and set a variable.
 
-A file that is removed or replaced is linked into TXNLOG_KEPT before: a secret that was on disk for
-a moment is found as well.
+TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file that is removed or
+replaced is linked into that folder before: a secret that was on disk for a moment is found as well.
+
+TXNLOG_CENSUS: SIGUSR1 has the process write what it holds into that folder.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import uuid
+from pathlib import Path
 
 
 def keep(event: str, arguments: tuple[object, ...]) -> None:
@@ -22,8 +26,18 @@ def keep(event: str, arguments: tuple[object, ...]) -> None:
             os.link(str(path), kept)
 
 
+def take_census(_number: int, _frame: object) -> None:
+    """Called between two instructions of the main thread."""
+    from support.census import write_census
+
+    write_census(Path(os.environ["TXNLOG_CENSUS"]))
+
+
 if "TXNLOG_KEPT" in os.environ:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     for name in ("txnlog_spark", "kafka", "azure", "msal"):
         logging.getLogger(name).setLevel(logging.DEBUG)
     sys.addaudithook(keep)
+
+if "TXNLOG_CENSUS" in os.environ:
+    signal.signal(signal.SIGUSR1, take_census)

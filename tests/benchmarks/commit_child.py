@@ -1,0 +1,160 @@
+"""One query of `bench_commit`, in a process of its own, with the committer of one tree.
+
+The tree is the first folder of PYTHONPATH. What is imported here is alike in the trees that are
+compared; `tests/support` is not imported, which is of one tree. On each line of its input
+({"batches": 10}) it commits so many batches and answers with a line of figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import txnlog_spark
+from txnlog_spark import commit_reports
+from txnlog_spark.client_cache import client_for
+from txnlog_spark.commit_reports import CommitReport
+from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
+from txnlog_spark.protocol.session import Deadline
+from txnlog_spark.sink.committer import commit_streaming
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.staging.address import ensure_server
+from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.writer import StagingWriter
+from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.wire.topics import TopicPartition
+
+STARTING_LOG = "v1\n{}\n"
+TOPIC_TIMEOUT_S = 30.0
+
+
+class Query:
+    """A checkpoint made by hand, and batches whose tasks staged in their messages, as small ones
+    do."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._name = f"{arguments.name}-{uuid.uuid4().hex[:8]}"
+        self._records = arguments.records
+        self._partitions = arguments.partitions
+        self._input, self._output = f"{self._name}-in", f"{self._name}-out"
+        self._folder = Path(arguments.folder)
+        for folder in ("offsets", "commits"):
+            (self._folder / folder).mkdir(parents=True)
+        (self._folder / "metadata").write_text(json.dumps({"id": self._name}))
+        _create(arguments.direct, {self._input: 1, self._output: self._partitions})
+        options = {
+            "kafka.bootstrap.servers": arguments.servers,
+            "checkpointLocation": str(self._folder),
+            "kafka.group.id": f"{self._name}-group",
+        }
+        self._settings = read_sink_settings(options, streaming=True)
+        ensure_server(self._settings.staging)  # who plans the tasks does it
+        # An older tree has it in the messages alone, and for each batch the same.
+        self._takes_run = "run_id" in inspect.signature(commit_streaming).parameters
+        self._run = uuid.uuid4().hex
+        name: Any = self._settings.write_name
+        self._write: str = name(self._name) if callable(name) else name
+        self._batch_id = 0
+
+    def commit_next(self) -> float:
+        """Commit one batch; the ms that took."""
+        batch_id = self._batch_id
+        self._batch_id += 1
+        session = client_for(self._settings.connection).session
+        offsets = to_json_value({TopicPartition(self._input, 0): 10 * (batch_id + 1)})
+        note = SourceNote(session.cluster.cluster_id or "", None)
+        source = json.dumps(with_source_note(offsets, note))
+        (self._folder / "offsets" / str(batch_id)).write_text(STARTING_LOG + source)
+        messages = [self._staged(batch_id)]
+        named = {"run_id": self._run} if self._takes_run else {}
+        began = time.perf_counter()
+        commit_streaming(self._settings, messages, batch_id, **named)
+        spent_ms = 1000 * (time.perf_counter() - began)
+        (self._folder / "commits" / str(batch_id)).write_text("v1\n{}")
+        return spent_ms
+
+    def _staged(self, batch_id: int) -> StagedBatches:
+        planned = uuid.uuid4().hex if self._takes_run else self._run
+        attempt = Attempt(self._write, batch_id, planned, f"{planned}-0-{batch_id}")
+        writer = StagingWriter(_never, inline_bytes_max=1 << 20)
+        for number in range(self._records):
+            data = encode_batch([Record(None, f"value-{batch_id}-{number}".encode())])
+            writer.append(self._output, number % self._partitions, [data])
+        staged = writer.finish()
+        return StagedBatches(
+            attempt=attempt,
+            query_id=self._name,
+            task_attempt_id=batch_id,
+            summary=staged.summary,
+            partition_counts={self._output: self._partitions},
+            inline=staged.inline,
+            index=staged.index,
+            path=staged.path,
+            host="executor-1",
+        )
+
+
+def _never() -> Any:
+    raise AssertionError("the rows are few")
+
+
+def _create(servers: str, partitions: dict[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
+    topics = [NewTopic(name, count, -1) for name, count in partitions.items()]
+    for created in admin.create_topics(topics).values():
+        created.result(TOPIC_TIMEOUT_S)
+
+
+def watch() -> tuple[list[CommitReport], Counter[str]]:
+    """Where each commit's phases, and each wait before a request is sent again, are noted."""
+    reports: list[CommitReport] = []
+    waits: Counter[str] = Counter()
+    wait = Deadline.wait
+
+    def noted(self: Deadline, failures: int, doing: str, error: str) -> Any:
+        waits[f"{doing.partition(' (')[0].partition(' of ')[0]}: {error.rpartition(': ')[2]}"] += 1
+        return (yield from wait(self, failures, doing, error))
+
+    commit_reports.send = reports.append
+    Deadline.wait = noted  # type: ignore[method-assign]
+    return reports, waits
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("servers", "direct", "folder", "name"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--pause-ms", type=float, required=True)
+    arguments = parser.parse_args()
+    query = Query(arguments)
+    reports, waits = watch()
+    never = threading.Event()
+    print(json.dumps({"tree": str(Path(txnlog_spark.__file__).parents[1])}), flush=True)
+    for line in sys.stdin:
+        reports.clear()
+        waits.clear()
+        spent = []
+        for _ in range(json.loads(line)["batches"]):
+            never.wait(arguments.pause_ms / 1000)
+            spent.append(query.commit_next())
+        phases = [report.phases_ms for report in reports]
+        found = {"ms": spent, "phases_ms": phases, "waits": dict(waits)}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

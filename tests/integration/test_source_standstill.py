@@ -1,0 +1,70 @@
+"""A hanging transaction in the input: the warning's commands find it, on both brokers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from support.availability import available
+from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
+from support.java_tools import TRANSACTIONS, JavaHost, java_command
+from support.librdkafka import create_topic, produce_values
+
+from txnlog_spark.source.settings import read_source_settings
+from txnlog_spark.source.standstill import STANDSTILL_SECONDS
+from txnlog_spark.source.stream import TxnLogStreamReader
+
+ALL = ReadAllAvailable()
+
+
+def table(lines: list[str]) -> list[dict[str, str]]:
+    """The rows of a tool's table."""
+    header, *rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
+    return [dict(zip(header, row, strict=False)) for row in rows]
+
+
+@pytest.mark.live
+def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the_query_on(
+    new_broker: Callable,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    available(java_command)
+    broker = new_broker(VERIFICATION_OFF)
+    topic = create_topic(broker.bootstrap_servers, unique("in"))
+    produce_values(broker.bootstrap_servers, topic, ["before"])
+    plant_hanging_transaction(broker, topic, 0, unique("hangs"))
+    produce_values(broker.bootstrap_servers, topic, ["after"])
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    settings = read_source_settings(options | {"startingOffsets": "earliest"}, streaming=True)
+    now = 0.0
+    source = TxnLogStreamReader(settings, lambda: now)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    now += STANDSTILL_SECONDS
+    assert source.latestOffset(end, ALL) == end
+    (text,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert f"{topic}-0 (last stable offset 1, high watermark 3)" in text
+    caplog.clear()
+    TxnLogStreamReader(settings).prepareForTriggerAvailableNow()
+    (at_once,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert f"{topic}-0 (last stable offset 1, high watermark 3)" in at_once
+
+    with JavaHost(tmp_path / "java") as java:
+        for found, column in zip(
+            re.findall(r"`kafka-transactions\.sh ([^`]+)`", text),
+            ("CurrentTransactionStartOffset", "StartOffset"),
+            strict=True,
+        ):
+            rows = table(java.ok(TRANSACTIONS, *found.split()).lines)
+            assert "1" in [row[column] for row in rows]
+        where = ("--bootstrap-server", broker.bootstrap_servers, "abort", "--topic", topic)
+        java.ok(TRANSACTIONS, *where, "--partition", 0, "--start-offset", 1)
+    now += STANDSTILL_SECONDS
+    assert source.latestOffset(end, ALL)[topic] == {"0": 4}
+    assert source.reportLatestOffset()[topic] == {"0": 4}

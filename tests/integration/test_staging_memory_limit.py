@@ -1,0 +1,70 @@
+"""The staging server under a memory limit: rows go to files, and no task hears of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.staged_messages import stage
+from support.staging_home import read_back, remote, rows, servers_under, staging_home
+
+from txnlog_spark.staging.address import StagingSettings, ensure_server
+from txnlog_spark.staging.frames import Attempt
+
+MIB = 2**20
+LIMIT_BYTES = 300 * MIB
+"""As `spark.sql.planner.pythonExecution.memory` sets it for the worker that starts the server."""
+STAGED_BYTES = 50 * MIB
+ATTEMPTS = 8
+
+WORKER = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
+import test_staging_memory_limit as test
+from txnlog_spark.staging.address import StagingSettings
+test.stage_and_read_back(StagingSettings(bind_address="127.0.0.1"))
+"""
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with staging_home(monkeypatch) as folder:
+        yield folder
+
+
+def stage_and_read_back(settings: StagingSettings) -> None:
+    """More than the limit, while the default of stagingMemory is nearly as large as it."""
+    staged = rows(STAGED_BYTES // MIB, MIB)
+    sizes: dict[int, int] = {}
+    for _, partition, data in staged:
+        sizes[partition] = sizes.get(partition, 0) + len(data)
+    attempts = [Attempt("q", 3, "r", f"r-{number}") for number in range(ATTEMPTS)]
+    messages = [stage(each, staged, remote(settings, each)) for each in attempts]
+    for message in messages:
+        found = read_back(settings, message)
+        assert {partition: len(data) for partition, data in found.items()} == sizes
+
+
+def test_a_server_that_a_limited_worker_starts_stages_more_than_its_limit(home: Path) -> None:
+    tests = Path(__file__).resolve().parents[1]
+    path = os.pathsep.join([str(tests), str(tests / "integration")])
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_server_whose_memory_ends_before_its_bound_goes_on_with_files(home: Path) -> None:
+    settings = StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
+    ensure_server(settings)
+    (server,) = servers_under(home)
+    _, most = resource.prlimit(server.pid, resource.RLIMIT_AS)
+    resource.prlimit(server.pid, resource.RLIMIT_AS, (server.memory_info().vms + 100 * MIB, most))
+    stage_and_read_back(settings)
+    assert list((home / "spool").rglob("*.staged"))

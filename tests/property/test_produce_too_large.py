@@ -1,0 +1,68 @@
+"""Produce to a topic with a small max.message.bytes, on virtual time: each record once."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.commit_plans import build_plan
+from support.produce_run import Watched
+from support.staged_pieces import staged_of
+from test_produce_window import FAULTS, cluster_of, move_leaders
+
+from txnlog_spark.protocol.produce import staged_totals
+from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.records import Record, encode_batch
+
+RECORD_BYTES_MAX = 400
+"""A record of 300 bytes fits alone into each of the limits."""
+
+
+def values(partition: int, sizes: list[list[int]]) -> list[list[bytes]]:
+    """By batch, each value with its place."""
+    return [
+        [b"%d.%d.%d." % (partition, b, r) + bytes(size) for r, size in enumerate(batch)]
+        for b, batch in enumerate(sizes)
+    ]
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=40), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(RECORD_BYTES_MAX, 4_000),
+    st.lists(st.integers(0, 300), min_size=1, max_size=2),
+    st.tuples(st.integers(1, 9000), st.integers(1, 3000)),
+    st.lists(st.one_of(st.none(), st.sampled_from(FAULTS)), max_size=25),
+    st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.05, 0.3])),
+)
+@settings(max_examples=150)
+def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_order(
+    partitions, limit, delays_ms, limits, faults, moves
+):
+    seed, chance = moves
+    cluster = cluster_of(len(partitions), delays_ms, seed=seed)
+    cluster.state.max_message_bytes = limit
+    move_leaders(cluster, random.Random(seed), chance)
+    cluster.script(K.PRODUCE, *faults)
+    batches = [values(p, sizes) for p, sizes in enumerate(partitions)]
+    plan = build_plan(
+        staged=tuple(
+            staged_of(
+                "out", p, [encode_batch([Record(None, v, 1) for v in batch]) for batch in each]
+            )
+            for p, each in enumerate(batches)
+        ),
+        in_flight_bytes_max=limits[0],
+        produce_request_bytes=limits[1],
+    )
+    watched = Watched(cluster, plan).run()
+    assert watched.produced == staged_totals(plan.staged)
+    for p, each in enumerate(batches):
+        appended = cluster.state.logs["out", p]
+        assert [v for a in appended for v in a.values] == [v for batch in each for v in batch]
+        assert max(len(a.raw) for a in appended) <= limit
+    assert max(cluster.most_in_flight.values()) <= 5

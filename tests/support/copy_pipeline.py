@@ -1,0 +1,27 @@
+"""What `copy_job` does, as a declarative pipeline; `COPY_PIPELINE` has the options of both sides.
+
+Spark imports it from the folder of a pipeline's definitions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from pyspark import pipelines
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+OPTIONS = json.loads(os.environ["COPY_PIPELINE"])
+
+pipelines.create_sink("copied", "txnlog", OPTIONS["write"])
+
+
+@pipelines.append_flow(target="copied")
+def copy() -> DataFrame:
+    """Each record, with where it came from."""
+    spark = SparkSession.active()
+    rows = spark.readStream.format("txnlog").options(**OPTIONS["read"]).load()
+    place = sf.struct("topic", "partition", "offset").alias("source")
+    value = sf.to_json(sf.struct(place, rows.value.cast("string").alias("value")))
+    return rows.select("key", value.alias("value"))

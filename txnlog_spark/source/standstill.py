@@ -1,0 +1,67 @@
+"""Records that a read_committed query cannot read yet, because a transaction before them is open.
+
+It reads up to the last stable offset, so that one transaction which never ends holds up a query for
+ever, and by that offset it is not even behind. What shows it is the high watermark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from txnlog_spark.wire.topics import TopicPartition
+
+STANDSTILL_SECONDS = 60.0
+"""What is held up for longer is warned of: of Java's producers no transaction is open for longer,
+unless their transaction.timeout.ms is set."""
+
+PARTITIONS_SHOWN_MAX = 5
+
+
+class HeldUp(NamedTuple):
+    """A partition with records behind an open transaction, which begins at the first offset."""
+
+    topic_partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+
+
+def held_up(
+    stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
+) -> list[HeldUp]:
+    """The partitions in which records wait for the end of a transaction."""
+    return [HeldUp(p, end, high[p]) for p, end in sorted(stable.items()) if high[p] > end]
+
+
+class Standstills:
+    """Since when each partition has been held up at one offset."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[TopicPartition, int], float] = {}
+
+    def find(self, found: Sequence[HeldUp], now: float) -> list[HeldUp]:
+        """Of those that are held up now, the ones that have been for too long; each once."""
+        self._since = {each[:2]: self._since.get(each[:2], now) for each in found}
+        lasting = [e for e in found if now - self._since[e[:2]] >= STANDSTILL_SECONDS]
+        self._since |= {each[:2]: math.inf for each in lasting}
+        return lasting
+
+
+def explain(found: Sequence[HeldUp], bootstrap_servers: str) -> str:
+    """Where records are held up, and how to find the transaction; one line."""
+    shown = ", ".join(
+        f"{p} (last stable offset {stable}, high watermark {high})"
+        for p, stable, high in found[:PARTITIONS_SHOWN_MAX]
+    )
+    if len(found) > PARTITIONS_SHOWN_MAX:
+        shown += f" and {len(found) - PARTITIONS_SHOWN_MAX} others"
+    (topic, partition), first_offset, _ = found[0]
+    command = f"kafka-transactions.sh --bootstrap-server {bootstrap_servers}"
+    where = f"--topic {topic} --partition {partition}"
+    return (
+        f"{shown}. `{command} describe-producers {where}` shows its producer, with "
+        f"CurrentTransactionStartOffset {first_offset}. That producer ends it, or its coordinator "
+        "after transaction.timeout.ms. If no coordinator knows it, then 15 minutes after its last "
+        f"record `{command} find-hanging {where}` shows it, and `abort` ends it"
+    )
