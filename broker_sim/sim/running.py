@@ -41,4 +41,4 @@ class Running:
 def copy_at(location: str) -> str:
     """What a copy in this place is known by."""
     original, copied = Output("", "the original", transactional_id="a"), Output("", location)
-    return moved_or_copied(copied, original, original_is_there=True).copy
+    return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy

@@ -214,8 +214,9 @@ def test_a_refused_copy_with_an_explicit_id_goes_on_when_all_three_are_its_own(
     copies.feed()
     text = copy.error()
     assert "and a kafka.transactional.id, if that is set" in text
-    forget_planned(copy, text)
     copy.sink = {"kafka.transactional.id": unique("copy")}
+    assert "both have the same kafka.group.id" in copy.error(), "an id alone is not enough"
+    forget_planned(copy, text)
     copy.group = unique("copy")
     for _ in range(2):
         copy.run()
