@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from txnlog_spark.commit_reports import CommitReport
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.protocol.session import Deadline
 from txnlog_spark.sink.committer import commit_streaming
-from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.staging.address import ensure_server
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
@@ -37,6 +38,11 @@ from txnlog_spark.wire.topics import TopicPartition
 
 STARTING_LOG = "v1\n{}\n"
 TOPIC_TIMEOUT_S = 30.0
+INTERNAL_PARTITIONS = 4
+"""Of each internal topic, as the brokers of tests have them."""
+COORDINATORS = (0, 1, 2)
+"""The partitions for the group, its query's progress and its transactional id: of three brokers
+each leads one."""
 
 
 class Query:
@@ -44,7 +50,7 @@ class Query:
     do."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self._name = f"{arguments.name}-{uuid.uuid4().hex[:8]}"
+        self._settings, self._name = _settings_of(arguments)
         self._records = arguments.records
         self._partitions = arguments.partitions
         self._input, self._output = f"{self._name}-in", f"{self._name}-out"
@@ -53,12 +59,6 @@ class Query:
             (self._folder / folder).mkdir(parents=True)
         (self._folder / "metadata").write_text(json.dumps({"id": self._name}))
         _create(arguments.direct, {self._input: 1, self._output: self._partitions})
-        options = {
-            "kafka.bootstrap.servers": arguments.servers,
-            "checkpointLocation": str(self._folder),
-            "kafka.group.id": f"{self._name}-group",
-        }
-        self._settings = read_sink_settings(options, streaming=True)
         ensure_server(self._settings.staging)  # who plans the tasks does it
         # An older tree has it in the messages alone, and for each batch the same.
         self._takes_run = "run_id" in inspect.signature(commit_streaming).parameters
@@ -105,13 +105,49 @@ class Query:
         )
 
 
+def _settings_of(arguments: argparse.Namespace) -> tuple[SinkSettings, str]:
+    """A query's settings, and its id: one whose coordinators are the same brokers for all."""
+    while True:
+        name = f"{arguments.name}-{uuid.uuid4().hex[:8]}"
+        options = {
+            "kafka.bootstrap.servers": arguments.servers,
+            "checkpointLocation": arguments.folder,
+            "kafka.group.id": uuid.uuid4().hex,
+            "kafka.transactional.id": uuid.uuid4().hex,
+        }
+        settings = read_sink_settings(options, streaming=True)
+        commit = settings.commit_options
+        ids = (commit.group_id or "", commit.progress_group_of(name))
+        ids = (*ids, commit.transactional_id_of(name))
+        if tuple(map(_coordinator, ids)) == COORDINATORS:
+            return settings, name
+
+
+def _coordinator(name: str) -> int:
+    """The partition of the internal topic, as Kafka finds it by Java's hash."""
+    found = 0
+    for character in name:
+        found = (31 * found + ord(character)) & 0xFFFFFFFF
+    return (found & 0x7FFFFFFF) % INTERNAL_PARTITIONS
+
+
 def _never() -> Any:
     raise AssertionError("the rows are few")
 
 
 def _create(servers: str, partitions: dict[str, int]) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    topics = [NewTopic(name, count, -1) for name, count in partitions.items()]
+    nodes = sorted(admin.list_topics(timeout=TOPIC_TIMEOUT_S).brokers)
+    topics = [
+        NewTopic(
+            name,
+            count,
+            replica_assignment=[
+                [*nodes[n % len(nodes) :], *nodes[: n % len(nodes)]] for n in range(count)
+            ],
+        )
+        for name, count in partitions.items()
+    ]
     for created in admin.create_topics(topics).values():
         created.result(TOPIC_TIMEOUT_S)
 
@@ -122,9 +158,10 @@ def watch() -> tuple[list[CommitReport], Counter[str]]:
     waits: Counter[str] = Counter()
     wait = Deadline.wait
 
-    def noted(self: Deadline, failures: int, doing: str, error: str) -> Any:
-        waits[f"{doing.partition(' (')[0].partition(' of ')[0]}: {error.rpartition(': ')[2]}"] += 1
-        return (yield from wait(self, failures, doing, error))
+    def noted(self: Deadline, failures: int, doing: str, error: str, **how: bool) -> Any:
+        named = re.search("[A-Z][A-Z_]{5,}", error)
+        waits[f"{doing.partition(' of ')[0]}: {named[0] if named else error}"] += 1
+        return (yield from wait(self, failures, doing, error, **how))
 
     commit_reports.send = reports.append
     Deadline.wait = noted  # type: ignore[method-assign]

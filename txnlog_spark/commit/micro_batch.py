@@ -14,10 +14,13 @@ Theory of operation, with the steps' names of the failpoints:
                         begun (`journal`)
     add_partitions      AddPartitionsToTxn (transaction version 1; implicit on version 2)
     add_offsets         at the same time AddOffsetsToTxn (version 1; implicit on version 2)
-    produce             Produce the staged batches, pipelined; .first, .middle, .last are inside it
-    txn_offset_commit   at the same time TxnOffsetCommit: the source group's offsets and the
-                        progress. Behind it what was judged by is read again (`confirmation`): a
-                        former coordinator may have answered
+    txn_offset_commit   TxnOffsetCommit: the source group's offsets and the progress. Behind it what
+                        was judged by is read again (`confirmation`): a former coordinator may have
+                        answered
+    produce             at the same time Produce the staged batches, pipelined; .first, .middle,
+                        .last are inside it. A transaction takes one addition at a time, and on
+                        version 2 leaders wait for that by themselves, group coordinators refuse:
+                        so the offsets go first
     end_txn             EndTxn(commit) is sent, and answered
 
 The broker's state decides, never ours: a batch counts as committed when the progress says so or
@@ -76,14 +79,14 @@ STEPS = (
     "judge",
     "add_partitions",
     "add_offsets",
+    "txn_offset_commit",
     "produce",
     "produce.first",
     "produce.middle",
     "produce.last",
-    "txn_offset_commit",
     "end_txn",
 )
-"""The failpoints that this operation reaches; produce and txn_offset_commit at the same time."""
+"""The failpoints that this operation reaches; txn_offset_commit and produce at the same time."""
 
 
 def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
@@ -232,8 +235,8 @@ def _write(
     parts: Together[str, TxnLogError | None] = Together(session.monotonic_ms)
     records = _produce(session, attempt, transaction)
     offsets = _commit_offsets(session, attempt, transaction, judged, deadline)
-    yield from parts.start("records", _caught(records))
     yield from parts.start("offsets", _caught(offsets))
+    yield from parts.start("records", _caught(records))
     failure: TxnLogError | None = None
     while not parts.is_empty:
         # Both are waited for: what is still on its way would come after the abort.

@@ -199,7 +199,7 @@ def call_coordinators(
             message, version_max = requests[i].message, requests[i].version_max
             calls.append(Call(node, message, deadline.call_ms, version_max))
         outcomes = yield from call_all(tuple(calls))
-        waits = []
+        waits, is_soon = [], True
         nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
         for i, outcome in zip(asked, outcomes, strict=True):
             first = requests[i].behind
@@ -208,6 +208,7 @@ def call_coordinators(
             reason = yield from _not_yet(session, requests[i], outcome)
             if reason is not None:
                 waits.append((requests[i].doing, reason))
+                is_soon = is_soon and _is_soon_over(requests[i], outcome)
             elif isinstance(outcome, Reply):
                 answers[i] = outcome
         for i in asked:
@@ -215,8 +216,14 @@ def call_coordinators(
             if behind is not None and i not in answers:
                 answers.pop(behind, None)  # another broker may answer the next one
         if waits:
-            yield from deadline.backoff(*waits[0])
+            yield from deadline.backoff(*waits[0], is_soon=is_soon)
     return [answers[i] for i in range(len(requests))]
+
+
+def _is_soon_over(request: CoordinatorRequest, outcome: Reply | Unanswered) -> bool:
+    """Whether another request for the same transaction is in the way, or its markers are."""
+    codes = request.codes(outcome) if isinstance(outcome, Reply) else ()
+    return ErrorCode.CONCURRENT_TRANSACTIONS in codes
 
 
 def _not_yet(

@@ -17,6 +17,8 @@ from txnlog_spark.protocol.read_replicas import ReadReplicas
 from txnlog_spark.wire.topics import TopicPartition
 
 BACKOFF_DOUBLINGS_MAX = 10
+SOON = 4
+"""By so much the waits are shorter for what is over soon."""
 COORDINATORS_MAX = 256
 """So many are remembered: each batch write has a transactional id and a group of its own."""
 
@@ -96,16 +98,22 @@ class Deadline:
         """The timeout for a call now: the request timeout, less when the deadline is nearer."""
         return max(1, min(self.session.config.request_timeout_ms, self.left_ms))
 
-    def backoff(self, doing: str, error: str) -> Operation[None]:
-        """Wait before the next attempt. Raises DeadlineExceeded when there is no time for it."""
-        self.attempts += 1
-        yield from self.wait(self.attempts - 1, doing, error)
+    def backoff(self, doing: str, error: str, *, is_soon: bool = False) -> Operation[None]:
+        """Wait before the next attempt. Raises DeadlineExceeded when there is no time for it.
 
-    def wait(self, failures: int, doing: str, error: str) -> Operation[None]:
+        `is_soon`: what is in the way is over within milliseconds as a rule.
+        """
+        self.attempts += 1
+        yield from self.wait(self.attempts - 1, doing, error, is_soon=is_soon)
+
+    def wait(
+        self, failures: int, doing: str, error: str, *, is_soon: bool = False
+    ) -> Operation[None]:
         """Wait as after so many failures in a row before this one. Raises DeadlineExceeded."""
         config = self.session.config
         doublings = min(failures, BACKOFF_DOUBLINGS_MAX)
-        wait_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
+        first_ms = config.retry_backoff_ms // SOON if is_soon else config.retry_backoff_ms
+        wait_ms = min(first_ms << doublings, config.retry_backoff_max_ms)
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         yield Sleep(wait_ms)

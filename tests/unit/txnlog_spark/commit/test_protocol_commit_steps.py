@@ -62,7 +62,7 @@ FOLLOWING = [
     [K.OFFSET_FETCH, K.API_VERSIONS, K.METADATA],
     [K.INIT_PRODUCER_ID],
     [K.OFFSET_FETCH] * 4,
-    [K.PRODUCE, *AT_ONCE],
+    [*AT_ONCE, K.PRODUCE],
     [K.END_TXN],
 ]
 FOLLOWING_V1 = [
@@ -200,7 +200,7 @@ def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_a
     with pytest.raises(FatalError, match=code.name):
         commit(cluster, build_plan())
     assert unanswered == [0]
-    assert [K.PRODUCE, *AT_ONCE] in cluster.rounds()
+    assert [*AT_ONCE, K.PRODUCE] in cluster.rounds()
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
     assert not any(cluster.state.committed_values(p) for p in EXPECTED)
 
@@ -215,6 +215,19 @@ def test_records_that_are_stopped_leave_the_error_of_the_offsets():
         commit(cluster, plan)
     assert cluster.apis().count(K.PRODUCE) < 10
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("code", "waits"),
+    [(E.CONCURRENT_TRANSACTIONS, [5, 10, 20]), (E.COORDINATOR_LOAD_IN_PROGRESS, [20, 40, 80])],
+)
+def test_a_transaction_that_takes_another_addition_is_asked_again_soon(code, waits):
+    cluster = with_baseline()
+    cluster.script(K.TXN_OFFSET_COMMIT, *[refused(code), None] + [refused(code)] * 2)
+    commit(cluster, build_plan(staged=()))
+    assert cluster.slept_ms == waits
+    again = [[K.TXN_OFFSET_COMMIT, K.OFFSET_FETCH]] * 3
+    assert cluster.rounds()[-5:] == [AT_ONCE, *again, [K.END_TXN]]
 
 
 # ------------------------------------------------------------------ progress

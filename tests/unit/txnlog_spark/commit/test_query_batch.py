@@ -127,7 +127,7 @@ def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
     job.commit("/cp", 0, **group)
     job.copy("/cp", "/copy")
     job.delete("/cp")
-    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(a kafka\.transact"
+    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(and a kafka\.trans"
     with pytest.raises(CheckpointCopied, match=advice):
         job.commit("/copy", 1, "run-2", **group | changes)
     job.delete("/copy/txnlog")
@@ -141,7 +141,7 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     job.cluster.files = original
     with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work") as caught:
         job.commit("/cp", 2, group_id="g")
-    assert "delete the folder /cp/txnlog of the copy" in str(caught.value)
+    assert "delete the folder /cp/txnlog and /cp/offsets/2 (with its .crc) of" in str(caught.value)
     job.delete("/cp/txnlog")
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
 
