@@ -175,6 +175,13 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
 
 
+def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job) -> None:
+    assert job.commit("/cp", 1, "run-2", group_id="another").skipped
+    assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
+    assert job.cluster.state.offsets["g.progress.q"]["in", 0][0] == 3
+    assert job.cluster.state.offsets["another"] == {("in", 0): (3, "")}
+
+
 def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
     for name in ("a", "b"):
         assert not job.commit("/cp", 1, "run-2", group_id="g", sink_name=name).skipped
