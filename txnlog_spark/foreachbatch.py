@@ -140,7 +140,7 @@ def _refuse_again(run: _Run, name: str, batch_id: int) -> None:
         "name",
         None,
         f"{again} has written batch {batch_id} of this query already, and a batch is written once: "
-        "what is written now would be taken for the same rows, and be missing. If this is another "
-        "sink, give this one a name of its own, foreach_batch(..., name=...), and leave the first "
-        "one's as it is; if it is the same, write all rows of a batch with one call, by union",
+        "the rows of this second call would be taken for the same rows, and be missing. They are "
+        "not written. Leave the sink that wrote it as it is, and write the other rows with a sink "
+        "that has a name of its own: foreach_batch(..., name=...)",
     )

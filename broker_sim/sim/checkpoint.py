@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol.effects import (
@@ -36,17 +37,57 @@ def names_in(folder: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(path.removeprefix(f"{folder}/") for path in inside))
 
 
+@dataclass(slots=True)
+class Files:
+    """What all checkpoints hold, by path: one driver may look for the files of another's."""
+
+    now: dict[str, bytes] = field(default_factory=dict)
+    flushed: dict[str, bytes] = field(default_factory=dict)
+
+
 class Checkpoint:
     """One query's files, by path."""
 
-    def __init__(self, location: str, query_id: str, *, starts_committed: bool) -> None:
+    def __init__(
+        self, location: str, query_id: str, files: Files, *, starts_committed: bool
+    ) -> None:
         self.location = location
         self.query_id = query_id
         self.starts_committed = starts_committed
         """Whether its query starts from the group's committed offsets, if there are any."""
         self.tail_losses = 0
-        self._files = {f"{location}/metadata": b'{"id":"%s"}' % query_id.encode()}
-        self._flushed = dict(self._files)
+        self._store = files
+        self._files, self._flushed = files.now, files.flushed
+        self._put(f"{location}/metadata", b'{"id":"%s"}' % query_id.encode())
+
+    def copied_to(self, location: str) -> Checkpoint:
+        """A copy of all files as they are now, in another place."""
+        made = Checkpoint(
+            location, self.query_id, self._store, starts_committed=self.starts_committed
+        )
+        made.tail_losses = self.tail_losses
+        for path in self._own():
+            made._put(location + path.removeprefix(self.location), self._files[path])
+        return made
+
+    def moved_to(self, location: str) -> Checkpoint:
+        """The same in another place: here is nothing any more."""
+        made = self.copied_to(location)
+        for path in self._own():
+            del self._files[path]
+            self._flushed.pop(path, None)
+        return made
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a sink has recorded that it has begun a batch."""
+        return any(path.endswith("/attempt.json") for path in self._own())
+
+    def _own(self) -> list[str]:
+        return [path for path in self._files if path.startswith(f"{self.location}/")]
+
+    def _put(self, path: str, data: bytes) -> None:
+        self._files[path] = self._flushed[path] = data
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """What a host does for an operation."""
@@ -72,7 +113,7 @@ class Checkpoint:
         path = self.path(log, batch_id)
         if path in self._files:
             raise ConcurrentQuery(f"{path} exists")
-        self._files[path] = self._flushed[path] = data
+        self._put(path, data)
 
     def path(self, log: str, batch_id: int) -> str:
         """Where a batch's entry of a log is."""
@@ -96,10 +137,15 @@ class Checkpoint:
                 self._files[path] = self._flushed[path]
             elif fate == 1:
                 self._files[path] = self._files[path][: rng.randrange(len(self._files[path]))]
-        self._flushed = dict(self._files)
+        self._flush()
 
     def _unflushed(self) -> Iterable[str]:
-        return [p for p, data in self._files.items() if self._flushed.get(p) != data]
+        return [p for p in self._own() if self._flushed.get(p) != self._files[p]]
+
+    def _flush(self) -> None:
+        for path in [p for p in self._flushed if p.startswith(f"{self.location}/")]:
+            del self._flushed[path]
+        self._flushed.update((path, self._files[path]) for path in self._own())
 
     def lose_tail(self, count: int, rng: random.Random) -> None:
         """The newest `count` batches are missing, the last of them perhaps as a commit only."""
@@ -109,4 +155,4 @@ class Checkpoint:
             self._files.pop(self.path("commits", batch_id), None)
             if batch_id != planned[-count] or rng.random() < 0.5:
                 self._files.pop(self.path("offsets", batch_id), None)
-        self._flushed = dict(self._files)
+        self._flush()

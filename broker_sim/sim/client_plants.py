@@ -9,28 +9,27 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from broker_sim.sim import spark_driver
 from broker_sim.sim.commit_plants import Plant, replaced, unread
 from broker_sim.sim.spark_tasks import Executors, Job
 from txnlog_spark.commit import attempt as attempt_module
-from txnlog_spark.commit import confirmation, micro_batch, query
+from txnlog_spark.commit import facts as facts_module
+from txnlog_spark.commit import micro_batch
 from txnlog_spark.commit.attempt import (
-    CommitAttempt,
-    add_batch_offsets,
+    TransactionTry,
     add_progress,
     begin_transaction,
+    commit_batch_offsets,
 )
 from txnlog_spark.commit.facts import stable_progress
-from txnlog_spark.commit.judgement import Verdict
-from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
+from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after
-from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.protocol.batches import PartitionQueue, StampedBatch
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.produce import _Window
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import (
+    OffsetsCommitted,
     Transaction,
     commit_all_offsets,
     commit_transaction,
@@ -46,48 +45,25 @@ _BASE_TIMESTAMP_AT = 27
 
 
 @contextlib.contextmanager
-def _skipped_from_memory(_: Any) -> Iterator[None]:
-    """22: which batches are done only the worker that did them knows."""
-    done: dict[int, set[tuple[str, int]]] = {}
-    """By worker."""
-
-    def commit(session: Session, worker: Worker, batch: QueryBatch) -> Operation[CommitOutcome]:
-        remembered = done.setdefault(id(worker), set())
-        key = (batch.checkpoint, batch.batch_id)
-        if key in remembered:
-            progress = Progress(str(batch.query_id), batch.batch_id + 1)
-            return CommitOutcome(None, True, progress)
-        outcome = yield from commit_query_batch(session, worker, batch)
-        remembered.add(key)
-        return outcome
-
-    with (
-        replaced(spark_driver, "commit_query_batch", commit),
-        replaced(micro_batch, "is_committed", lambda *_: False),
-        replaced(confirmation, "judge", lambda *_: Verdict.DO),
-    ):
-        yield
-
-
-@contextlib.contextmanager
 def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
     """24: who does a batch again that has failed goes on in the transaction of the first time."""
     left: dict[str, ProducerIdentity] = {}
     """By transactional id."""
-    identity_of_run = query._identity_of_run
 
-    def leave_open(session: Session, transaction: Transaction) -> Operation[ProducerIdentity]:
+    def leave_open(session: Session, transaction: Transaction) -> Operation[bool]:
         del session
         yield from ()
-        left[transaction.transactional_id] = transaction.identity(initialised=True)
-        return left[transaction.transactional_id]
+        name = transaction.transactional_id
+        left[name] = ProducerIdentity(name, transaction.producer_id, transaction.producer_epoch)
+        return True
 
-    def go_on(held: Any, run: Any) -> ProducerIdentity | None:
-        return left.pop(run.transactional_id, None) or identity_of_run(held, run)
+    def go_on(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
+        found = left.pop(plan.who.transactional_id, None)
+        return found or (yield from initialise(session, plan))
 
     with (
         replaced(micro_batch, "abort_transaction", leave_open),
-        replaced(query, "_identity_of_run", go_on),
+        replaced(micro_batch, "initialise", go_on),
     ):
         yield
 
@@ -95,37 +71,36 @@ def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
     """25: a batch's progress is committed behind it, in a transaction of its own."""
-    attempts: dict[int, CommitAttempt] = {}
+    attempts: dict[int, TransactionTry] = {}
     """By transaction."""
 
     def remember(
-        session: Session, attempt: CommitAttempt, transaction: Transaction
-    ) -> Operation[None]:
+        session: Session, attempt: TransactionTry, transaction: Transaction, **more: Any
+    ) -> Operation[OffsetsCommitted]:
         attempts[id(transaction)] = attempt
-        return add_batch_offsets(session, attempt, transaction)
+        return commit_batch_offsets(session, attempt, transaction, **more)
 
     def sources_only(
-        session: Session, transaction: Transaction, groups: Any, *, may_be_gone: str | None
-    ) -> Operation[frozenset[TopicPartition]]:
-        if may_be_gone in groups:
-            groups = {may_be_gone: groups[may_be_gone]}
-        return commit_all_offsets(session, transaction, groups, may_be_gone=may_be_gone)
+        session: Session, transaction: Transaction, groups: Any, **more: Any
+    ) -> Operation[OffsetsCommitted]:
+        if more["may_be_gone"] in groups:
+            groups = {more["may_be_gone"]: groups[more["may_be_gone"]]}
+        return commit_all_offsets(session, transaction, groups, **more)
 
     def commit_twice(
         session: Session, transaction: Transaction, *, batch_id: int
-    ) -> Operation[ProducerIdentity]:
-        identity = yield from commit_transaction(session, transaction, batch_id=batch_id)
+    ) -> Operation[None]:
+        yield from commit_transaction(session, transaction, batch_id=batch_id)
         attempt = attempts.pop(id(transaction))
-        plan = attempt.plan
-        if not identity.initialised:
-            name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-            identity = yield from init_producer_id(session, name, timeout_ms, current=identity)
-        second = yield from begin_transaction(session, attempt, identity)
-        yield from add_progress(session, plan, second, progress_after(plan))
-        return (yield from commit_transaction(session, second, batch_id=batch_id))
+        who = attempt.plan.who
+        name, timeout_ms = who.transactional_id, who.transaction_timeout_ms
+        identity = yield from init_producer_id(session, name, timeout_ms)
+        second = begin_transaction(session, attempt, identity)
+        yield from add_progress(session, attempt.plan, second, progress_after(attempt.plan))
+        yield from commit_transaction(session, second, batch_id=batch_id)
 
     with (
-        replaced(micro_batch, "add_batch_offsets", remember),
+        replaced(micro_batch, "commit_batch_offsets", remember),
         replaced(attempt_module, "commit_all_offsets", sources_only),
         replaced(micro_batch, "commit_transaction", commit_twice),
     ):
@@ -139,20 +114,18 @@ def _judged_before_initialising(_: Any) -> Iterator[None]:
     early: dict[int, Progress | None] = {}
     """By session."""
 
-    def read_first(
-        session: Session, plan: CommitPlan, current: ProducerIdentity | None
-    ) -> Operation[ProducerIdentity]:
+    def read_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         early[id(session)] = yield from stable_progress(session, plan)
-        return (yield from initialise(session, plan, current))
+        return (yield from initialise(session, plan))
 
     def read_already(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        if id(session) not in early:
-            return (yield from stable_progress(session, plan))
+        del plan
+        yield from ()
         return early[id(session)]
 
     with (
         replaced(micro_batch, "initialise", read_first),
-        replaced(micro_batch, "stable_progress", read_already),
+        replaced(facts_module, "stable_progress", read_already),
         unread(),
     ):
         yield
@@ -207,7 +180,6 @@ def _both_attempts_taken(_: Any) -> Iterator[None]:
 
 
 CLIENT_PLANTS: dict[str, Plant] = {
-    "skipped-from-memory": _skipped_from_memory,
     "no-abort-before-a-retry": _no_abort_before_a_retry,
     "progress-in-a-second-transaction": _progress_in_a_second_transaction,
     "judged-before-initialising": _judged_before_initialising,

@@ -10,20 +10,25 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from txnlog_spark.commit import confirmation, micro_batch, query, takeover
-from txnlog_spark.commit.attempt import CommitAttempt
-from txnlog_spark.commit.facts import facts_about, visible_progress
-from txnlog_spark.commit.journal import RecordedIdentity
-from txnlog_spark.commit.judgement import Facts, judge
+from broker_sim.sim import spark_driver
+from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, query, takeover
+from txnlog_spark.commit import facts as facts_module
+from txnlog_spark.commit.attempt import TransactionTry
+from txnlog_spark.commit.facts import stable_facts, visible_progress
+from txnlog_spark.commit.journal import begin, write_begun
+from txnlog_spark.commit.judgement import Facts
 from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
+from txnlog_spark.commit.query import QueryBatch
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
-from txnlog_spark.commit.transactional_ids import record_ids
+from txnlog_spark.commit.transactional_ids import record_id
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol import fetch
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.together import K, T, Together
 from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import Bytes, ProducerIdentity, StagedPiece
 from txnlog_spark.wire.topics import TopicPartition
@@ -63,27 +68,14 @@ def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[Non
     """The baseline is a plain OffsetCommit, which a driver that was overtaken can do as well."""
 
     def plain(
-        session: Session, attempt: CommitAttempt, identity: ProducerIdentity
+        session: Session, attempt: TransactionTry, identity: ProducerIdentity
     ) -> Operation[ProducerIdentity]:
         plan = attempt.plan
-        progress = {plan.progress_partition: progress_offset(baseline_of(plan))}
-        yield from commit_offsets(session, plan.progress_group_id, progress)
+        progress = {plan.who.place: progress_offset(baseline_of(plan))}
+        yield from commit_offsets(session, plan.who.progress_group_id, progress)
         return identity
 
     return replaced(micro_batch, "commit_baseline", plain)
-
-
-def _resumed_although_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
-    """A worker goes on from whatever identity.json says, also when another run wrote it."""
-
-    def any_run(held: Any, run: Any) -> ProducerIdentity | None:
-        del held
-        recorded: RecordedIdentity | None = run.recorded
-        if recorded is None or recorded.transactional_id != run.transactional_id:
-            return None
-        return recorded.identity()
-
-    return replaced(query, "_identity_of_run", any_run)
 
 
 def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -91,111 +83,66 @@ def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[Non
     return replaced(takeover, "fence_other_ids", _nothing_asked)
 
 
+def _own_id(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
+    who = plan.who
+    return init_producer_id(session, who.transactional_id, who.transaction_timeout_ms)
+
+
 @contextlib.contextmanager
-def _others_fenced_before_the_own(_: Any) -> Iterator[None]:
-    """The later one of two drivers may have listed before the first had anything to fence; and
-    nobody reads the progress again, which would show what the other one has committed."""
-
-    def fence_first(
-        session: Session, plan: CommitPlan, current: ProducerIdentity | None
-    ) -> Operation[ProducerIdentity]:
-        if current is not None or plan.journal is None:
-            return (yield from initialise(session, plan, current))
-        yield from record_ids(plan.journal.folder, plan)
-        yield from fence_other_ids(session, plan, plan.journal.folder)
-        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-        return (yield from init_producer_id(session, name, timeout_ms))
-
-    with replaced(micro_batch, "initialise", fence_first), unread():
+def _initialised_by(
+    initialise: Callable[[Session, CommitPlan], Operation[ProducerIdentity]],
+) -> Iterator[None]:
+    """And nobody reads the progress again, which would show what the other one has committed."""
+    with (
+        replaced(micro_batch, "initialise", initialise),
+        replaced(takeover, "initialise", initialise),
+        unread(),
+    ):
         yield
 
 
-def _epoch_of_a_failed_try(_: Any) -> contextlib.AbstractContextManager[None]:
-    """A run that tries a batch again, or goes on after it, goes on with the recorded epoch: nobody
-    looks which attempt there was last."""
-    original = query._identity_of_run
+def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The later one of two drivers may have listed before the first had anything to fence."""
 
-    def careless(held: Any, run: Any) -> ProducerIdentity | None:
-        attempt, recorded = run.attempt, run.recorded
-        if attempt is not None and recorded is not None:
-            changed = {"run_id": run.run_id, "batch_id": recorded.next_batch_id - 1}
-            run = dataclasses.replace(run, attempt=dataclasses.replace(attempt, **changed))
-        return original(held, run)
+    def fence_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
+        yield from record_id(plan.who)
+        yield from fence_other_ids(session, plan)
+        return (yield from _own_id(session, plan))
 
-    return replaced(query, "_identity_of_run", careless)
+    return _initialised_by(fence_first)
 
 
-@contextlib.contextmanager
-def _epoch_of_another_worker(_: Any) -> Iterator[None]:
-    """The answer to InitProducerId with an epoch is taken for one that nobody has had."""
+def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Drivers record their ids when they have looked for others: two may miss each other."""
 
-    def ask_once(
-        session: Session, plan: CommitPlan, current: ProducerIdentity | None
-    ) -> Operation[ProducerIdentity]:
-        if current is None or current.initialised:
-            return (yield from initialise(session, plan, current))
-        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-        return (yield from init_producer_id(session, name, timeout_ms, current=current))
-
-    with replaced(micro_batch, "initialise", ask_once):
-        yield
-
-
-@contextlib.contextmanager
-def _id_recorded_too_late(_: Any) -> Iterator[None]:
-    """Drivers record their ids when they have looked for others: two may miss each other; and
-    nobody reads again what the other one may have committed."""
-
-    def record_last(
-        session: Session, plan: CommitPlan, current: ProducerIdentity | None
-    ) -> Operation[ProducerIdentity]:
-        if current is not None or plan.journal is None:
-            return (yield from initialise(session, plan, current))
-        name, timeout_ms = plan.transactional_id, plan.transaction_timeout_ms
-        identity = yield from init_producer_id(session, name, timeout_ms)
-        yield from fence_other_ids(session, plan, plan.journal.folder)
-        yield from record_ids(plan.journal.folder, plan)
+    def record_last(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
+        identity = yield from _own_id(session, plan)
+        yield from fence_other_ids(session, plan)
+        yield from record_id(plan.who)
         return identity
 
-    with replaced(micro_batch, "initialise", record_last), unread():
-        yield
+    return _initialised_by(record_last)
 
 
 def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
     """The last attempt's id is fenced; one that has begun no batch yet is not thought of."""
 
-    def last_only(session: Session, plan: CommitPlan, folder: str) -> Operation[None]:
-        del folder
-        name, timeout_ms = plan.previous_transactional_id, plan.transaction_timeout_ms
-        if name is not None:
-            yield from init_producer_id(session, name, timeout_ms)
+    def last_only(session: Session, plan: CommitPlan) -> Operation[None]:
+        who = plan.who
+        last = None if plan.begun is None else plan.begun.output.transactional_id
+        if last is not None and last != who.transactional_id:
+            yield from init_producer_id(session, last, who.transaction_timeout_ms)
 
     return replaced(takeover, "fence_other_ids", last_only)
 
 
-def _without_questions(**without: Any) -> contextlib.AbstractContextManager[None]:
-    original = facts_about
-
-    def facts(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
-        return original(session, dataclasses.replace(plan, **without), found)
-
-    return replaced(micro_batch, "facts_about", facts)
+def _nothing(*_: object) -> None:
+    """In place of a check: never refuses."""
 
 
-@contextlib.contextmanager
-def _group_not_compared(_: Any) -> Iterator[None]:
-    """After a takeover nobody looks whether the group still is where the batch before left it."""
-    original = judge
-
-    def careless(plan: CommitPlan, facts: Facts) -> Any:
-        return original(dataclasses.replace(plan, previous_offsets={}), facts)
-
-    with (
-        _without_questions(previous_offsets={}),
-        replaced(micro_batch, "judge", careless),
-        replaced(confirmation, "judge", careless),
-    ):
-        yield
+def _group_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Nobody looks whether the group still is where the batch before left it."""
+    return replaced(judgement, "check_previous", _nothing)
 
 
 @contextlib.contextmanager
@@ -204,26 +151,23 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     reads it again."""
     early: dict[int, list[Any]] = {}
     """By session: several drivers are at work."""
-    facts_of = facts_about
 
-    def compare_first(
-        session: Session, plan: CommitPlan, current: ProducerIdentity | None
-    ) -> Operation[ProducerIdentity]:
+    def compare_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         early[id(session)] = []
-        for expected in plan.expected:
+        for expected in plan.batch.expected:
             found = yield from fetch_committed(session, expected.group_id, require_stable=False)
             early[id(session)].append({p: c.committed_offset for p, c in found.items()})
-        return (yield from initialise(session, plan, current))
+        return (yield from initialise(session, plan))
 
-    def facts(session: Session, plan: CommitPlan, found: Progress | None) -> Operation[Facts]:
-        known = yield from facts_of(session, plan, found)
+    def facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
+        known = yield from stable_facts(session, plan)
         compared = tuple(early.get(id(session), ()))
         is_whole = len(known.expected) == len(compared)
         return dataclasses.replace(known, expected=compared) if is_whole else known
 
     with (
         replaced(micro_batch, "initialise", compare_first),
-        replaced(micro_batch, "facts_about", facts),
+        replaced(micro_batch, "stable_facts", facts),
         unread(),
     ):
         yield
@@ -231,35 +175,33 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
 
 def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager[None]:
     """Each batch commits its progress where it likes."""
-    original = place_progress
 
-    def place(session: Session, **known: Any) -> Operation[Any]:
-        found = yield from original(session, **known)
-        partitions = sorted(known["sources"])
+    def place(session: Session, plan: CommitPlan) -> Operation[Any]:
+        found = yield from place_progress(session, plan)
+        partitions = sorted(plan.batch.source_offsets)
         return partitions[session.monotonic_ms() % len(partitions)] if partitions else found
 
-    return replaced(query, "place_progress", place)
+    return replaced(micro_batch, "place_progress", place)
 
 
 @contextlib.contextmanager
 def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
     """The progress that was visible before the fence decides; what was undecided then is missed,
     and nobody reads it again."""
-    visible = visible_progress
     last: dict[int, Progress | None] = {}
 
     def remember(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        last[id(session)] = yield from visible(session, plan)
+        last[id(session)] = yield from visible_progress(session, plan)
         return last[id(session)]
 
     def remembered(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-        if id(session) not in last:
-            last[id(session)] = yield from visible(session, plan)
+        del plan
+        yield from ()
         return last[id(session)]
 
     with (
         replaced(micro_batch, "visible_progress", remember),
-        replaced(micro_batch, "stable_progress", remembered),
+        replaced(facts_module, "stable_progress", remembered),
         unread(),
     ):
         yield
@@ -269,13 +211,66 @@ def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[N
     """The checkpoint says that the batch was begun, and its progress does not exist yet."""
 
     def late(
-        session: Session, attempt: CommitAttempt, identity: ProducerIdentity
+        session: Session, attempt: TransactionTry, identity: ProducerIdentity
     ) -> Operation[ProducerIdentity]:
-        if attempt.plan.journal is not None:
-            yield from attempt.plan.journal.begin(attempt.plan)
+        yield from begin(attempt.plan, None)
         return (yield from commit_baseline(session, attempt, identity))
 
     return replaced(micro_batch, "commit_baseline", late)
+
+
+@contextlib.contextmanager
+def _newer_run_not_noticed(_: Any) -> Iterator[None]:
+    """A driver that was overtaken begins again, and fences who has overtaken it."""
+    with (
+        replaced(journal, "check_not_overtaken", _nothing),
+        replaced(query, "check_not_overtaken", _nothing),
+    ):
+        yield
+
+
+def _ended_runs_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The record names the last run only: one before it does not find itself there."""
+
+    def forgetful(folder: str, begun: Begun) -> Operation[None]:
+        return write_begun(folder, dataclasses.replace(begun, ended_runs=()))
+
+    return replaced(journal, "write_begun", forgetful)
+
+
+def _one_run_id_for_all(_: Any) -> contextlib.AbstractContextManager[None]:
+    """All runs of a query have one id, as of the job group: none knows that it was overtaken."""
+
+    def batch_of(**fields: Any) -> QueryBatch:
+        return QueryBatch(**fields | {"run_id": "job group"})
+
+    return replaced(spark_driver, "QueryBatch", batch_of)
+
+
+def _failed_produce_ignored(_: Any) -> contextlib.AbstractContextManager[None]:
+    """TxnOffsetCommit is answered, Produce has failed, and EndTxn(commit) is sent all the same."""
+    produce = micro_batch._produce
+
+    def careless(*given: Any) -> Operation[None]:
+        with contextlib.suppress(TxnLogError):
+            yield from produce(*given)
+
+    return replaced(micro_batch, "_produce", careless)
+
+
+class _Hasty(Together[K, T]):
+    """Does not wait for the others when one part has failed."""
+
+    def next_done(self) -> Operation[tuple[K, T]]:
+        key, error = yield from super().next_done()
+        if isinstance(error, TxnLogError):
+            raise error
+        return key, error
+
+
+def _aborted_while_parts_are_on_their_way(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Produce or TxnOffsetCommit fails, and EndTxn(abort) does not wait for the other one."""
+    return replaced(micro_batch, "Together", _Hasty)
 
 
 def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -295,9 +290,6 @@ def _former_coordinator_believed(_: Any) -> contextlib.AbstractContextManager[No
 
 COMMIT_PLANTS: dict[str, Plant] = {
     "baseline-not-transactional": _baseline_not_transactional,
-    "resumed-although-fenced": _resumed_although_fenced,
-    "epoch-of-another-worker": _epoch_of_another_worker,
-    "epoch-of-a-failed-try": _epoch_of_a_failed_try,
     "id-changed-without-fencing": _id_changed_without_fencing,
     "others-fenced-before-the-own": _others_fenced_before_the_own,
     "id-recorded-too-late": _id_recorded_too_late,
@@ -308,6 +300,11 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "judged-by-an-unstable-read": _judged_by_an_unstable_read,
     "recorded-before-the-baseline": _recorded_before_the_baseline,
     "staged-bytes-not-compared": _staged_bytes_not_compared,
+    "newer-run-not-noticed": _newer_run_not_noticed,
+    "ended-runs-forgotten": _ended_runs_forgotten,
+    "one-run-id-for-all": _one_run_id_for_all,
+    "failed-produce-ignored": _failed_produce_ignored,
+    "aborted-while-parts-are-on-their-way": _aborted_while_parts_are_on_their_way,
 }
 """By name; the canary test runs each until it is caught."""
 

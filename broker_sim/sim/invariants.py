@@ -7,7 +7,7 @@ Numbers are those of `docs/invariants.md`; the invariants of the log itself are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from broker_sim.sim.violation import (
     violated,
 )
 from txnlog_spark.wire.records import Record
+from txnlog_spark.wire.topics import TopicPartition
 
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
@@ -73,6 +74,8 @@ INVARIANTS = {
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
     74: "in a generation of a group each partition has one member",
     75: "records and topics that are there are never taken to be gone",
+    78: "a run that finds a newer one's record after its own fences nobody",
+    79: "a copy of a checkpoint leaves the original's transactional id and progress alone",
 }
 
 
@@ -80,11 +83,11 @@ INVARIANTS = {
 class Observations:
     """What readers and drivers saw while it happened."""
 
-    committed: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    committed: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
     """Value by (output partition, offset), as seen under read_committed."""
     groups: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
-    def on_records(self, partition: int, records: list[Record]) -> None:
+    def on_records(self, partition: TopicPartition, records: list[Record]) -> None:
         """Records seen under read_committed (1)."""
         for record in records:
             place = (partition, record.record_offset)
@@ -118,17 +121,20 @@ def check_done(group_id: str, progress: Mapping[tuple[str, int], int], done: int
 class FinalState:
     """What a fresh reader finds when all is over."""
 
-    committed: Mapping[int, list[Record]]
-    uncommitted: Mapping[int, list[Record]]
+    committed: Mapping[TopicPartition, list[Record]]
+    uncommitted: Mapping[TopicPartition, list[Record]]
     groups: Mapping[str, Mapping[tuple[str, int], int]]
 
 
 def check_final(operator: Operator, observations: Observations, final: FinalState) -> None:
     """All that is checked at the end of one query."""
-    check_exactly_once(operator.source, final)
-    check_order(final)
-    check_taken(operator.history, final)
     check_observed(observations, final)
+    own = _written_by(operator, final)
+    for topics in operator.lineages:
+        check_exactly_once(operator.source, own, topics, operator.begins)
+    check_order(own)
+    check_skipped(operator.history, own)
+    check_taken(operator.history, own)
     check_groups(operator, final)
     check_decided_batches(operator.history)
 
@@ -150,29 +156,64 @@ def _row_of(record: Record) -> _Row:
         violated(35, "a row has a value that nobody wrote", value=record.value)
 
 
+def _written_by(operator: Operator, final: FinalState) -> FinalState:
+    """Without what a query has written that shares the topic: a copy with the original."""
+    of_query = f"{operator.name}-run-"
+    others = () if operator.sharing is None else (f"{operator.sharing}-run-",)
+    committed: dict[TopicPartition, list[Record]] = {}
+    for place, records in final.committed.items():
+        own = committed[place] = []
+        for record in records:
+            run_id = _row_of(record).run_id
+            if run_id.startswith(of_query):
+                own.append(record)
+            elif not run_id.startswith(others):
+                violated(35, "a row is of another query", row=record.value, place=place)
+    return FinalState(committed, final.uncommitted, final.groups)
+
+
 def _coordinates(record: Record) -> tuple[int, int]:
     return _row_of(record)[:2]
 
 
-def check_exactly_once(source: Source, final: FinalState) -> None:
-    """Every row once, in the right partition (35)."""
+def check_exactly_once(
+    source: Source,
+    final: FinalState,
+    topics: Collection[str],
+    begins: Mapping[TopicPartition, int],
+) -> None:
+    """Every row once in these topics, in the right partition, from where the query begins (35)."""
     seen: dict[tuple[int, int], str] = {}
-    for partition, records in final.committed.items():
-        for record in records:
+    for (topic, partition), records in final.committed.items():
+        for record in records if topic in topics else ():
             row = _coordinates(record)
-            place = f"{partition}@{record.record_offset}"
+            place = f"{topic}-{partition}@{record.record_offset}"
             if row in seen:
                 violated(35, "a row is there twice", DUPLICATE, row=row, first=seen[row],
                          second=place)  # fmt: skip
             seen[row] = place
             if source.output_partition(record.key or b"") != partition:
                 violated(35, "a row is in the wrong partition", row=row, place=place)
-    wanted = {(p, n) for p in range(source.partitions) for n in range(source.rows)}
+    wanted = {
+        (place.partition, n)
+        for place, end in source.ends.items()
+        for n in range(begins.get(place, 0), end)
+    }
     missing, foreign = sorted(wanted - set(seen)), sorted(set(seen) - wanted)
     if missing or foreign:
         violated(35, "rows are missing or foreign", LOST_WRITE if missing else GARBAGE_READ,
                  missing=missing[:10], foreign=foreign[:10],
                  missing_count=len(missing))  # fmt: skip
+
+
+def check_skipped(history: DriverHistory, final: FinalState) -> None:
+    """What was skipped for a topic is in that topic (35)."""
+    for topic, rows in history.skipped_rows.items():
+        places = (records for place, records in final.committed.items() if place[0] == topic)
+        missing = rows - {_coordinates(record) for records in places for record in records}
+        if missing:
+            violated(35, "a batch was skipped that another output has", LOST_WRITE, topic=topic,
+                     missing=sorted(missing)[:10])  # fmt: skip
 
 
 def check_taken(history: DriverHistory, final: FinalState) -> None:
@@ -182,16 +223,16 @@ def check_taken(history: DriverHistory, final: FinalState) -> None:
             row = _row_of(record)
             if (row.run_id, row.attempt) not in history.taken:
                 violated(35, "a row is of a task attempt that Spark did not take", row=row,
-                         place=f"{partition}@{record.record_offset}")  # fmt: skip
+                         place=partition, at=record.record_offset)  # fmt: skip
 
 
 def check_order(final: FinalState) -> None:
     """Rows of one key in the order of the source (35)."""
-    last: dict[tuple[bytes, int], int] = defaultdict(lambda: -1)
-    for records in final.committed.values():
+    last: dict[tuple[bytes, str, int], int] = defaultdict(lambda: -1)
+    for (topic, _), records in final.committed.items():
         for record in records:
             partition, position = _coordinates(record)
-            key = (record.key or b"", partition)
+            key = (record.key or b"", topic, partition)
             if position <= last[key]:
                 violated(35, "rows of a key changed their order", NONMONOTONIC_SEND, key=key,
                          position=position, after=last[key])  # fmt: skip
@@ -219,27 +260,29 @@ def check_groups(operator: Operator, final: FinalState) -> None:
             violated(37, "the group is not at the input's end", partition=partition, found=found)
     for group_id, done in operator.done_batches().items():
         check_done(group_id, final.groups[group_id], done)
-    groups = operator.progress_groups()
-    for query_id, group_id in groups.items():
+    for group_id in operator.progress_groups().values():
         if len(places := final.groups[group_id]) > 1:
-            violated(37, "progress lies in several partitions", query_id=query_id, places=places)
+            violated(37, "progress lies in several partitions", group_id=group_id, places=places)
     checkpoint = operator.finished
     if checkpoint is None:
         violated(46, "the query did not finish")
     planned, noted = checkpoint.batches("offsets"), checkpoint.batches("commits")
-    progress = list(final.groups[groups[checkpoint.query_id]].values())
-    # An empty batch that was lost with the checkpoint's tail does not come again: nothing is ahead.
-    is_behind = checkpoint.tail_losses == 0 and progress != [planned[-1] + 1]
-    if is_behind or len(progress) != 1 or progress[0] <= planned[-1] or noted != planned:
-        violated(37, "progress is not that of the last batch", progress=progress, planned=planned,
-                 noted=noted)  # fmt: skip
+    last = operator.last_written(checkpoint)
+    for sink in operator.sinks:
+        progress = list(final.groups[operator.progress_group_at(checkpoint, sink)].values())
+        # An empty batch that was lost with the checkpoint's tail does not come again: nothing is
+        # ahead.
+        is_behind = checkpoint.tail_losses == 0 and progress != [last + 1]
+        if is_behind or len(progress) != 1 or progress[0] <= last or noted != planned:
+            violated(37, "progress is not that of the last batch", progress=progress,
+                     planned=planned, noted=noted)  # fmt: skip
 
 
 def check_decided_batches(history: DriverHistory) -> None:
     """No batch was committed by two runs (35, from the drivers' side)."""
     by_batch: dict[tuple[str, int], str] = {}
-    for query_id, run_id, batch_id in history.committed:
-        first = by_batch.setdefault((query_id, batch_id), run_id)
+    for query, run_id, batch_id in history.committed:
+        first = by_batch.setdefault((query, batch_id), run_id)
         if first != run_id:
-            violated(35, "two runs committed one batch", DUPLICATE, query_id=query_id,
+            violated(35, "two runs committed one batch", DUPLICATE, query=query,
                      batch_id=batch_id, second=run_id, first=first)  # fmt: skip

@@ -1,22 +1,26 @@
 """The person who runs a query: starts it again when it stops, and does what its errors advise.
 
 A query may be started with a lost or shortened checkpoint, with an old checkpoint by mistake, with
-another transactional id, while drivers that were thought dead go on.
+one that was moved, with another transactional id or topic, while drivers that were thought dead go
+on. A copy of a live checkpoint becomes a query of its own, and is once taken for the original.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from broker_sim.sim import spark_driver as spark
-from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint
+from broker_sim.sim.advice import is_explained, is_of_another_topic
+from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint, Files
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.clock import MachineClock, drawn_rate
 from broker_sim.sim.one_broker import CLOCK_JUMP_MS_MAX
+from broker_sim.sim.output_witness import OutputWitness, Record
 from broker_sim.sim.planned import PlannedFaults
+from broker_sim.sim.running import Running, copy_at
 from broker_sim.sim.scenario import Fault, Scenario
 from broker_sim.sim.scheduler import Scheduler
 from broker_sim.sim.spark_tasks import Executors
@@ -24,14 +28,7 @@ from broker_sim.sim.staging import Staging, StagingFiles, StagingServer, read_wi
 from broker_sim.sim.trace import Trace
 from broker_sim.sim.violation import violated
 from txnlog_spark.commit.plan import CommitOptions
-from txnlog_spark.errors import (
-    BatchReplanned,
-    CommittedOffsetsMoved,
-    GroupHasOffsets,
-    ProducerFenced,
-    ProgressError,
-    TxnLogError,
-)
+from txnlog_spark.errors import ProducerFenced, ProgressError, TxnLogError
 from txnlog_spark.protocol.effects import (
     FileAsk,
     FileFailed,
@@ -48,24 +45,15 @@ DRIVER_BIAS = 4
 """So much likelier has a driver a fault while the transaction comes to another state."""
 OLD_START_US = 40_000
 """An old deployment starts at most so long before or after the new one."""
-PAUSE_MS = (10, 40_000)
+PAUSE_MS_MIN = 10
 FILE_DELAY_US = 20
 """At least."""
 JUMP_SHARE = 0.5
 """Of what happens to a driver's clocks; the rest is drift."""
-PRODUCE = "Produce"
+FUNCTION_FAILURE = 0.1
+"""Between two sinks, while faults happen."""
 SAME_APPLICATION = 0.5
 """Of the restarts of a query that has stopped with an error: its session has others, and lives."""
-
-
-@dataclass(slots=True)
-class Running:
-    """A driver that was started, and what it had sent when its present batch began."""
-
-    process: ClientProcess
-    driver: spark.Driver
-    produces_before: int = 0
-    skips_before: int = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +76,13 @@ class Operator:
     kill_broker: Callable[[Fault], None]
     isolate: Callable[[str, int], None]
     """Cut the coordinator of a group from all other brokers, for so many milliseconds."""
+    files: Files
+    on_copied: Callable[[Checkpoint], None] = lambda _: None
+    """A copy of the checkpoint was made, to be a query of its own."""
+    original: Operator | None = None
+    """Whose checkpoint this query's was copied from."""
+    begins: spark.Offsets = field(default_factory=dict)
+    """Where a copy's query begins; others at the first row."""
     history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     chaos: bool = True
@@ -97,21 +92,72 @@ class Operator:
     """Paused drivers that have not ended: a run waits to see what they do."""
     staging_files: dict[str, StagingFiles] = field(default_factory=dict)
     """By query id: all drivers of a query share them."""
+    records: dict[str, Record] = field(default_factory=dict)
+    """Who has written what was begun, by path."""
     _current: Running | None = None
     _application: spark.Application | None = None
     """The one in which the query has stopped, and may be started again."""
     _driver_clocks: list[MachineClock] = field(default_factory=list)
     _driver_count: int = 0
     _id_count: int = 0
-    _old_deployment: tuple[Checkpoint, CommitOptions] | None = None
+    _move_count: int = 0
+    _was_copied: bool = False
+    _old_deployment: tuple[Checkpoint, Sequence[CommitOptions]] | None = None
     """What starts a driver of its own beside the next one."""
 
     def __post_init__(self) -> None:
-        self._new_checkpoint(starts_committed=False)
+        if not self.checkpoints:
+            self._new_checkpoint(starts_committed=False)
+        elif self.original is not None:
+            noted = self.checkpoints[0].batches("commits")
+            self.begins = spark.ends_of(self.checkpoints[0], noted[-1] if noted else -1)
+
+    @property
+    def sinks(self) -> tuple[CommitOptions, ...]:
+        """Of two that a function writes to, only the last one commits the group's offsets."""
+        if self.scenario.sinks == 1:
+            return (self.options,)
+        first = replace(self.options, sink_name="first", group_id=None, topic=self._second_topic)
+        return first, replace(self.options, sink_name="last")
+
+    @property
+    def _second_topic(self) -> str:
+        return f"{self.source.output_topic}-2"
+
+    @property
+    def lineages(self) -> list[list[str]]:
+        """Topics that have each row once, together."""
+        topics = [self.source.output_topic]
+        if self.scenario.topic_change:
+            return [[*topics, self._second_topic]]
+        return [topics] if self.scenario.sinks == 1 else [topics, [self._second_topic]]
 
     def progress_groups(self) -> dict[str, str]:
-        """The group that holds progress, by query id."""
-        return {c.query_id: self.options.progress_group_of(c.query_id) for c in self.checkpoints}
+        """The group that holds progress, by query and sink."""
+        return {
+            spark.written_as(each.query_id, sink): self.progress_group_at(each, sink)
+            for each in self.checkpoints
+            for sink in self.sinks
+        }
+
+    @property
+    def sharing(self) -> str | None:
+        """Another query that may write to the same topic: a copy, and what it was copied from."""
+        if self.original is not None:
+            return self.original.name
+        return f"copy-{self.name}" if self._was_copied else None
+
+    def last_written(self, checkpoint: Checkpoint) -> int:
+        """The last batch that its function does not leave out."""
+        planned = checkpoint.batches("offsets")
+        if not self.scenario.leaves_out:
+            return planned[-1]
+        return max(n for n in planned if spark.rows_of(checkpoint, n))
+
+    def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
+        """The group that holds the progress of what one sink of a query has written."""
+        copy = "" if self.original is None else copy_at(checkpoint.location)
+        return sink.progress_group_of(checkpoint.query_id, copy)
 
     def done_batches(self) -> dict[str, int]:
         """By group that holds progress: the batch after the last one that is reported as done."""
@@ -120,7 +166,7 @@ class Operator:
 
     def progress_group(self) -> str:
         """The group that holds the newest checkpoint's progress."""
-        return self.options.progress_group_of(self.checkpoints[-1].query_id)
+        return self.progress_group_at(self.checkpoints[-1], self.sinks[-1])
 
     def groups(self) -> tuple[str, ...]:
         """The source's group and those that hold progress."""
@@ -145,6 +191,7 @@ class Operator:
         made = Checkpoint(
             f"{self.name}-checkpoint-{number}",
             f"{self.name}-query-{number}",
+            self.files,
             starts_committed=starts_committed,
         )
         self.checkpoints.append(made)
@@ -154,9 +201,11 @@ class Operator:
 
     def start(self, checkpoint: Checkpoint | None = None) -> None:
         """Start the query on a checkpoint, the newest one unless another is named."""
-        self._current = self._launch(checkpoint or self.checkpoints[-1], self.options)
+        self._current = self._launch(checkpoint or self.checkpoints[-1], self.sinks)
 
-    def _launch(self, checkpoint: Checkpoint, options: CommitOptions) -> Running:
+    def _launch(
+        self, checkpoint: Checkpoint, sinks: Sequence[CommitOptions], *, is_refused: bool = False
+    ) -> Running:
         self._driver_count += 1
         name = f"{self.name}-driver-{self._driver_count}"
         process = self.new_process(name)
@@ -166,7 +215,7 @@ class Operator:
             run_id=f"{self.name}-run-{self._driver_count}",
             checkpoint=checkpoint,
             source=self.source,
-            options=options,
+            sinks=sinks,
             history=self.history,
             rng=self.workload,
             new_session=partial(self.new_session, application.clock),
@@ -174,10 +223,15 @@ class Operator:
             worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
             worker_kill=self.scenario.worker_kill if self.chaos else 0.0,
             tries_again=self.scenario.tries_again,
+            leaves_out=self.scenario.leaves_out,
+            notes_group=not self.scenario.may_be_copied and self.original is None,
+            function_failure=FUNCTION_FAILURE if self.chaos else 0.0,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
             on_worker_killed=lambda: self._on_worker_killed(process),
         )
-        running = Running(process, driver)
+        witness = OutputWitness(driver, self.records, self.original, is_refused=is_refused)
+        witness.watch(process)
+        running = Running(process, driver, witness)
         process.on_reached = lambda reached: self._on_reached(running, reached)
         process.serve_file = lambda ask: self._serve_file(running, ask)
         process.file_delay_us = lambda: self.faults.randint(
@@ -236,6 +290,8 @@ class Operator:
             (self.scenario.tail_lost, self._lose_tail),
             (self.scenario.old_checkpoint, self._old_checkpoint),
             (self.scenario.id_change, self._change_id),
+            (self.scenario.topic_change, self._change_topic),
+            (self.scenario.moved, self._move),
         )
         for limit, happen in limits:
             if chance < limit:
@@ -266,9 +322,34 @@ class Operator:
         self.trace.count("transactional id changed")
         self._id_count += 1
         if self.faults.random() < 0.7:
-            self._old_deployment = (newest, self.options)
+            self._old_deployment = (newest, self.sinks)
         name = f"{self.name}-id-{self._id_count}"
         self.options = replace(self.options, transactional_id=name)
+
+    def _change_topic(self, _: Checkpoint | None = None) -> None:
+        self.trace.count("topic changed")
+        topics = {self.source.output_topic, self._second_topic} - {self.options.topic}
+        self.options = replace(self.options, topic=topics.pop())
+
+    def _move(self, newest: Checkpoint) -> None:
+        """To another place, once nothing writes to it any more."""
+        if newest.is_begun:
+            self.trace.count("checkpoint moved")
+            self._end_zombies(newest)
+            self._move_count += 1
+            self.checkpoints[-1] = newest.moved_to(f"{self.name}-moved-{self._move_count}")
+
+    def _may_copy(self, running: Running) -> bool:
+        is_current = running is self._current and not self._was_copied
+        return is_current and self.scenario.copied > 0.0 and running.driver.checkpoint.is_begun
+
+    def _copy(self, checkpoint: Checkpoint) -> None:
+        """While it is written to: for a query of its own, and once as if it were the original."""
+        self._was_copied = True
+        self.trace.count("checkpoint copied")
+        self.on_copied(checkpoint.copied_to(f"{checkpoint.location}-copy"))
+        same = checkpoint.copied_to(f"{checkpoint.location}-mistake")
+        self.zombies.append(self._launch(same, self.sinks, is_refused=True))
 
     # ------------------------------------------------------------------ ends
 
@@ -296,24 +377,20 @@ class Operator:
         """
         if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
             return None
-        explained = False
-        if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
-            explained = len(self.checkpoints) > 1 or checkpoint.tail_losses > 0
-        elif isinstance(error, BatchReplanned):
-            explained = checkpoint.tail_losses > 0
-        if not explained:
+        if is_of_another_topic(error, str(self.options.topic)):
+            self._change_topic()
+            return None
+        if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))
-        newest = self.checkpoints[-1]
-        return self._replaced() if checkpoint is newest else newest
-
-    def _replaced(self) -> Checkpoint:
+        if checkpoint is not self.checkpoints[-1]:
+            return self.checkpoints[-1]
         self.trace.count("checkpoint replaced on advice")
         return self._new_checkpoint(starts_committed=True)
 
     # ------------------------------------------------------------------ faults
 
     def _on_reached(self, running: Running, reached: Reached) -> None:
-        self._check_skip(running, reached)
+        running.check_skip(reached, self.trace)
         fault = self.planned.at_step(reached)
         if fault is not None:
             self._step_fault(running, fault)
@@ -346,13 +423,16 @@ class Operator:
         elif isinstance(ask, RemoveOtherRuns):
             found = None
             running.driver.remove_other_runs()
-        elif self._store_fails():
-            self.trace.fault("store failed")
-            found = running.driver.checkpoint.perform_in_vain(ask, self.faults)
         else:
-            found = running.driver.checkpoint.perform(ask)
+            found = running.witness.served(ask, lambda: self._perform(running, ask))
         self._chance(running)
         return found
+
+    def _perform(self, running: Running, ask: FileAsk) -> FileOutcome:
+        if self._store_fails():
+            self.trace.fault("store failed")
+            return running.driver.checkpoint.perform_in_vain(ask, self.faults)
+        return running.driver.checkpoint.perform(ask)
 
     def _store_fails(self) -> bool:
         chance = self.scenario.store_failure if self.chaos else 0.0
@@ -373,22 +453,13 @@ class Operator:
         """Any driver may be killed; one that is not the current one is not paused again."""
         if not self.chaos or not running.process.alive or running.process.paused:
             return
-        if self.faults.random() < self.scenario.driver_kill * bias:
+        scenario = self.scenario
+        if self.faults.random() < scenario.driver_kill * bias:
             self._kill(running)
-        elif running is self._current and self.faults.random() < self.scenario.driver_pause * bias:
-            self._pause(running, self.faults.randint(*PAUSE_MS))
-
-    def _check_skip(self, running: Running, reached: Reached) -> None:
-        """A batch that was skipped must not have sent a Produce (38)."""
-        if reached.step != "commit_log":
-            return
-        sent = running.process.sent_counts.get(PRODUCE, 0)
-        skips = self.history.skipped[running.skips_before :]
-        if reached.when == "before" and (running.driver.run_id, reached.batch_id) in skips:
-            self.trace.count("batch skipped")
-            if sent > running.produces_before:
-                violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
-        running.produces_before, running.skips_before = sent, len(self.history.skipped)
+        elif running is self._current and self.faults.random() < scenario.driver_pause * bias:
+            self._pause(running, self.faults.randint(PAUSE_MS_MIN, scenario.driver_pause_ms))
+        elif self._may_copy(running) and self.faults.random() < scenario.copied:
+            self._copy(running.driver.checkpoint)
 
     def _step_fault(self, running: Running, fault: Fault) -> None:
         if fault.action == "kill":
@@ -397,6 +468,8 @@ class Operator:
             self._pause(running, fault.pause_ms)
         elif fault.action == "isolate":
             self.isolate(self.progress_group(), fault.pause_ms)
+        elif fault.action == "copy":
+            self._copy(running.driver.checkpoint)
         else:
             self.kill_broker(fault)
 

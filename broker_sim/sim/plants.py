@@ -24,6 +24,7 @@ from broker_sim.sim.commit_plants import (
     Plant,
     replaced,
 )
+from broker_sim.sim.output_plants import OUTPUT_PLANTS
 from broker_sim.sim.replication_plants import REPLICATION_PLANTS
 from broker_sim.sim.spark_driver import Driver
 from broker_sim.sim.transaction_plants import TRANSACTION_PLANTS
@@ -59,8 +60,13 @@ def _progress_outside(world: Any) -> Iterator[None]:
     with (
         replaced(micro_batch, "is_committed", lambda *_: False),
         replaced(confirmation, "judge", lambda *_: Verdict.DO),
+        replaced(micro_batch, "check_output", _nothing),
     ):
         yield
+
+
+def _nothing(*_: object) -> None:
+    """In place of a check: never refuses."""
 
 
 @contextlib.contextmanager
@@ -79,10 +85,6 @@ def _commit_log_first(world: Any) -> Iterator[None]:
 
     with replaced(Driver, "_stage", hasty), replaced(Checkpoint, "create", create_once):
         yield
-
-
-def _nothing(*_: object) -> None:
-    """In place of a check: never refuses."""
 
 
 @contextlib.contextmanager
@@ -142,11 +144,11 @@ def _fenced_is_success(world: Any) -> contextlib.AbstractContextManager[None]:
     del world
     original = commit_query_batch
 
-    def commit(session: Any, worker: Any, batch: Any) -> Operation[CommitOutcome]:
+    def commit(session: Any, batch: Any) -> Operation[CommitOutcome]:
         try:
-            return (yield from original(session, worker, batch))
+            return (yield from original(session, batch))
         except ProducerFenced:
-            return CommitOutcome(None, False, Progress(str(batch.query_id), batch.batch_id + 1))
+            return CommitOutcome(False, Progress(str(batch.query_id), batch.batch_id + 1))
 
     return replaced(spark_driver, "commit_query_batch", commit)
 
@@ -164,6 +166,7 @@ PLANTS: dict[str, Plant] = {
     "torn-not-aborted": _torn_not_aborted,
     "fenced-is-success": _fenced_is_success,
     **COMMIT_PLANTS,
+    **OUTPUT_PLANTS,
 }
 """By name; the canary test runs each until it is caught."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ class Fault:
     `on` names a storage operation by what it appends: `data`, `offsets`, `marker`, or a state of
     the transaction log such as `prepare-commit`; the broker dies right after it, or after the next
     flush when `flushed`. `on = "step"` names a step of the commit protocol reached by a driver,
-    `when` before or after it; `action` then is `kill`, `pause`, `kill-broker` or `isolate`: the
-    coordinator of the query's progress hears no other broker for `pause_ms`, and clients reach it.
+    `when` before or after it; `action` then is `kill`, `pause`, `kill-broker`, `copy`: the driver's
+    checkpoint is copied, or `isolate`: the coordinator of the query's progress hears no other
+    broker for `pause_ms`, and clients reach it.
     """
 
     on: str
@@ -84,6 +85,8 @@ class Scenario:
     """Per step of the commit protocol."""
     driver_pause: float = 0.0
     """Per step: the driver stops, another takes over, the first goes on as a zombie."""
+    driver_pause_ms: int = 40_000
+    """At most."""
     driver_power_loss: float = 0.0
     """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
     worker_loss: float = 0.0
@@ -123,6 +126,18 @@ class Scenario:
     """Per restart: one of all checkpoints so far, by mistake."""
     id_change: float = 0.0
     """Per restart: the query gets another transactional id."""
+    topic_change: float = 0.0
+    """Per restart: the query writes to its other topic from now on."""
+    moved: float = 0.0
+    """Per restart: the checkpoint was moved to another place."""
+    copied: float = 0.0
+    """Per step, once in a run: a copy of the checkpoint becomes a query of its own, with a group
+    and a transactional id of its own."""
+    sinks: int = 1
+    """Two that a function given to foreachBatch writes to one after the other, each with a topic of
+    its own; at times it fails between them."""
+    leaves_out: bool = False
+    """The function given to foreachBatch writes nothing of a batch without rows."""
     second_query: bool = False
     """Another query has the same transactional id by mistake, while faults happen."""
     connection_loss: float = 0.0
@@ -200,6 +215,11 @@ class Scenario:
     """A planted bug by name (see `plants`), for canaries."""
 
     @property
+    def may_be_copied(self) -> bool:
+        """Whether the checkpoint may be."""
+        return self.copied > 0.0 or any(fault.action == "copy" for fault in self.faults)
+
+    @property
     def has_task_faults(self) -> bool:
         """Whether tasks take their time, as some fail or are run twice."""
         return max(self.task_failure, self.speculation, self.executor_loss) > 0.0
@@ -251,7 +271,26 @@ def draw_random(seed: int) -> Scenario:
         flush_failure=seldom(0.0005, 0.01),
     )
     drawn = _draw_tasks(seed) | _draw_store(seed) | _draw_ids(seed, made) | _draw_caller(seed)
-    return replace(made, **drawn)
+    return replace(made, **drawn | _draw_outputs(seed))
+
+
+def _draw_outputs(seed: int) -> dict[str, Any]:
+    """In some seeds a query has several outputs, or its checkpoint several places. Both need a
+    checkpoint that is not lost, and one thing about an output that changes at a time."""
+    rng = random.Random(f"{seed}/outputs-scenario")
+    kept = {"checkpoint_lost": 0.0, "tail_lost": 0.0, "old_checkpoint": 0.0, "id_change": 0.0}
+    kinds: Sequence[dict[str, Any]] = (
+        kept | {"sinks": 2},
+        kept | {"copied": rng.uniform(0.01, 0.1)},
+        {"id_change": 0.0, "moved": rng.uniform(0.2, 0.6)},
+        kept | {"topic_change": rng.uniform(0.2, 0.6)},
+    )
+    drawn: dict[str, Any] = dict(rng.choice(kinds)) if rng.random() < 0.3 else {}
+    if rng.random() < 0.1:
+        drawn |= {"leaves_out": True, "empty_batches": 0.4}
+    if rng.random() < 0.1:
+        drawn["driver_pause_ms"] = 200_000
+    return drawn
 
 
 def _draw_caller(seed: int) -> dict[str, Any]:

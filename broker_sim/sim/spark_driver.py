@@ -14,14 +14,16 @@ import contextlib
 import json
 import random
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from broker_sim.sim.checkpoint import Checkpoint
 from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.spark_tasks import Executors, Job, Row, TasksFailed
+from broker_sim.sim.staging import Staging
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -56,6 +58,32 @@ TRIES_MAX = 4
 """How often a function that tries again writes a batch in one run."""
 
 Offsets = dict[TopicPartition, int]
+
+
+def written_as(query_id: str, sink: CommitOptions) -> str:
+    """The name of what one sink of a query writes."""
+    return f"{query_id}-{sink.sink_name}" if sink.sink_name else query_id
+
+
+def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
+    """The end offsets of a planned batch; {} before the first."""
+    text = checkpoint.entry("offsets", batch_id)
+    return {} if text is None else parse_batch_offsets("offsets", text).source_offsets
+
+
+def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
+    """Those of a planned batch; one that starts from committed offsets has none."""
+    text = checkpoint.entry("offsets", batch_id)
+    if text is None or parse_batch_offsets("offsets", text).expected:
+        return []
+    before, ends = ends_of(checkpoint, batch_id - 1), ends_of(checkpoint, batch_id)
+    return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]
+
+
+class FunctionFailed(TxnLogError):
+    """The function given to foreachBatch has failed between two of its sinks."""
+
+    condition = "SIM_FUNCTION_FAILED"
 
 
 class WorkerKilled(TxnLogError):
@@ -109,13 +137,15 @@ class DriverHistory:
     """What all drivers of a run report, for the invariants."""
 
     committed: list[tuple[str, str, int]] = field(default_factory=list)
-    """(query id, run id, batch id) whose commit returned."""
+    """(query and sink, run id, batch id) whose commit returned."""
     skipped: list[tuple[str, int]] = field(default_factory=list)
     """(run id, batch id) that was found committed at the first try: nothing may be produced."""
+    skipped_rows: dict[str, set[Row]] = field(default_factory=lambda: defaultdict(set))
+    """By topic: what is in it already, as a run has found that was to write it there."""
     taken: set[tuple[str, int]] = field(default_factory=set)
     """(run id, number) of the task attempts whose commit message Spark took."""
     done: dict[str, int] = field(default_factory=dict)
-    """By query id, the batch after the last one that a commit or a skip was reported of."""
+    """By query and sink, the batch after the last that a commit or a skip was reported of."""
 
 
 @dataclass(slots=True)
@@ -135,7 +165,8 @@ class Driver:
     run_id: str
     checkpoint: Checkpoint
     source: Source
-    options: CommitOptions
+    sinks: Sequence[CommitOptions]
+    """One, or those that a function given to foreachBatch writes to one after the other."""
     history: DriverHistory
     rng: random.Random
     new_session: Callable[[], Session]
@@ -143,6 +174,12 @@ class Driver:
     worker_loss: float = 0.0
     worker_kill: float = 0.0
     tries_again: float = 0.0
+    leaves_out: bool = False
+    """The function writes nothing of a batch that has no rows."""
+    function_failure: float = 0.0
+    """Between two sinks."""
+    notes_group: bool = True
+    """Its reader has the group as well; a batch that it has planned cannot get another group."""
     on_worker_lost: Callable[[], None] = lambda: None
     on_worker_killed: Callable[[], None] = lambda: None
     """Its connections close."""
@@ -150,6 +187,18 @@ class Driver:
     """What it is about to commit."""
     _plannings: int = 0
     """How often it has planned the tasks of a batch."""
+    _sink_number: int = 0
+
+    @property
+    def options(self) -> CommitOptions:
+        """Of the sink that it writes to now."""
+        return self.sinks[self._sink_number]
+
+    @property
+    def staging(self) -> Staging:
+        """Where this sink's tasks stage."""
+        staging = self.application.executors.staging
+        return replace(staging, write=written_as(staging.write, self.options))
 
     def query(self) -> Operation[None]:
         """Run micro-batches until the source is at its end. Raises what stops a query."""
@@ -163,11 +212,20 @@ class Driver:
             if batch_id is None:
                 return
             is_first = False
-            yield from self._run_batch(batch_id)
+            if rows_of(self.checkpoint, batch_id) or not self.leaves_out:
+                yield from self._run_function(batch_id)
             yield Reached("commit_log", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
             yield Reached("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
+
+    def _run_function(self, batch_id: int) -> Operation[None]:
+        """All sinks, in their order. Raises FunctionFailed."""
+        for number in range(len(self.sinks)):
+            if number and self.rng.random() < self.function_failure:
+                raise FunctionFailed(f"before sink {number} of batch {batch_id}")
+            self._sink_number = number
+            yield from self._run_batch(batch_id)
 
     def _run_batch(self, batch_id: int) -> Operation[None]:
         """The batch, as often as who writes it wants to."""
@@ -192,19 +250,17 @@ class Driver:
             outcome = yield from self._commit(batch_id, messages)
         except TxnLogError as error:
             executors.advance()
-            executors.staging.abandon(
-                error.messages if isinstance(error, TasksFailed) else messages
-            )
+            self.staging.abandon(error.messages if isinstance(error, TasksFailed) else messages)
             raise
         executors.advance()
         if messages:
-            executors.staging.remove_batches(batch_id, self._plan_id)
+            self.staging.remove_batches(batch_id, self._plan_id)
         self._note(batch_id, outcome, is_again=is_again)
 
     def remove_other_runs(self) -> None:
         """This run has fenced all others: what they have staged is of no use."""
         self.application.executors.advance()
-        self.application.executors.staging.remove_other_runs(self._batch_id, self._plan_id)
+        self.staging.remove_other_runs(self._batch_id, self._plan_id)
 
     def _commit(
         self, batch_id: int, messages: Sequence[StagedOutput | None]
@@ -221,10 +277,10 @@ class Driver:
             location=self.checkpoint.location,
             batch_id=batch_id,
             options=self.options,
-            staged=plan_partitions(staged, self.application.executors.staging.index_of),
+            staged=plan_partitions(staged, self.staging.index_of),
             run_id=self.run_id,
             query_id=self.checkpoint.query_id if first is None else first.query_id,
-            is_function=self.tries_again > 0.0,
+            is_function=self.tries_again > 0.0 or self.leaves_out or len(self.sinks) > 1,
         )
         commit = commit_query_batch(session, batch)
         if self.worker_kill == 0.0:
@@ -266,13 +322,6 @@ class Driver:
 
     # ------------------------------------------------------------------ the plan of a batch
 
-    def ends_of(self, batch_id: int) -> Offsets:
-        """The end offsets of a planned batch; {} before the first."""
-        text = self.checkpoint.entry("offsets", batch_id)
-        if text is None:
-            return {}
-        return parse_batch_offsets("offsets", text).source_offsets
-
     def _plan(self, session: Session, *, is_first: bool) -> Operation[int | None]:
         """The next batch's id, its end in the offset log; None at the end of the input."""
         planned = self.checkpoint.batches("offsets")
@@ -284,7 +333,8 @@ class Driver:
             start = yield from self._committed_start(session)
             ends: Offsets | None = {p: start.committed.get(p, 0) for p in self.source.ends}
         else:
-            ends = yield from self._next_ends(session, self.ends_of(last), is_first=is_first)
+            before = ends_of(self.checkpoint, last)
+            ends = yield from self._next_ends(session, before, is_first=is_first)
         if ends is None:
             return None
         batch_id = last + 1
@@ -319,11 +369,12 @@ class Driver:
 
     @property
     def _group_id(self) -> str:
-        return str(self.options.group_id)
+        return str(self.sinks[-1].group_id)
 
     def _log_entry(self, session: Session, ends: Offsets, start: CommittedStart | None) -> bytes:
         value = to_json_value(ends) if start is None else with_committed_start(ends, start)
-        note = SourceNote(session.cluster.cluster_id or "", self._group_id)
+        group_id = self._group_id if self.notes_group else None
+        note = SourceNote(session.cluster.cluster_id or "", group_id)
         planned = {"batchTimestampMs": self.application.clock.wall_ms, "run": self.run_id}
         source = json.dumps(with_source_note(value, note))
         return f"v1\n{json.dumps(planned)}\n{source}".encode()
@@ -334,11 +385,11 @@ class Driver:
         text = self.checkpoint.entry("offsets", batch_id)
         if text is None or parse_batch_offsets("offsets", text).expected:
             return []
-        before, ends = self.ends_of(batch_id - 1), self.ends_of(batch_id)
+        before, ends = ends_of(self.checkpoint, batch_id - 1), ends_of(self.checkpoint, batch_id)
         ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)
         self._plannings += 1
         job = Job(
-            write=self.checkpoint.query_id,
+            write=self.staging.write,
             query_id=self.checkpoint.query_id,
             run_id=self._plan_id,
             batch_id=batch_id,
@@ -350,7 +401,7 @@ class Driver:
                 ]
                 for task in plan_tasks(ranges, min_partitions=self.source.tasks)
             ],
-            topic=self.source.output_topic,
+            topic=str(self.options.topic),
             partition_count=self.source.output_partitions,
             record_of=partial(self._record, batch_id),
             is_again=is_again,
@@ -369,9 +420,12 @@ class Driver:
         return self.source.output_partition(key), record
 
     def _note(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
-        query_id, done = self.checkpoint.query_id, self.history.done
-        done[query_id] = max(batch_id + 1, done.get(query_id, 0))
+        query, done = written_as(self.checkpoint.query_id, self.options), self.history.done
+        done[query] = max(batch_id + 1, done.get(query, 0))
+        if outcome.skipped:
+            rows = rows_of(self.checkpoint, batch_id)
+            self.history.skipped_rows[str(self.options.topic)].update(rows)
         if not outcome.skipped:
-            self.history.committed.append((query_id, self.run_id, batch_id))
+            self.history.committed.append((query, self.run_id, batch_id))
         elif outcome.attempts == 1 and not is_again:
             self.history.skipped.append((self.run_id, batch_id))

@@ -11,19 +11,20 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from broker_sim.sim import spark_driver as spark
+from broker_sim.sim.checkpoint import Checkpoint, Files
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.client_history import ClientHistory
 from broker_sim.sim.clock import MachineClock
 from broker_sim.sim.cluster import Cluster
 from broker_sim.sim.cluster_load import ClusterLoad
 from broker_sim.sim.coverage import Cell, StateOfQuery
-from broker_sim.sim.invariants import FinalState, Observations, check_final
+from broker_sim.sim.invariants import Observations, check_final
 from broker_sim.sim.leftovers import SESSIONS_MS, check_leftovers
 from broker_sim.sim.neighbour import Neighbourhood
 from broker_sim.sim.network import BrokerEnd, Network, Weather
@@ -34,14 +35,8 @@ from broker_sim.sim.places import Places
 from broker_sim.sim.planned import PlannedFaults
 from broker_sim.sim.plants import ALL_PLANTS
 from broker_sim.sim.producer_history import check_in_transaction
-from broker_sim.sim.reader import (
-    create_topics,
-    read_bounds,
-    read_group,
-    read_partition,
-    read_undecided,
-    watch_output,
-)
+from broker_sim.sim.queries import Query
+from broker_sim.sim.reader import create_topics, read_bounds, read_undecided
 from broker_sim.sim.scenario import Scenario
 from broker_sim.sim.scheduler import START_WALL_MS, Scheduler
 from broker_sim.sim.sim_broker import SimulatedBroker
@@ -55,7 +50,6 @@ from txnlog_spark.protocol.effects import Operation, Sleep
 from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.invariants import InvariantViolation
 from txnlog_spark.wire.messages import Message
-from txnlog_spark.wire.records import Record
 
 CALM_MS = 600_000
 SETTLE_MS = 120_000
@@ -63,7 +57,6 @@ SETTLE_POLL_MS_MAX = 30_000
 SETTLE_PATIENCE_MS = 2 * (SETTLE_MS + SETTLE_POLL_MS_MAX)
 """Until all is decided, and then until the cluster is healed."""
 AUDIT_MS = 60_000
-OBSERVE_MS = 400
 NO_STAMP = -1
 """Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
 would not know what is sent again to another leader."""
@@ -75,6 +68,10 @@ FINISHED = attrgetter("finished")
 """Asked after each event."""
 SECOND = "second-"
 """Before the names of the query that has the transactional id of the first by mistake."""
+COPY = "copy-"
+"""Before the names of the query that runs on a copy of the first one's checkpoint."""
+SHARES_THE_TOPIC = 0.3
+"""Of the copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +89,6 @@ class SeedResult:
     """How many operations of each kind ended how."""
     last_lines: list[str]
     virtual_ms: int
-
-
-@dataclass(slots=True)
-class _Query:
-    """One query: who runs it, and what readers saw of it."""
-
-    operator: Operator
-    observations: Observations = field(default_factory=Observations)
 
 
 class World:
@@ -147,15 +136,16 @@ class World:
             transaction_timeout_ms=scenario.transaction_timeout_ms,
             produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
         )
-        self.queries = [_Query(self._operator("job", scenario.batches, options))]
+        self.files = Files()
+        self.queries = [Query(self._operator("job", scenario.batches, options))]
         if scenario.second_query:
             shared = options.transactional_id_of("")
             other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
-            self.queries.append(_Query(self._operator(SECOND + "job", 2, other)))
+            self.queries.append(Query(self._operator(SECOND + "job", 2, other)))
 
         first = self.queries[0].operator
         state = StateOfQuery(
-            self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.options.transactional_id_of("")
+            self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.sinks[-1].transactional_id_of("")
         )
         self.trace.columns_of = state.columns_of
         if isinstance(self.machines, Cluster):
@@ -178,13 +168,21 @@ class World:
         """A new client's."""
         return self.machines.new_places()
 
-    def _operator(self, name: str, batches: int, options: CommitOptions) -> Operator:
+    def _operator(
+        self,
+        name: str,
+        batches: int,
+        options: CommitOptions,
+        *,
+        copied: Checkpoint | None = None,
+    ) -> Operator:
         prefix = name.removesuffix("job")
         scenario = self.scenario
         if prefix:
             # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
             # condition), as in `draw_random` who changes the id does.
             scenario = replace(scenario, checkpoint_lost=0.0, tail_lost=0.0, old_checkpoint=0.0)
+            scenario = replace(scenario, copied=0.0, moved=0.0, topic_change=0.0, sinks=1)
         source = spark.Source(
             topic=prefix + INPUT_TOPIC,
             partitions=scenario.source_partitions,
@@ -196,6 +194,10 @@ class World:
             tasks=scenario.tasks,
             first_stamp_ms=0 if scenario.brokers == 1 else START_WALL_MS,
         )
+        original = None
+        if copied is not None:
+            original = self.queries[0].operator
+            source = replace(original.source, output_topic=str(options.topic))
         return Operator(
             name=name,
             source=source,
@@ -212,7 +214,24 @@ class World:
             new_session=self._session_of,
             kill_broker=self.machines.kill,
             isolate=self.machines.isolate,
+            files=self.files,
+            on_copied=self._on_copied,
+            checkpoints=[] if copied is None else [copied],
+            original=original,
         )
+
+    def _on_copied(self, checkpoint: Checkpoint) -> None:
+        """The copy is a query of its own; somebody may have left the topic as it was."""
+        first = self.queries[0].operator
+        is_shared = self._rng("copy").random() < SHARES_THE_TOPIC
+        options = replace(
+            first.options,
+            group_id=COPY + GROUP_ID,
+            topic=OUTPUT_TOPIC if is_shared else COPY + OUTPUT_TOPIC,
+        )
+        copy = Query(self._operator(COPY + "job", 0, options, copied=checkpoint))
+        self.queries.append(copy)
+        self._start(copy)
 
     def _new_session(self) -> Session:
         return self._session_of(MachineClock(self.scheduler))
@@ -273,9 +292,12 @@ class World:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
         self.machines.start()
         topics = {}
-        for source in (query.operator.source for query in self.queries):
+        for query in self.queries:
+            source = query.operator.source
             topics[source.topic] = source.partitions
-            topics[source.output_topic] = source.output_partitions
+            topics |= dict.fromkeys(query.topics, source.output_partitions)
+        if self.scenario.may_be_copied:
+            topics[COPY + OUTPUT_TOPIC] = self.scenario.output_partitions
         topics.update(self._neighbours.topics)
         if self.scenario.brokers > 1:
             topics.update(self._load.topics)
@@ -285,13 +307,12 @@ class World:
             self._finish("set-up", unsafe, AUDIT_MS)
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
-        operators = [query.operator for query in self.queries]
         # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
         lasts = self.scenario.unsafe_topic
-        self._run(lambda: not lasts and all(map(FINISHED, operators)), self.scenario.chaos_ms)
+        self._run(lambda: not lasts and all(map(FINISHED, self._operators)), self.scenario.chaos_ms)
         self._end_chaos()
-        if not self._run(lambda: self._is_over(operators), CALM_MS):
-            newest = [o.checkpoints[-1] for o in operators]
+        if not self._run(self._is_over, CALM_MS):
+            newest = [o.checkpoints[-1] for o in self._operators]
             violated(46, "a query did not finish once faults ended",
                      planned=[c.batches("offsets") for c in newest],
                      noted=[c.batches("commits") for c in newest])  # fmt: skip
@@ -315,8 +336,12 @@ class World:
         self._check_expectations()
         self.network.decode.check()
 
-    def _is_over(self, operators: list[Operator]) -> bool:
-        return all(o.is_over for o in operators) and not self._neighbours.running
+    @property
+    def _operators(self) -> list[Operator]:
+        return [query.operator for query in self.queries]
+
+    def _is_over(self) -> bool:
+        return all(o.is_over for o in self._operators) and not self._neighbours.running
 
     def _run(self, done: Callable[[], bool], for_ms: int) -> bool:
         return self.scheduler.run_until(done, limit_us=self.scheduler.now_us + for_ms * 1000)
@@ -359,22 +384,17 @@ class World:
             duplicate=self.scenario.duplicate,
         )
         for query in self.queries:
-            operator, seen = query.operator, query.observations
-            watcher = watch_output(
-                self._places,
-                operator.source.output_topic,
-                operator.source.output_partitions,
-                operator.groups,
-                on_records=seen.on_records,
-                on_group=partial(self._on_group, seen),
-                done_batches=operator.done_batches,
-                interval_ms=OBSERVE_MS,
-            )
-            self._process(f"{operator.name}-observer").run(watcher, self._on_observer_end)
-            operator.start()
+            self._start(query)
         self._neighbours.start(self._process)
         if self.scenario.brokers > 1:
             self._load.start(self._process)
+
+    def _start(self, query: Query) -> None:
+        on_group = partial(self._on_group, query.observations)
+        for watcher in query.watchers(self.machines.new_places, on_group):
+            process = self._process(f"{query.operator.name}-observer")
+            process.run(watcher, self._on_observer_end)
+        query.operator.start()
 
     def _end_chaos(self) -> None:
         self.trace.line("world", "calm")
@@ -410,9 +430,9 @@ class World:
         while True:
             undecided = yield from read_undecided(places)
             stuck = 0
-            for source in (query.operator.source for query in self.queries):
-                for partition in range(source.output_partitions):
-                    bounds = yield from read_bounds(places, source.output_topic, partition)
+            for query, topic in ((q, topic) for q in self.queries for topic in q.topics):
+                for partition in range(query.operator.source.output_partitions):
+                    bounds = yield from read_bounds(places, topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
             missing = self.machines.not_healed()
             now_ms = self.scheduler.monotonic_ms
@@ -433,27 +453,13 @@ class World:
     def _audit(self) -> None:
         self.history.begin_audit()
         for query in self.queries:
-            final = self._finish("audit", self._read_all(query.operator), AUDIT_MS)
+            final = self._finish("audit", query.read_all(self._places), AUDIT_MS)
             check_final(query.operator, query.observations, final)
         self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
         if isinstance(self.machines, Cluster):
             found = self._finish("audit", self._load.read(self._places), AUDIT_MS)
             self._load.check(found, self.machines.losses)
         self.history.end_audit()
-
-    def _read_all(self, operator: Operator) -> Operation[FinalState]:
-        source, places = operator.source, self._places
-        committed: dict[int, list[Record]] = {}
-        uncommitted: dict[int, list[Record]] = {}
-        for partition in range(source.output_partitions):
-            for read_committed, into in ((True, committed), (False, uncommitted)):
-                into[partition], _ = yield from read_partition(
-                    places, source.output_topic, partition, 0, read_committed=read_committed
-                )
-        groups = {}
-        for group_id in operator.groups():
-            groups[group_id] = yield from read_group(places, group_id)
-        return FinalState(committed, uncommitted, groups)
 
     def _check_expectations(self) -> None:
         """Fail when a planned fault did not fire or an expected outcome was not seen."""

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from support.checkpoint_files import progress_of
-from support.commit_plans import build_plan, commit_on, record_batch, spent, staged
+from support.commit_plans import (
+    FOLDER,
+    QUERY,
+    build_plan,
+    changed,
+    commit_on,
+    committing,
+    new_checkpoint,
+    record_batch,
+    recorded,
+    staged,
+)
 from support.probe import wait_for, wait_until
 from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
-from support.staged_pieces import piece_of, served
+from support.staged_pieces import piece_of
 
 from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.client.fetcher import fetch_range
-from txnlog_spark.commit.micro_batch import STEPS, commit_micro_batch
+from txnlog_spark.commit.journal import write_begun
+from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     BatchReplanned,
     CommitStateUnknown,
@@ -29,7 +40,6 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 from txnlog_spark.protocol.effects import Reached
-from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.records import decode_records, iter_batches
 
@@ -131,63 +141,38 @@ def with_steps(operation, on_reached):
 
 def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
     make_topics(client, names)
-    identity = None
+    files = new_checkpoint()
     for batch_id in range(3):
         plan = plan_for(names, batch_id)
-        outcome = commit_on(client, identity, plan)
-        identity = outcome.identity
-        assert outcome.produced_records == 5
-    assert commit_on(client, None, plan).skipped
+        assert commit_on(client, plan, files).produced_records == 5
+    assert commit_on(client, plan, files).skipped
     wait_for(lambda: seen(client, names), expected(0, 1, 2))
     assert admin.committed_offsets(client, names["g"]) == {(names["in"], 0): 3}
-    progress = progress_of(client, names["progress"], plan.query_id)
+    progress = progress_of(client, names["progress"], QUERY)
     assert (progress.next_batch_id, progress.source_digest) == (3, "digest-2")
 
 
 def test_version_1_brokers_get_the_same_promises(new_broker, names):
     running = new_broker(transaction_version=1)
+    files = new_checkpoint()
     with Client(running.bootstrap_servers) as client:
         make_topics(client, names)
-        first = commit_on(client, None, plan_for(names, 0))
-        assert first.transaction_version == 1
-        second = commit_on(client, first.identity, plan_for(names, 1))
-        assert second.identity.producer_epoch == first.identity.producer_epoch
-        third = commit_on(client, spent(second.identity), plan_for(names, 2))
-        assert third.identity.producer_epoch == second.identity.producer_epoch + 2
+        for batch_id in range(3):
+            assert commit_on(client, plan_for(names, batch_id), files).transaction_version == 1
         wait_for(lambda: seen(client, names), expected(0, 1, 2))
 
 
-@pytest.mark.invariant(18)
-def test_an_epoch_that_another_worker_of_the_run_has_written_with_is_not_written_with_again(
-    new_broker, names
-):
-    """For InitProducerId with the epoch before the present one brokers answer the present one, as
-    for a retry (KIP-360). Sent with it, a batch of the same sequences is a duplicate to the brokers
-    and its rows are lost."""
-    running = new_broker(transaction_version=1)
-    with Client(running.bootstrap_servers) as client:
-        make_topics(client, names)
-        mine = commit_on(client, None, plan_for(names, 0)).identity
-        timeout_ms = plan_for(names).transaction_timeout_ms
-        raised = client.run(init_producer_id(client.session, names["t"], timeout_ms, current=mine))
-        another = commit_on(client, raised, plan_for(names, 1)).identity
-        third = commit_on(client, spent(mine), plan_for(names, 2)).identity
-        assert third.producer_epoch > another.producer_epoch
-        wait_for(lambda: seen(client, names), expected(0, 1, 2))
-        with pytest.raises(ProducerFenced):
-            commit_on(client, spent(mine), plan_for(names, 3))
-
-
-def test_a_second_driver_fences_the_first(broker, client, names):
+def test_a_second_driver_stops_the_first(broker, client, names):
     make_topics(client, names)
-    old = commit_on(client, None, plan_for(names, 0)).identity
+    files = new_checkpoint()
+    commit_on(client, plan_for(names, 0), files)
     with Client(broker.bootstrap_servers) as other:
-        commit_on(other, None, plan_for(names, 1))
-    with pytest.raises(ProducerFenced, match="another driver"):
-        commit_on(client, old, plan_for(names, 2))
-    with pytest.raises(ProducerFenced):
-        commit_on(client, spent(old), plan_for(names, 2))
-    wait_for(lambda: seen(client, names), expected(0, 1))
+        commit_on(other, plan_for(names, 1, run_id="run-2"), files)
+        for _ in range(2):
+            with pytest.raises(ProducerFenced, match="another driver"):
+                commit_on(client, plan_for(names, 2), files)
+        commit_on(other, plan_for(names, 2, run_id="run-2"), files)
+    wait_for(lambda: seen(client, names), expected(0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +181,14 @@ def test_a_second_driver_fences_the_first(broker, client, names):
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
     """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
-    plan = plan_for(names)
+    plan, files = plan_for(names), new_checkpoint()
 
     def take_over(at, when):
         if at == step and (when == "before" or "." in step):
             with Client(broker.bootstrap_servers) as other:
-                assert not commit_on(other, None, plan).skipped
+                assert not commit_on(other, changed(plan, run_id="run-2"), files).skipped
 
-    operation = served(commit_micro_batch(client.session, None, plan))
+    operation = committing(client, plan, files)
     with pytest.raises(ProducerFenced):
         client.run(with_steps(operation, take_over))
     wait_for(lambda: seen(client, names), expected(0))
@@ -217,9 +202,9 @@ class DriverGone(TxnLogError):
 def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
     """Rows D of docs/faults.md without Spark: the restarted driver skips or does the batch."""
     make_topics(client, names)
-    plan = plan_for(names)
+    plan, files = plan_for(names), new_checkpoint()
     old = Client(broker.bootstrap_servers)
-    operation = served(commit_micro_batch(old.session, None, plan))
+    operation = committing(old, plan, files)
 
     def stop_at(at, when):
         if (at, when) == (step, "after"):
@@ -228,8 +213,8 @@ def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, na
 
     with pytest.raises(KeyboardInterrupt):
         old.run(with_steps(operation, stop_at))
-    outcome = commit_on(client, None, plan)
-    assert outcome.skipped == (step in ("end_txn", "S11"))
+    outcome = commit_on(client, changed(plan, run_id="run-2"), files)
+    assert outcome.skipped == (step == "end_txn")
     wait_for(lambda: seen(client, names), expected(0))
 
 
@@ -242,7 +227,8 @@ def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
     running = new_broker()
     with Client(running.bootstrap_servers) as client:
         make_topics(client, names)
-        operation = served(commit_micro_batch(client.session, None, plan_for(names)))
+        files = new_checkpoint()
+        operation = committing(client, plan_for(names), files)
 
         def kill(at, when):
             if at == step and (when == "before" or "." in step):
@@ -251,7 +237,7 @@ def test_a_broker_killed_in_mid_commit_is_waited_for(new_broker, names, step):
         outcome = client.run(with_steps(operation, kill))
         assert not outcome.skipped
         wait_for(lambda: seen(client, names), expected(0))
-        assert commit_on(client, outcome.identity, plan_for(names)).skipped
+        assert commit_on(client, plan_for(names), files).skipped
 
 
 def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(client, names):
@@ -261,10 +247,10 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
         if (step, when) == ("txn_offset_commit", "after"):
             raise DriverGone("no commit")
 
-    operation = served(commit_micro_batch(client.session, None, plan_for(names)))
+    files = new_checkpoint()
     with pytest.raises(DriverGone):
-        client.run(_throwing(operation, fail))
-    commit_on(client, None, plan_for(names))
+        client.run(_throwing(committing(client, plan_for(names), files), fail))
+    commit_on(client, plan_for(names), files)
     wait_for(lambda: seen(client, names), expected(0))
     dirty = read_all(client, names["out"], 0, read_committed=False)
     assert dirty == expected(0)[0] * 2
@@ -296,7 +282,7 @@ def test_a_large_batch_streams_through(client, names):
     parts = tuple(
         StagedPartition(names["out"], p, [piece_of(data) for data in pieces(p)]) for p in (0, 1)
     )
-    outcome = commit_on(client, None, plan_for(names, parts=parts))
+    outcome = commit_on(client, plan_for(names, parts=parts))
     assert outcome.produced_records == 2 * rows
     for p in (0, 1):
         wait_until(lambda p=p: read_all(client, names["out"], p)[:1] != [], "the commit marker")
@@ -306,14 +292,14 @@ def test_a_large_batch_streams_through(client, names):
 
 def test_missing_and_replanned_progress_stop_the_query(client, names):
     make_topics(client, names)
+    plan, files = plan_for(names, 4), new_checkpoint()
+    for ask in write_begun(FOLDER, recorded(plan)):
+        files.perform(ask)
     with pytest.raises(ProgressMissing):
-        commit_on(client, None, plan_for(names, 4))
-    baseline = replace(plan_for(names, 3), staged=(), must_exist=False)
-    commit_on(client, None, baseline)
-    commit_on(client, None, plan_for(names, 4))
+        commit_on(client, plan, files)
+    commit_on(client, plan)
     with pytest.raises(BatchReplanned):
-        wider = plan_for(names, 4, source_digest="wider", batch_hash="planned later")
-        commit_on(client, None, wider)
+        commit_on(client, changed(plan, source_digest="wider", batch_hash="planned later"))
     wait_for(lambda: seen(client, names), expected(4))
 
 
@@ -325,8 +311,8 @@ def test_a_record_over_the_topics_limit_is_refused_and_nothing_is_visible(client
         staged(names["out"], 0, record_batch("x" * 5_000)),
     )
     with pytest.raises(RecordRefused, match=r"MESSAGE_TOO_LARGE"):
-        commit_on(client, None, plan_for(names, parts=parts))
-    commit_on(client, None, plan_for(names))
+        commit_on(client, plan_for(names, parts=parts))
+    commit_on(client, plan_for(names))
     wait_for(lambda: seen(client, names), expected(0))
 
 
@@ -334,7 +320,7 @@ def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
     make_topics(client, names)
     plan = plan_for(names, transaction_timeout_ms=10**8)
     with pytest.raises(FatalError, match=r"transaction\.max\.timeout\.ms"):
-        commit_on(client, None, plan)
+        commit_on(client, plan)
 
 
 def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
@@ -350,11 +336,11 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
         if (step, when) == ("end_txn", "before"):
             wait_for(state, "CompleteAbort")
 
-    operation = served(commit_micro_batch(client.session, None, plan))
+    operation = committing(client, plan)
     with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
         client.run(with_steps(operation, outlive))
     assert not isinstance(caught.value, CommitStateUnknown)
-    assert not commit_on(client, None, plan_for(names)).skipped
+    assert not commit_on(client, plan_for(names)).skipped
     wait_for(lambda: seen(client, names), expected(0))
 
 
@@ -392,7 +378,7 @@ def test_a_topic_that_does_not_exist_is_named(client, unique):
 
 def test_offsets_are_found_by_timestamp(client, names):
     make_topics(client, names)
-    commit_on(client, None, plan_for(names))
+    commit_on(client, plan_for(names))
     at = (names["out"], 0)
     wait_until(lambda: read_all(client, *at) != [], "the commit marker")
     found = admin.list_offsets(client, {at: 1}, read_committed=True)[at]
@@ -411,7 +397,8 @@ def test_an_offset_that_is_gone_is_data_loss(client, names):
 def test_transactions_are_listed_and_described(client, names):
     make_topics(client, names)
     assert admin.describe_transaction(client, names["t"]) is None
-    identity = commit_on(client, None, plan_for(names)).identity
+    plan = plan_for(names)
+    commit_on(client, plan)
     found = admin.describe_transaction(client, names["t"])
-    assert found.producer_id == identity.producer_id
+    assert found.timeout_ms == plan.who.transaction_timeout_ms
     assert names["t"] in {t.transactional_id for t in admin.list_transactions(client)}

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.checkpoint_files import read_attempt
 from support.checkpoint_query import Query
 
 from txnlog_spark.client.client import Client
 from txnlog_spark.commit import micro_batch, takeover
 from txnlog_spark.commit import query as query_module
-from txnlog_spark.commit.micro_batch import commit_micro_batch
-from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.micro_batch import commit_batch
+from txnlog_spark.commit.plan import Committer
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.errors import ProducerFenced, StagedBatchesInvalid
+from txnlog_spark.errors import ProducerFenced
 from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import read_sink_settings
@@ -56,22 +53,26 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
     query: Query, unique: Callable[[str], str]
 ) -> None:
     reader = StagedReader(query.settings.staging, None)
-    staged = reader.plan([query.stage(1, ["b"], "run-1")])
-    worker = committer.workers[os.getpid(), query.bootstrap]
+    staged = reader.plan([query.stage(1, ["b"])])
     old = Client(query.bootstrap)
     batch = QueryBatch(
-        str(query.checkpoint), 1, query.settings.commit_options, staged, query.query_id, "run-1", ""
+        str(query.checkpoint),
+        query.settings.checkpoint_location.normal,
+        1,
+        query.settings.commit_options,
+        staged,
+        "run-1",
+        query.query_id,
     )
-    operation = Disk(read_staged=reader.read).serve(commit_query_batch(old.session, worker, batch))
+    operation = Disk(read_staged=reader.read).serve(commit_query_batch(old.session, batch))
 
     def stopped() -> Operation[object]:
-        """The old driver stops before txn_offset_commit, and goes on when the new one has committed."""
+        """The old driver stops before TxnOffsetCommit, until the new one has committed."""
         ask = next(operation)
         while True:
             if isinstance(ask, Reached) and (ask.step, ask.when) == ("txn_offset_commit", "before"):
-                query.new_worker()
                 new = renamed(query, unique("other"))
-                commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)
+                commit_streaming(new, [query.stage(1, ["b"])], 1, "run-2")
             ask = operation.send((yield ask))
 
     with pytest.raises(ProducerFenced):
@@ -82,84 +83,74 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
 def test_the_old_driver_does_not_fence_the_new_one_when_it_goes_on(
     query: Query, unique: Callable[[str], str]
 ) -> None:
-    held_by_old = dict(committer.workers)
-    query.new_worker()
     new = renamed(query, unique("other"))
-    commit_streaming(new, [query.stage(1, ["b"], "run-2")], 1)
-    committer.workers.update(held_by_old)
+    commit_streaming(new, [query.stage(1, ["b"])], 1, "run-2")
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"], run="run-1")
-    commit_streaming(new, [query.stage(2, ["c"], "run-2")], 2)
+    commit_streaming(new, [query.stage(2, ["c"])], 2, "run-2")
     assert query.values() == ["a", "b", "c"]
 
 
 def test_a_driver_that_dies_when_it_has_its_new_id_has_begun_nothing(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query.new_worker()
     name = unique("other")
     with monkeypatch.context() as patched:
         patched.setattr(takeover, "fence_other_ids", dying)
         with pytest.raises(RuntimeError, match="dies here"):
-            commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-2")], 1)
-    recorded = read_attempt(query.checkpoint / "txnlog")
-    assert recorded is not None
-    assert recorded.batch_id == 0
-    commit_streaming(renamed(query, name), [query.stage(1, ["b"], "run-3")], 1)
+            commit_streaming(renamed(query, name), [query.stage(1, ["b"])], 1, "run-2")
+    assert query.begun().batch_id == 0
+    commit_streaming(renamed(query, name), [query.stage(1, ["b"])], 1, "run-3")
     assert query.values() == ["a", "b"]
 
 
 def test_an_old_driver_that_asks_for_its_id_last_doubles_nothing(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new driver, which has begun the batch, has removed what other runs staged."""
-    query.new_worker()
+    """The new driver has begun the batch, and died, after the old one had read the record."""
     new = renamed(query, unique("other"))
 
-    def overtaken(session, identity, plan):
-        monkeypatch.setattr(query_module, "commit_micro_batch", commit_micro_batch)
+    def overtaken(session, plan):
+        monkeypatch.setattr(query_module, "commit_batch", commit_batch)
         with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="dies here"):
             patched.setattr(micro_batch, "produce_staged", dying)
-            commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
-        return (yield from commit_micro_batch(session, identity, plan))
+            commit_streaming(new, [query.stage(1, ["b"], "new")], 1, "run-2")
+        return (yield from commit_batch(session, plan))
 
-    monkeypatch.setattr(query_module, "commit_micro_batch", overtaken)
-    with pytest.raises(StagedBatchesInvalid):
-        query.commit(1, ["b"], run="run-old")
-    commit_streaming(new, [query.stage(1, ["b"], "run-new")], 1)
+    monkeypatch.setattr(query_module, "commit_batch", overtaken)
+    with pytest.raises(ProducerFenced, match="has begun batch 1"):
+        query.commit(1, ["b"], run="run-1")
+    commit_streaming(new, [query.stage(1, ["b"], "new")], 1, "run-2")
     query.log(2, 30)
-    commit_streaming(new, [query.stage(2, ["c"], "run-new")], 2)
+    commit_streaming(new, [query.stage(2, ["c"], "new")], 2, "run-2")
     assert query.values() == ["a", "b", "c"]
 
 
 def test_of_two_drivers_with_two_new_ids_one_goes_on(
     query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first is stopped before it asks for its id, between which the second begins a batch."""
-    query.new_worker()
+    """The first is stopped before it asks for its id, between which the second does the batch."""
     first, second = renamed(query, unique("first")), renamed(query, unique("second"))
-    record = takeover.record_ids
+    record = takeover.record_id
 
-    def overtaken(folder: str, plan: CommitPlan) -> Operation[None]:
-        monkeypatch.setattr(takeover, "record_ids", record)
-        yield from record(folder, plan)
-        commit_streaming(second, [query.stage(1, ["b"], "run-2")], 1)
+    def overtaken(who: Committer) -> Operation[None]:
+        monkeypatch.setattr(takeover, "record_id", record)
+        yield from record(who)
+        commit_streaming(second, [query.stage(1, ["b"])], 1, "run-2")
 
-    monkeypatch.setattr(takeover, "record_ids", overtaken)
-    commit_streaming(first, [query.stage(1, ["b"], "run-1")], 1)
+    monkeypatch.setattr(takeover, "record_id", overtaken)
+    commit_streaming(first, [query.stage(1, ["b"], "first")], 1, "run-3")
     query.log(2, 30)
-    with pytest.raises(ProducerFenced):
-        commit_streaming(second, [query.stage(2, ["c"], "run-2")], 2)
-    commit_streaming(first, [query.stage(2, ["c"], "run-1")], 2)
+    commit_streaming(first, [query.stage(2, ["c"], "first")], 2, "run-3")
+    with pytest.raises(ProducerFenced, match="has begun batch 2"):
+        commit_streaming(second, [query.stage(2, ["c"], "second")], 2, "run-2")
     assert query.values() == ["a", "b", "c"]
 
 
 def test_progress_stays_in_its_group_when_the_ids_that_it_was_named_after_change(
     query: Query, unique: Callable[[str], str]
 ) -> None:
-    query.new_worker()
     other = settings_with(query, **{"kafka.transactional.id": unique("other")})
-    commit_streaming(other, [query.stage(1, ["b"], "run-2")], 1)
-    query.new_worker()
-    commit_streaming(query.settings, [query.stage(1, ["b"], "run-3")], 1)
+    commit_streaming(other, [query.stage(1, ["b"])], 1, "run-2")
+    commit_streaming(query.settings, [query.stage(1, ["b"], "replayed")], 1, "run-3")
     assert query.values() == ["a", "b"]

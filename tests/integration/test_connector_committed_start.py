@@ -15,7 +15,7 @@ from support.connector import Pipe, error_of
 from support.librdkafka import committed_offsets, consumer, produce_values, transactional
 from test_connector_committer import Query
 
-from txnlog_spark.errors import CommittedOffsetsMoved, OptionError, ProducerFenced
+from txnlog_spark.errors import CommittedOffsetsMoved, OptionError
 from txnlog_spark.offsets import COMMITTED_START_KEY, from_json_value
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
@@ -55,7 +55,7 @@ class NewCheckpoint(Query):
         """Stage what the reader's tasks would read, and commit."""
         ranges = [r for share in self.reader.partitions(start, end) for r in share.ranges]
         rows = [v for r in ranges for v in values(range(r.start_offset, r.end_offset))]
-        commit_streaming(self.settings, [self.stage(batch_id, rows, "run-new")], batch_id)
+        commit_streaming(self.settings, [self.stage(batch_id, rows)], batch_id, "run-new")
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_a_batch_that_the_old_driver_commits_after_the_start_was_read_is_not_wri
     new = NewCheckpoint(old, tmp_path / "new")
     start = new.reader.initialOffset()
     if old_commits == "before latestOffset":
-        commit_streaming(old.settings, [staged], 1)
+        commit_streaming(old.settings, [staged], 1, "run-1")
         first = new.plan(0, start)
     else:
         first = new.plan(0, start)
-        commit_streaming(old.settings, [staged], 1)
+        commit_streaming(old.settings, [staged], 1, "run-1")
     for _restart in range(2):
         with pytest.raises(CommittedOffsetsMoved, match=f"{old.input}-0 from 10 to 20"):
             new.run(0, start, first)
@@ -103,28 +103,27 @@ def test_a_batch_that_the_old_driver_commits_after_the_start_was_read_is_not_wri
     assert old.values() == values(range(25))
 
 
-def test_an_old_driver_that_comes_after_the_new_ones_first_batch_is_fenced(
+def test_of_an_old_driver_and_a_new_checkpoint_each_row_comes_from_one(
     old: Query, tmp_path: Path
 ) -> None:
+    """The old driver's batch begins where the group is, as the new one's does."""
     staged = old.stage(1, values(range(10, 20)), "run-1")
     new = NewCheckpoint(old, tmp_path / "new")
     start = new.reader.initialOffset()
     first = new.plan(0, start)
     new.run(0, start, first)
-    old.new_worker()
-    with pytest.raises(ProducerFenced):
-        commit_streaming(old.settings, [staged], 1)
-    new.run(1, first, new.plan(1, first))
-    assert old.values() == values(range(20))
+    commit_streaming(old.settings, [staged], 1, "run-1")
+    with pytest.raises(CommittedOffsetsMoved, match=f"{old.input}-0 from 10 to 20"):
+        new.run(1, first, new.plan(1, first))
+    assert old.values("read_uncommitted") == values(range(20))
     assert group_offset(old) == 20
 
 
 def test_the_old_checkpoint_does_not_go_on_after_a_new_one_did(old: Query, tmp_path: Path) -> None:
     go_on(NewCheckpoint(old, tmp_path / "new"))
-    old.new_worker()
     for run in ("run-2", "run-3"):
         with pytest.raises(CommittedOffsetsMoved, match=f"{old.input}-0 from 10 to 20"):
-            commit_streaming(old.settings, [old.stage(1, values(range(10, 20)), run)], 1)
+            commit_streaming(old.settings, [old.stage(1, values(range(10, 20)))], 1, run)
     assert old.values("read_uncommitted") == values(range(20))
     assert group_offset(old) == 20
 

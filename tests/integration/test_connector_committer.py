@@ -30,7 +30,6 @@ from txnlog_spark.errors import (
     WrongCluster,
 )
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
-from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.wire.topics import TopicPartition
@@ -59,7 +58,7 @@ def test_a_committed_batch_is_skipped_by_a_new_run_and_what_it_staged_removed(
 ) -> None:
     query.commit(0, ["a"])
     again = query.stage(0, ["a"], "run-2")
-    commit_streaming(query.settings, [again], 0)
+    query.commit_staged(0, [again], "run-2")
     assert query.values("read_uncommitted") == ["a"]
     assert not is_there(query.settings.staging, again)
 
@@ -81,7 +80,7 @@ def test_what_a_crashed_run_has_staged_goes_when_the_next_run_begins_the_batch(
 def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
     query.commit(0, [])
     query.log(1, 20)
-    commit_streaming(query.settings, [], 1)
+    query.commit_staged(1, [])
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
@@ -93,7 +92,7 @@ def test_of_two_attempts_of_a_task_only_the_one_spark_chose_is_written(query: Qu
     query.log(0, 10)
     loser = query.stage(0, ["a", "b"], "run-1")
     winner = query.stage(0, ["a", "b"], "run-1")
-    commit_streaming(query.settings, [winner], 0)
+    query.commit_staged(0, [winner])
     assert query.values("read_uncommitted") == ["a", "b"]
     assert not is_there(query.settings.staging, loser)
 
@@ -101,7 +100,7 @@ def test_of_two_attempts_of_a_task_only_the_one_spark_chose_is_written(query: Qu
 def test_a_task_without_a_message_stops_the_commit(query: Query) -> None:
     query.log(0, 10)
     with pytest.raises(TxnLogError, match="1 of 2 tasks gave no commit message"):
-        commit_streaming(query.settings, [query.stage(0, ["a"], "r"), None], 0)
+        commit_streaming(query.settings, [query.stage(0, ["a"]), None], 0, "run-1")
     assert query.values("read_uncommitted") == []
 
 
@@ -113,89 +112,74 @@ def test_a_damaged_staged_file_aborts_the_batch_and_its_replay_commits_it(
     flip_a_byte(message)
     settings = with_location(query.settings, tmp_path / "staged")
     with pytest.raises(StagedBatchesInvalid, match="CRC-32C"):
-        commit_streaming(settings, [message], 0)
+        commit_streaming(settings, [message], 0, "run-1")
     abort_staged(settings, [message])
     assert not list((tmp_path / "staged").rglob("*.staged"))
     query.commit(0, ["a", "bb"], run="run-2")
     assert query.values() == ["a", "bb"]
 
 
-def test_a_worker_that_vanished_is_replaced_within_the_run(query: Query) -> None:
-    query.commit(0, ["a"])
-    before = query.epoch()
-    query.new_worker()
-    query.commit(1, ["b"])
-    assert query.epoch() > before
-    assert query.values() == ["a", "b"]
-
-
-def test_two_workers_of_one_run_commit_in_turn(query: Query) -> None:
-    """Spark's planner workers are one pool for all queries of a session."""
-    workers: list[dict] = [{}, {}]
-    for batch_id in range(8):
-        committer.workers.clear()
-        committer.workers.update(workers[batch_id % 2])
-        query.commit(batch_id, [str(batch_id)])
-        workers[batch_id % 2] = dict(committer.workers)
-    assert query.values("read_uncommitted") == [str(n) for n in range(8)]
-
-
 def test_a_second_driver_that_finds_the_batch_committed_fences_nobody(query: Query) -> None:
     query.commit(0, ["a"], run="healthy")
-    healthy = dict(committer.workers)
     epoch = query.epoch()
-    query.new_worker()
     query.commit(0, ["a"], run="by mistake")
     assert query.epoch() == epoch
-    committer.workers.clear()
-    committer.workers.update(healthy)
     query.commit(1, ["b"], run="healthy")
     assert query.values("read_uncommitted") == ["a", "b"]
 
 
-def test_a_fenced_driver_is_told_who_took_over(query: Query) -> None:
+def test_an_overtaken_driver_writes_nothing_fences_nobody_and_is_told_who_took_over(
+    query: Query,
+) -> None:
     query.commit(0, ["a"], run="old")
-    held_by_old = dict(committer.workers)
-    query.new_worker()
     query.commit(1, ["b"], run="new")
-    committer.workers.clear()
-    committer.workers.update(held_by_old)
-    with pytest.raises(ProducerFenced) as caught:
-        query.commit(2, ["zombie"], run="old")
+    epoch = query.epoch()
+    for _ in range(2):
+        with pytest.raises(ProducerFenced) as caught:
+            query.commit(2, ["zombie"], run="old")
     text = str(caught.value)
-    assert f"begun by process {os.getpid()} on host {socket.gethostname()}" in text
-    assert "was made from kafka.group.id" in text
-
-
-def test_an_overtaken_driver_is_fenced_whether_its_worker_lives_or_not(query: Query) -> None:
-    query.commit(0, ["a"], run="old")
-    held_by_old = dict(committer.workers)
-    query.new_worker()
-    query.commit(1, ["b"], run="new")
-    held_by_new = dict(committer.workers)
-    identity_of_new = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
-    committer.workers.clear()
-    committer.workers.update(held_by_old)
-    with pytest.raises(ProducerFenced):
-        query.commit(2, ["zombie"], run="old")
-    (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity_of_new)
-    committer.workers.update(held_by_new)
+    assert f"process {os.getpid()} on host {socket.gethostname()} has begun batch 1" in text
+    assert query.epoch() == epoch
     query.commit(2, ["c"], run="new")
-    assert query.values("read_committed") == ["a", "b", "c"]
+    assert query.values("read_uncommitted") == ["a", "b", "c"]
 
 
-def test_two_queries_with_one_transactional_id_fence_each_other(
-    broker, tmp_path: Path, unique: Callable[[str], str]
+def test_a_driver_that_is_fenced_in_its_transaction_is_told_where_its_id_comes_from(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.commit(0, ["a"])
+    produce = micro_batch.produce_staged
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(micro_batch, "produce_staged", produce)
+        yield from produce(*arguments)
+        query.commit_staged(1, [query.stage(1, ["b"], "new")], "new")
+
+    monkeypatch.setattr(micro_batch, "produce_staged", overtaken)
+    with pytest.raises(ProducerFenced, match=r"was made from kafka\.group\.id"):
+        query.commit(1, ["b"])
+    assert query.values() == ["a", "b"]
+
+
+def test_two_queries_with_one_transactional_id_fence_each_other_in_a_transaction_only(
+    broker, tmp_path: Path, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = {"kafka.transactional.id": unique("shared")}
     first = Query(broker, tmp_path / "1", lambda name: unique(f"{name}-1"), **shared)
     second = Query(broker, tmp_path / "2", lambda name: unique(f"{name}-2"), **shared)
     first.commit(0, ["a"], run="run-of-first")
     second.commit(0, ["x"], run="run-of-second")
+    produce = micro_batch.produce_staged
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(micro_batch, "produce_staged", produce)
+        second.commit(1, ["y"], run="run-of-second")
+        return (yield from produce(*arguments))
+
+    monkeypatch.setattr(micro_batch, "produce_staged", overtaken)
     with pytest.raises(ProducerFenced) as caught:
         first.commit(1, ["b"], run="run-of-first")
     assert shared["kafka.transactional.id"] in str(caught.value)
-    second.commit(1, ["y"], run="run-of-second")
     first.commit(1, ["b"], run="next-run-of-first")
     assert (first.values(), second.values()) == (["a", "b"], ["x", "y"])
 
@@ -214,10 +198,9 @@ def test_a_query_that_was_quiet_for_longer_than_the_retention_goes_on_by_itself(
     query.commit(0, ["a"])
     query.commit(1, ["b"])
     forget_progress(query)
-    query.new_worker()
     query.commit(2, ["c"], run="a week later")
     forget_progress(query)
-    query.commit(3, ["d"], run="and another, in the same worker")
+    query.commit(3, ["d"], run="and another")
     query.commit(3, ["d"], run="replayed")
     query.commit(4, ["e"], run="replayed")
     assert query.values("read_uncommitted") == ["a", "b", "c", "d", "e"]
@@ -236,7 +219,6 @@ def test_a_batch_that_was_begun_and_whose_progress_expired_stops_the_query_and_s
             with pytest.raises(RuntimeError, match="dies here"):
                 query.commit(1, ["b"])
     forget_progress(query)
-    query.new_worker()
     with pytest.raises(ProgressMissing, match="expired") as caught:
         query.commit(1, ["b"], run="run-2")
     assert "\n" not in str(caught.value)
@@ -256,7 +238,7 @@ def test_progress_must_exist_even_before_the_first_batch_was_committed(
     message = query.stage(0, ["a"], "run-1", tmp_path / "staged")
     flip_a_byte(message)
     with pytest.raises(StagedBatchesInvalid):
-        commit_streaming(with_location(query.settings, tmp_path / "staged"), [message], 0)
+        commit_streaming(with_location(query.settings, tmp_path / "staged"), [message], 0, "run-1")
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
     progress = progress_of(client, query.progress_group, query.query_id)
@@ -277,44 +259,16 @@ def test_a_batch_that_comes_back_with_other_offsets_stops_the_query(query: Query
     query.commit(0, ["a"])
     query.log(0, 15)
     with pytest.raises(BatchReplanned):
-        commit_streaming(query.settings, [query.stage(0, ["a", "b"], "run-2")], 0)
+        query.commit_staged(0, [query.stage(0, ["a", "b"], "run-2")], "run-2")
     assert query.values("read_uncommitted") == ["a"]
 
 
-def test_a_lost_identity_file_loses_nothing(query: Query) -> None:
+def test_a_lost_record_of_what_was_begun_loses_and_doubles_nothing(query: Query) -> None:
     query.commit(0, ["a"])
-    (query.checkpoint / "txnlog" / "identity.json").unlink()
-    query.new_worker()
+    (query.checkpoint / "txnlog" / "attempt.json").unlink()
     query.commit(0, ["a"], run="run-2")
     query.commit(1, ["b"], run="run-2")
     assert query.values("read_uncommitted") == ["a", "b"]
-
-
-@pytest.mark.invariant(18)
-@pytest.mark.parametrize("version", [1, 2])
-def test_workers_of_one_run_that_cannot_read_what_the_others_did_lose_no_row(
-    new_broker: Callable[..., Any], tmp_path: Path, unique: Callable[[str], str], version: int
-) -> None:
-    """At worst the query stops, and the restart that the error advises goes on."""
-    running = new_broker(transaction_version=version)
-    query = Query(running, tmp_path / "checkpoint", unique)
-    run, stops = "run", 0
-    workers: list[dict] = [{}, {}]
-    for batch_id in range(8):
-        (query.checkpoint / "txnlog" / "identity.json").unlink(missing_ok=True)
-        committer.workers.clear()
-        committer.workers.update(workers[batch_id // 2 % 2])
-        try:
-            query.commit(batch_id, [str(batch_id)], run=run)
-        except ProducerFenced as error:
-            assert "identity.json could not be read" in str(error)
-            assert "start the query again" in str(error)
-            run, stops, workers = f"run-{batch_id}", stops + 1, [{}, {}]
-            committer.workers.clear()
-            query.commit(batch_id, [str(batch_id)], run=run)
-        workers[batch_id // 2 % 2] = dict(committer.workers)
-    assert query.values("read_uncommitted") == [str(n) for n in range(8)]
-    assert stops
 
 
 def test_a_sink_that_is_added_to_an_old_checkpoint_begins_where_it_is(query: Query) -> None:
@@ -328,7 +282,7 @@ def test_tasks_that_saw_different_partition_counts_stop_the_commit(query: Query)
     messages = [query.stage(0, ["a"], "r"), query.stage(0, ["b"], "r")]
     messages[1].partition_counts[query.output] = 3
     with pytest.raises(TxnLogError, match="partitions were added"):
-        commit_streaming(query.settings, messages, 0)
+        query.commit_staged(0, messages)
     assert query.values("read_uncommitted") == []
 
 
@@ -337,7 +291,7 @@ def test_tasks_of_another_query_stop_the_commit(query: Query) -> None:
     message = query.stage(0, ["a"], "r")
     (query.checkpoint / "metadata").write_text('{"id": "someone-else"}')
     with pytest.raises(TxnLogError, match="this query's own checkpoint"):
-        commit_streaming(query.settings, [message], 0)
+        query.commit_staged(0, [message])
 
 
 @pytest.mark.parametrize(
@@ -354,7 +308,7 @@ def test_offsets_that_are_none_of_this_cluster_are_refused_for_a_group_and_taken
     line = offsets.replace("INPUT", query.input)
     (query.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")
     with pytest.raises(WrongCluster) as caught:
-        commit_streaming(query.settings, [query.stage(0, ["a"], "run-1")], 0)
+        query.commit_staged(0, [query.stage(0, ["a"])])
     assert told.replace("INPUT", query.input) in str(caught.value)
     assert query.values("read_uncommitted") == []
     options = {
@@ -362,7 +316,7 @@ def test_offsets_that_are_none_of_this_cluster_are_refused_for_a_group_and_taken
         "checkpointLocation": str(query.checkpoint),
     }
     alone = read_sink_settings(options, streaming=True)  # as the error says
-    commit_streaming(alone, [query.stage(0, ["a"], "run-2")], 0)
+    commit_streaming(alone, [query.stage(0, ["a"], "again")], 0, "run-2")
     assert query.values("read_uncommitted") == ["a"]
 
 
@@ -385,8 +339,7 @@ def test_a_group_on_the_reader_only_is_warned_of_once_a_run(
     with caplog.at_level(logging.WARNING):
         for batch_id in range(3):
             log_with_group(query, batch_id, "lag")
-            run = f"run-of-{query.query_id}"
-            commit_streaming(alone, [query.stage(batch_id, ["a"], run)], batch_id)
+            commit_streaming(alone, [query.stage(batch_id, ["a"])], batch_id, "run-1")
     assert caplog.text.count("kafka.group.id=lag is set on the reader only") == 1
     assert caplog.text.count(f"writes to {query.input}, which it reads") == 1
 
@@ -394,5 +347,5 @@ def test_a_group_on_the_reader_only_is_warned_of_once_a_run(
 def test_another_group_on_the_reader_than_on_the_writer_is_refused(query: Query) -> None:
     log_with_group(query, 0, "other")
     with pytest.raises(OptionError, match="set it to 'other' for the writer as well"):
-        commit_streaming(query.settings, [query.stage(0, ["a"], "run-1")], 0)
+        query.commit_staged(0, [query.stage(0, ["a"])])
     assert query.values("read_uncommitted") == []

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.checkpoint_files import read_attempt, read_identity
 from support.checkpoint_query import Query
 from support.librdkafka import create_topic, read_topic
 from support.prepared import wait_until_marked
@@ -21,7 +20,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import batch_write
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
-from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
+from txnlog_spark.sink.committer import commit_batch_write
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.wire.records import Record, encode_batch
@@ -45,15 +44,15 @@ class Fan(Query):
         encoded = [
             (topic, 0, encode_batch([Record(None, value.encode())])) for topic, value in rows
         ]
-        attempt = Attempt(self.query_id, batch_id, run, f"{run}-0-0")
-        message = stage(attempt, encoded, counts={topic: 1 for topic, _ in rows})
-        commit_streaming(self.settings, [message], batch_id)
+        attempt = Attempt(self.settings.write_name, batch_id, run, f"{run}-0-0")
+        counts = {topic: 1 for topic, _ in rows}
+        message = stage(attempt, encoded, counts=counts, query_id=self.query_id)
+        self.commit_staged(batch_id, [message], run)
 
     def delete(self, topic: str) -> None:
         """What an operator does between two runs; Kafka forgets the topic's offsets a bit later."""
         client = client_for(self.settings.connection)
-        recorded = read_attempt(self.checkpoint / "txnlog")
-        assert recorded is not None
+        recorded = self.begun()
         delete(self, topic)
 
         def forgotten() -> bool:
@@ -61,7 +60,6 @@ class Fan(Query):
             return (topic, 0) not in committed
 
         wait_until(forgotten, f"the group's offsets of the deleted topic {topic} are gone")
-        self.new_worker()
 
     def kept(self) -> list[bytes | None]:
         """What is in `keep`."""
@@ -93,8 +91,7 @@ def test_deleting_one_output_topic_does_not_double_the_others(fan: Fan) -> None:
 
 
 def test_deleting_the_topic_that_progress_lies_on_stops_the_query_and_says_so(fan: Fan) -> None:
-    recorded = read_attempt(fan.checkpoint / "txnlog")
-    assert recorded is not None
+    recorded = fan.begun()
     assert recorded.progress_partition == (fan.input, 0), "which the query may read anyway"
     assert recorded.batch_id == 1
     fan.delete(fan.input)
@@ -116,30 +113,8 @@ def test_a_batch_that_was_never_begun_goes_on_when_progress_went_with_its_topic(
     fan.rows.append([(fan.keep, "v2")])
     fan.commit_rows(2, "run-2")
     assert fan.kept() == [b"v0", b"v1", b"v2"]
-    recorded = read_attempt(fan.checkpoint / "txnlog")
-    assert recorded is not None
+    recorded = fan.begun()
     assert recorded.progress_partition == (fan.keep, 0)
-
-
-def test_brokers_that_know_less_than_the_identity_file_stop_the_query(fan: Fan) -> None:
-    path = fan.checkpoint / "txnlog" / "identity.json"
-    value = json.loads(path.read_text())
-    path.write_text(json.dumps(value | {"next_batch_id": 3}))
-    fan.new_worker()
-    with pytest.raises(ProgressMissing, match="is 2 only"):
-        fan.commit_rows(1, "run-2")
-
-
-def test_an_identity_file_of_version_1_goes_on_where_the_progress_is(fan: Fan) -> None:
-    path = fan.checkpoint / "txnlog" / "identity.json"
-    value = json.loads(path.read_text())
-    names = ("query_id", "run_id", "transactional_id", "producer_id", "producer_epoch")
-    path.write_text(json.dumps({"version": 1, **{name: value[name] for name in names}}))
-    (path.parent / "attempt.json").unlink()
-    fan.new_worker()
-    fan.commit_rows(1, "run-2")
-    assert fan.kept() == [b"v0", b"v1"]
-    assert read_identity(path.parent) is not None
 
 
 def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
@@ -154,7 +129,7 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
     (query.checkpoint / "offsets" / "1").write_text(f"v1\n{{}}\n{source}")
     delete(query, gone)
     with caplog.at_level(logging.WARNING):
-        commit_streaming(query.settings, [query.stage(1, ["b"], "run-1")], 1)
+        query.commit_staged(1, [query.stage(1, ["b"])])
     assert f"{gone}-0" in caplog.text
     assert query.values() == ["a", "b"]
     assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}

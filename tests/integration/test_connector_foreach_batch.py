@@ -11,7 +11,7 @@ from support.librdkafka import create_topic, read_topic, values_of
 
 from txnlog_spark import foreach_batch
 from txnlog_spark.errors import OptionError
-from txnlog_spark.sink.writers import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_ID_PROPERTY
+from txnlog_spark.sink.writers import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -109,8 +109,7 @@ def test_a_function_that_catches_an_error_and_writes_the_batch_again_writes_it_o
             fails(batch, batch_id)
         except Exception as error:
             errors.append(shown_error(error))
-        for _ in range(2):
-            writes(batch, batch_id)
+        writes(batch, batch_id)
 
     values = "abcdefghijklmnopqrst"
     pipe.feed(values)
@@ -147,7 +146,7 @@ def untold(function: Any) -> Any:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         context = batch.sparkSession.sparkContext
-        for name in (BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_ID_PROPERTY):
+        for name in (BATCH_ID_PROPERTY, QUERY_ID_PROPERTY):
             context.setLocalProperty(name, None)
         function(batch, batch_id)
 

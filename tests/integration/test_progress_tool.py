@@ -8,18 +8,19 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.checkpoint_files import read_attempt, write_attempt
+from support.checkpoint_files import write_begun
 from support.checkpoint_query import Query
 from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
 from support.prepared import wait_until_marked
 
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import client_for
+from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
 from txnlog_spark.protocol import admin as operations
-from txnlog_spark.sink import committer
 from txnlog_spark.tools.cli import main
 
 pytestmark = pytest.mark.live
@@ -89,15 +90,12 @@ def expire(query: Query) -> None:
     client = client_for(query.settings.connection)
     admin.delete_group(client, query.progress_group)
     admin.delete_group(client, query.group, missing_ok=True)
-    query.new_worker()
 
 
 def begin_only(query: Query, batch_id: int) -> None:
     """The driver died after it had noted the attempt, and before Kafka's commit."""
     folder = query.checkpoint / "txnlog"
-    attempt = read_attempt(folder)
-    assert attempt is not None
-    write_attempt(folder, replace(attempt, batch_id=batch_id))
+    write_begun(folder, replace(query.begun(), batch_id=batch_id))
 
 
 def group_offset(query: Query) -> int:
@@ -129,7 +127,6 @@ def test_batches_of_another_sink_in_between_are_said_to_be_done(query: Query, to
     for number in range(10, 20):  # Spark's own sink writes these, and moves neither of our groups
         query.log(number, 10 * (number + 1))
         note_done(query, number)
-    query.new_worker()
     with pytest.raises(ProgressBehind) as stopped:
         query.commit(20, ["v20"], run="run-2")
     (words,) = tool.named_by(stopped.value)
@@ -196,16 +193,21 @@ def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, 
     writer.commit_transaction(TIMEOUT_S)
 
 
-def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool) -> None:
+def test_a_driver_that_lives_is_fenced_and_goes_on_when_it_is_started_again(
+    query: Query, tool: Tool, monkeypatch
+) -> None:
     run_batches(query, range(2), "run-1")
     query.log(2, 30)
-    held = dict(committer.workers)
-    identity = (query.checkpoint / "txnlog" / "identity.json").read_bytes()
-    tool.run("set", "--next-batch-id", "2", "--execute")
-    committer.workers.update(held)
-    (query.checkpoint / "txnlog" / "identity.json").write_bytes(identity)
+    produce = micro_batch.produce_staged
+
+    def overtaken(*arguments: Any) -> Any:
+        tool.run("set", "--next-batch-id", "2", "--execute")
+        return (yield from produce(*arguments))
+
+    monkeypatch.setattr(micro_batch, "produce_staged", overtaken)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"])
+    assert query.values() == ["v00", "v01"]
 
 
 def test_the_markers_of_a_driver_that_has_just_committed_are_waited_for(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
@@ -9,8 +11,6 @@ from pyspark.sql.streaming import StreamingQuery
 from support.connector import Pipe, shown_error
 from support.librdkafka import create_topic
 from support.probe import wait_until
-
-pytestmark = pytest.mark.chaos
 
 WAIT_S = 120
 
@@ -44,6 +44,29 @@ def delete(pipe: Pipe, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(30)
 
 
+@pytest.mark.live
+def test_a_running_query_goes_on_when_the_topic_that_its_progress_lies_on_is_deleted(
+    both_pipe: Pipe,
+) -> None:
+    pipe = both_pipe
+    kept = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)
+    pipe.feed(range(5))
+    pipe.feed(range(5, 10), topic=kept)
+    query = start(pipe, "false")
+    try:
+        wait_for(pipe, query, 10)
+        recorded = json.loads((pipe.checkpoint / "txnlog" / "attempt.json").read_text())
+        assert recorded["progress_partition"] == [pipe.input, 0]
+        delete(pipe, pipe.input)
+        for end in (15, 20):
+            pipe.feed(range(end - 5, end), topic=kept)
+            wait_for(pipe, query, end)
+    finally:
+        query.stop()
+    assert pipe.output_values("read_uncommitted") == pipe.output_values(), "nothing was aborted"
+
+
+@pytest.mark.chaos
 def test_a_running_query_reads_new_topics_and_goes_on_without_vanished_ones(
     both_pipe: Pipe,
 ) -> None:
@@ -65,6 +88,7 @@ def test_a_running_query_reads_new_topics_and_goes_on_without_vanished_ones(
         query.stop()
 
 
+@pytest.mark.chaos
 def test_a_vanished_topic_stops_the_query_that_may_lose_nothing(both_pipe: Pipe) -> None:
     pipe = both_pipe
     second = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)

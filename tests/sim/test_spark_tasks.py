@@ -26,10 +26,10 @@ from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.effects import FileFailed, Sleep
 from txnlog_spark.staging.output import plan_partitions
 from txnlog_spark.wire.records import Record, decode_records, iter_batches
+from txnlog_spark.wire.topics import TopicPartition
 
 CANARY_SEEDS = range(200)
 KNOWN = {
-    "skipped-from-memory": (2, {31, 35, 38, 41}),
     "no-abort-before-a-retry": (121, {35}),
     "progress-in-a-second-transaction": (4, {35, 36, 37, 41}),
     "judged-before-initialising": (48, {35, 37, 41}),
@@ -201,7 +201,7 @@ def test_what_the_server_has_outlives_the_executors():
 
 @pytest.mark.invariant(35)
 def test_a_row_of_an_attempt_that_spark_did_not_take_is_noticed():
-    final = FinalState({0: [Record(b"k", b"0:1:run-1:7")]}, {}, {})
+    final = FinalState({TopicPartition("out", 0): [Record(b"k", b"0:1:run-1:7")]}, {}, {})
     check_taken(SimpleNamespace(taken={("run-1", 7)}), final)
     with pytest.raises(Violation, match=r"^invariant 35:.* did not take"):
         check_taken(SimpleNamespace(taken={("run-1", 8), ("run-2", 7)}), final)

@@ -123,15 +123,26 @@ def commit(cluster: ScriptedCluster, plan: CommitPlan, session: Session | None =
     return cluster.run(commit_recorded(session or cluster.session(), plan))
 
 
-def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
-    """The same on a real client, with the files of a checkpoint: a new one where none is given."""
-    files = checkpoint or Checkpoint(CHECKPOINT, QUERY, starts_committed=False)
+def new_checkpoint() -> Checkpoint:
+    """Of a query that has begun nothing."""
+    return Checkpoint(CHECKPOINT, QUERY, starts_committed=False)
+
+
+def committing(
+    client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None
+) -> Operation[CommitOutcome]:
+    """For a real client, with the files of a checkpoint: a new one where none is given."""
+    files = checkpoint or new_checkpoint()
 
     def answer(ask: Ask) -> Operation[Any]:
         return files.perform(ask) if isinstance(ask, FileAsk) else (yield ask)
 
-    operation = served(commit_recorded(client.session, plan))
-    outcome: CommitOutcome = client.run(relayed(operation, answer))
+    return relayed(served(commit_recorded(client.session, plan)), answer)
+
+
+def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
+    """The outcome of it."""
+    outcome: CommitOutcome = client.run(committing(client, plan, checkpoint))
     return outcome
 
 

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from txnlog_spark.commit.checkpoint import offsets_path
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets, Progress
 from txnlog_spark.commit.progress import group_digest
@@ -168,9 +169,9 @@ def _another_text(plan: CommitPlan, found: Progress) -> str:
         f"batches below {found.next_batch_id}) was not committed by this checkpoint and "
         f"transactional id {who.transactional_id!r}: another copy of the checkpoint is at work. "
         "Nothing was written, and nobody was fenced. Start one of the two only; or delete the "
-        f"folder {who.folder} of the copy and give it a kafka.group.id of its own, from which its "
-        "progress has its name (a kafka.transactional.id if it has no group): it then goes on as a "
-        "query of its own"
+        f"folder {who.folder} and {offsets_path(who.checkpoint, plan.batch.batch_id)} (with its "
+        ".crc) of the copy and give it a kafka.group.id of its own (and a kafka.transactional.id, "
+        "if that is set): it then goes on as a query of its own"
     )
 
 

@@ -77,9 +77,9 @@ def moved_or_copied(
         raise CheckpointCopied(
             f"{_where(output, before)}, which is still there, and both have the same {shared}. "
             "Nothing was written, and nobody was fenced. If it is a copy, give it a "
-            "kafka.group.id of its own (without one: a kafka.transactional.id) and a topic of its "
-            "own: it then goes on with progress of its own. If it was moved, remove "
-            f"{before.checkpoint}"
+            "kafka.group.id of its own (and a kafka.transactional.id, if that is set or there is "
+            "no group) and a topic of its own: it then goes on with progress of its own. If it "
+            f"was moved, remove {before.checkpoint}"
         )
     if same_id and output.target == before.target:
         return replace(output, copy=before.copy)
@@ -91,7 +91,7 @@ def moved_or_copied(
         f"{now!r}: it may have been moved, or be a copy. Nothing was written, and nobody was "
         f"fenced. If it was moved, start it once with the {changed} of before; it may be changed "
         f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog and give it a "
-        "kafka.group.id of its own (a kafka.transactional.id if it has no group): it then goes on "
+        "kafka.group.id of its own (and a kafka.transactional.id, if that is set): it then goes on "
         "as a query of its own, whose next batch is written whatever the original has written"
     )
 

@@ -17,6 +17,7 @@ from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
     is_query_at,
+    offsets_path,
     read_batch_offsets,
     read_query_id,
 )
@@ -38,7 +39,7 @@ from txnlog_spark.commit.plan import (
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
-from txnlog_spark.errors import ProducerFenced, TxnLogError
+from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import Session
@@ -92,8 +93,13 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     yield Reached("collect", "after", batch.batch_id)
     if not session.cluster.nodes:
         yield from refresh_metadata(session, ())
-    check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")
     plan = yield from _plan(session, batch, query_id, sources)
+    try:
+        check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")
+    except OptionError as error:
+        if plan.who.output.copy and plan.begun is None:
+            error.add(_planned_before(batch))
+        raise
     _warn_of_options(session, plan, batch.options, sources)
     try:
         outcome = yield from commit_batch(session, plan)
@@ -122,7 +128,7 @@ def _plan(
     )
     if begun is not None:
         check_cluster(begun.output, output.cluster_id)
-        output = yield from _recognised(output, begun, options.group_id)
+        output = yield from _recognised(batch, output, begun)
         if output.copy != begun.output.copy:
             _say_copied(session, output, begun)
             begun = None
@@ -149,14 +155,27 @@ def _plan(
     return CommitPlan(who, _batch(batch, sources), begun)
 
 
-def _recognised(output: Output, begun: Begun, group_id: str | None) -> Operation[Output]:
+def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
     """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
-    original = False
+    group_id, original = batch.options.group_id, False
     if begun.output.checkpoint != output.checkpoint:
         original = yield from is_query_at(begun.output.checkpoint, output.query_id)
     is_same_group = begun.group_digest != "" and begun.group_digest == group_digest(group_id)
-    return moved_or_copied(
-        output, begun.output, original_is_there=original, is_same_group=is_same_group
+    try:
+        return moved_or_copied(
+            output, begun.output, original_is_there=original, is_same_group=is_same_group
+        )
+    except CheckpointCopied as error:
+        error.add(_planned_before(batch))
+        raise
+
+
+def _planned_before(batch: QueryBatch) -> str:
+    """It is noted there which group it was read with: to write it with another is refused."""
+    number = batch.batch_id
+    return (
+        f"Of a copy delete {offsets_path(batch.checkpoint, number)} as well, and .{number}.crc "
+        "beside it: it was planned with the options of before"
     )
 
 

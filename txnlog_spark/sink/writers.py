@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,7 +36,7 @@ from txnlog_spark.sink.committer import (
 )
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.spark_errors import readable_errors
-from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
+from txnlog_spark.staging.address import ServerAddress, ensure_server
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
@@ -48,71 +49,48 @@ MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _told: set[str] = set()
 """Queries that this process has logged as at-least-once."""
 
 
-class _TopicSnapshot:
-    """What the tasks need to know of the cluster, taken when a writer is pickled for them."""
+@dataclass
+class _Planned(Generic[T]):
+    """What the driver finds when a writer is pickled for its tasks, each time.
 
-    def __init__(self, connection: ConnectionSettings, topic: str | None) -> None:
-        self._connection = connection
-        self._topic = topic
-        self._taken: tuple[str, dict[str, int]] | TxnLogError | None = None
+    A failure is raised in the tasks, where Spark shows it whole.
+    """
+
+    find: Callable[[], T]
+    found: T | TxnLogError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Take the snapshot; a failure is kept for the tasks, where Spark shows it whole."""
-        if self._taken is None:
-            try:
-                servers = resolve_bootstrap(self._connection)
-                topics = [] if self._topic is None else [self._topic]
-                counts = {
-                    topic: _partition_count(self._connection, servers, topic) for topic in topics
-                }
-                self._taken = (servers, counts)
-            except TxnLogError as error:
-                self._taken = error
+        """Find it."""
+        try:
+            self.found = self.find()
+        except TxnLogError as error:
+            self.found = error
         return dict(self.__dict__)
 
-    def get(self) -> tuple[str, dict[str, int]]:
-        """(bootstrap servers, partition counts), or raise what the planner met."""
-        if isinstance(self._taken, TxnLogError):
-            raise self._taken
-        if self._taken is None:
-            return resolve_bootstrap(self._connection), {}
-        return self._taken
+    def get(self) -> T:
+        """What the planner found, or raise what it met."""
+        if isinstance(self.found, TxnLogError):
+            raise self.found
+        return self.find() if self.found is None else self.found
+
+
+def _topic_view(connection: ConnectionSettings, topic: str | None) -> tuple[str, dict[str, int]]:
+    """(bootstrap servers, partition counts), the same for all tasks of a batch."""
+    servers = resolve_bootstrap(connection)
+    topics = [] if topic is None else [topic]
+    return servers, {each: _partition_count(connection, servers, each) for each in topics}
 
 
 def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -> int:
     """Like Kafka's producer, this creates a missing topic where the broker's config says so."""
     client = client_for(connection, servers)
     return len(admin.topic_partitions(client, [topic], allow_auto_create=True)[topic])
-
-
-class _StagingServer:
-    """Where tasks find the driver's staging server; it is started when a writer is pickled."""
-
-    def __init__(self, settings: StagingSettings) -> None:
-        self._settings = settings
-        self._found: ServerAddress | TxnLogError | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Find it; a failure is kept for the tasks, where Spark shows it whole.
-
-        Asked for each time: one that has died since the last batch is replaced.
-        """
-        try:
-            self._found = ensure_server(self._settings)
-        except TxnLogError as error:
-            self._found = error
-        return dict(self.__dict__)
-
-    def get(self) -> ServerAddress:
-        """The address, or raise what the planner met."""
-        if isinstance(self._found, TxnLogError):
-            raise self._found
-        return present(self._found, "a writer of a task was pickled")
 
 
 class _StagingSink:
@@ -122,10 +100,10 @@ class _StagingSink:
         self._settings = settings
         self._columns = columns
         self._plan_id = uuid.uuid4().hex
-        self._snapshot = _TopicSnapshot(settings.connection, settings.topic)
-        self._server = None
+        self._view = _Planned(partial(_topic_view, settings.connection, settings.topic))
+        self._server: _Planned[ServerAddress] | None = None
         if settings.staging_location is None:
-            self._server = _StagingServer(settings.staging)
+            self._server = _Planned(partial(ensure_server, settings.staging))
 
     def _stage(
         self, batches: Iterator[Any], write: str, query_id: str, batch_id: int, task: TaskContext
@@ -134,7 +112,7 @@ class _StagingSink:
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
         settings = self._settings
-        servers, counts = self._snapshot.get()
+        servers, counts = self._view.get()
         # A task attempt's number is unique in an application.
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
         attempt = Attempt(write, batch_id, self._plan_id, name)

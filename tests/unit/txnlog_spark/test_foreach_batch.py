@@ -71,8 +71,9 @@ def test_a_batch_is_written_as_that_batch_of_that_run_by_that_sink() -> None:
 
 
 def test_the_rows_that_are_written_are_those_of_the_function() -> None:
-    made = Rows()
-    foreach_batch(lambda _rows: made, checkpointLocation="/cp")(Rows(), 0)  # type: ignore[arg-type, return-value]
+    made: Any = Rows()
+    given: Any = Rows()
+    foreach_batch(lambda _rows: made, checkpointLocation="/cp")(given, 0)
     assert len(made.saved) == 1
 
 

@@ -21,7 +21,7 @@ from support.scripted_broker import ScriptedCluster, refused
 from txnlog_spark.commit.judgement import Facts, judge
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import locate_progress
-from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing
+from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing, RecordRefused
 from txnlog_spark.wire.errors import ErrorCode as E
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -138,6 +138,17 @@ def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
         put_progress(cluster, progress)
     assert not commit(cluster, build_plan(5, leaves_out_batches=True)).skipped
     assert rows(cluster) == EXPECTED["out", 0]
+
+
+def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again():
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(1))
+    plan = build_plan(5, leaves_out_batches=True)
+    cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
+    with pytest.raises(RecordRefused):
+        commit(cluster, plan)
+    assert not commit(cluster, changed(plan, run_id="run-2")).skipped
+    assert rows(cluster) == EXPECTED["out", 0] * 2
 
 
 @pytest.mark.invariant(41)

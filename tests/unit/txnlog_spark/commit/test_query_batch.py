@@ -8,9 +8,11 @@ import pytest
 from support.commit_plans import record_batch, staged
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_spark.commit.journal import read_begun, write_begun
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import AnotherOutput, CheckpointCopied, ProducerFenced, WrongCluster
+from txnlog_spark.tools.state import after_setting
 from txnlog_spark.wire.messages import ApiKey as K
 
 OUT = ("out", 0)
@@ -125,7 +127,7 @@ def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
     job.commit("/cp", 0, **group)
     job.copy("/cp", "/copy")
     job.delete("/cp")
-    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(a kafka\.transact"
+    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(and a kafka\.trans"
     with pytest.raises(CheckpointCopied, match=advice):
         job.commit("/copy", 1, "run-2", **group | changes)
     job.delete("/copy/txnlog")
@@ -139,7 +141,7 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     job.cluster.files = original
     with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work") as caught:
         job.commit("/cp", 2, group_id="g")
-    assert "delete the folder /cp/txnlog of the copy" in str(caught.value)
+    assert "delete the folder /cp/txnlog and /cp/offsets/2 (with its .crc) of" in str(caught.value)
     job.delete("/cp/txnlog")
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
 
@@ -161,6 +163,19 @@ def test_a_run_that_was_overtaken_fences_nobody_writes_nothing_and_says_by_whom(
     assert set(job.cluster.apis()[asked:]) <= {K.METADATA}
     assert {p: b for p, b in job.cluster.files.items() if "offsets/3" not in p} == files
     assert not job.commit("/cp", 3, "run-2", group_id="g").skipped
+
+
+@pytest.mark.invariant(57)
+def test_a_driver_that_lives_while_progress_is_set_by_hand_stops_and_a_new_one_goes_on(
+    job: Job,
+) -> None:
+    """`progress set` does not know of it, when it is between two batches."""
+    begun = job.cluster.run(read_begun("/cp/txnlog"))
+    job.cluster.run(write_begun("/cp/txnlog", after_setting(begun, 2, begun.progress_partition)))
+    with pytest.raises(ProducerFenced):
+        job.commit("/cp", 2, "run-1", group_id="g")
+    for number in (2, 3):
+        assert not job.commit("/cp", number, "run-2", group_id="g").skipped
 
 
 def test_another_cluster_is_refused_before_the_table_is_asked(job: Job) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from support.checkpoint_files import read_begun, write_begun
-from support.commit_plans import build_plan, changed
+from support.commit_plans import build_plan, changed, recorded
 
 from txnlog_spark.commit.files import write_file
 from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, journal_folder
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun
+from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.local import write_atomically
@@ -21,13 +22,22 @@ from txnlog_spark.wire.topics import TopicPartition
 
 OUTPUT = Output("q", "/cp", "c0ffee", "side", "tid", "out", "c")
 BEGUN = Begun(
-    OUTPUT, 7, "r", "g.progress.q", TopicPartition("out", 2), ("r1", "r2"), "d", "host", 12
+    output=OUTPUT,
+    batch_id=7,
+    run_id="r",
+    progress_group_id="g.progress.q",
+    progress_partition=TopicPartition("out", 2),
+    previous_batch_id=5,
+    ended_runs=("r1", "r2"),
+    group_digest="d",
+    host="host",
+    pid=12,
 )
 
 
 def test_the_record_survives_and_is_replaced_whole(tmp_path: Path) -> None:
     assert read_begun(tmp_path) is None
-    for begun in (BEGUN, replace(BEGUN, batch_id=8)):
+    for begun in (BEGUN, replace(BEGUN, batch_id=8, progress_output=OUTPUT)):
         write_begun(tmp_path, begun)
         assert read_begun(tmp_path) == begun
     assert os.listdir(tmp_path) == ["attempt.json"]
@@ -40,6 +50,7 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         '  "copy": "c0ffee",\n  "sink_name": "side",\n  "transactional_id": "tid",\n'
         '  "target": "out",\n  "cluster_id": "c"\n },\n "batch_id": 7,\n "run_id": "r",\n'
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
+        ' "previous_batch_id": 5,\n "progress_output": null,\n'
         ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n "host": "host",\n'
         ' "pid": 12\n}'
     )
@@ -64,19 +75,20 @@ def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | Non
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
-    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
+    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan, None))
     return len(asked)
 
 
 def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> None:
     for batch_id in (0, 1, 1):
         begin_on(tmp_path, batch_id)
-    recorded = read_begun(tmp_path)
-    assert recorded is not None
-    assert (recorded.batch_id, recorded.ended_runs, recorded.pid) == (1, (), 7)
+    found = read_begun(tmp_path)
+    assert found is not None
+    assert (found.batch_id, found.previous_batch_id, found.pid) == (1, 0, 7)
+    assert found.ended_runs == ()
     with pytest.raises(ProducerFenced, match="has begun batch 1, this one was about to begin"):
         begin_on(tmp_path, 0, "another")
-    assert read_begun(tmp_path) == recorded
+    assert read_begun(tmp_path) == found
 
 
 @pytest.mark.invariant(57)
@@ -85,17 +97,29 @@ def test_a_run_that_another_has_ended_begins_nothing_however_many_came_since(
 ) -> None:
     for number in range(ENDED_RUNS_MAX + 2):
         begin_on(tmp_path, 0, f"run-{number}")
-    recorded = read_begun(tmp_path)
-    assert recorded is not None
-    assert recorded.ended_runs == tuple(f"run-{n}" for n in range(1, ENDED_RUNS_MAX + 1))
+    found = read_begun(tmp_path)
+    assert found is not None
+    assert found.ended_runs == tuple(f"run-{n}" for n in range(1, ENDED_RUNS_MAX + 1))
     for ended in ("run-1", f"run-{ENDED_RUNS_MAX}"):
         with pytest.raises(ProducerFenced, match="process 7 on host h has begun batch 0"):
             begin_on(tmp_path, 1, ended)
-    assert read_begun(tmp_path) == recorded
+    assert read_begun(tmp_path) == found
+
+
+def test_the_record_says_of_which_output_the_progress_was_that_the_batch_was_judged_by(
+    tmp_path: Path,
+) -> None:
+    """Until the batch is committed the progress is still of that one."""
+    plan = build_plan(1, folder=str(tmp_path), progress_partition=("out", 0))
+    old = changed(plan, transactional_id="old")
+    Disk().run(begin(changed(plan, begun=recorded(old)), progress_after(old)))
+    found = read_begun(tmp_path)
+    assert found is not None
+    assert (found.output, found.progress_output) == (plan.who.output, old.who.output)
 
 
 @pytest.mark.parametrize(
-    ("before", "recorded", "removed"),
+    ("before", "last", "removed"),
     [
         (None, None, 1),
         ("crashed", "crashed", 1),
@@ -105,19 +129,19 @@ def test_a_run_that_another_has_ended_begins_nothing_however_many_came_since(
     ],
 )
 def test_what_a_run_has_staged_that_has_begun_since_is_left_alone(
-    tmp_path: Path, before: str | None, recorded: str | None, removed: int
+    tmp_path: Path, before: str | None, last: str | None, removed: int
 ) -> None:
-    if recorded is not None:
-        begin_on(tmp_path, 1, recorded)
+    if last is not None:
+        begin_on(tmp_path, 1, last)
     assert begin_on(tmp_path, 1, "own", before) == removed
 
 
 def test_a_record_left_over_from_another_query_is_none_of_this_one(tmp_path: Path) -> None:
     write_begun(tmp_path, replace(BEGUN, batch_id=99, ended_runs=("own",)))
     begin_on(tmp_path, 0)
-    recorded = read_begun(tmp_path)
-    assert recorded is not None
-    assert (recorded.batch_id, recorded.ended_runs) == (0, ())
+    found = read_begun(tmp_path)
+    assert found is not None
+    assert (found.batch_id, found.ended_runs) == (0, ())
 
 
 def test_a_file_that_cannot_be_read_or_written_is_an_error_that_names_it(tmp_path: Path) -> None:

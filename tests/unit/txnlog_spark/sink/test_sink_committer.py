@@ -69,6 +69,20 @@ def write(folder: Path | None) -> CommitOutcome | None:
     return commit_batch_write(read_sink_settings(options, streaming=False), [message], "w")
 
 
+def test_a_write_without_rows_commits_its_offsets_and_asks_nothing_without_any(
+    cluster: ScriptedCluster,
+) -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "out"}
+    nothing = stage(Attempt("w", 0, "w", "w-0-0"), [])
+    plain = read_sink_settings(options, streaming=False)
+    assert commit_batch_write(plain, [nothing], "w") is None
+    assert not cluster.asked
+    options |= {"kafka.group.id": "g", "sourceOffsets": '{"in":{"0":7}}'}
+    outcome = commit_batch_write(read_sink_settings(options, streaming=False), [nothing], "w")
+    assert outcome is not None
+    assert cluster.state.offsets["g"] == {("in", 0): (7, "")}
+
+
 class Stream:
     """A streaming query's checkpoint, made by hand; batch n ends before offset 5 * (n + 1)."""
 

@@ -1,0 +1,24 @@
+"""What the errors of a query advise the person to do who runs it."""
+
+from __future__ import annotations
+
+from broker_sim.sim.checkpoint import Checkpoint
+from txnlog_spark.errors import (
+    AnotherOutput,
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProgressError,
+)
+
+
+def is_of_another_topic(error: ProgressError, topic: str) -> bool:
+    """Whether the batch is in the topic of before: to be started with that one again."""
+    return isinstance(error, AnotherOutput) and f"started with topic {topic!r}" in str(error)
+
+
+def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
+    """Whether what was done to the checkpoints explains that a person has to look."""
+    if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
+        return not is_only or checkpoint.tail_losses > 0
+    return isinstance(error, BatchReplanned) and checkpoint.tail_losses > 0

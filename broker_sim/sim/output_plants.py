@@ -1,0 +1,117 @@
+"""Bugs planted in who is who: copies and moved checkpoints, topics, several sinks of a query."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker_sim.sim.commit_plants import Plant, replaced
+from txnlog_spark.commit import judgement, micro_batch, query, transactional_ids
+from txnlog_spark.commit.judgement import output_of
+from txnlog_spark.commit.output import Output, moved_or_copied
+from txnlog_spark.commit.plan import CommitPlan, Committer, Progress
+from txnlog_spark.errors import CheckpointCopied
+
+
+@contextlib.contextmanager
+def _output_not_compared(_: Any) -> Iterator[None]:
+    """A batch that another output has is skipped."""
+
+    def anything(*_: object) -> None:
+        """In place of the check."""
+
+    with (
+        replaced(judgement, "check_output", anything),
+        replaced(micro_batch, "check_output", anything),
+    ):
+        yield
+
+
+def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
+    """An output is the same whatever its topic is."""
+    original = output_of
+
+    def of_any_topic(plan: CommitPlan, found: Progress) -> Output | None:
+        output = original(plan, found)
+        return None if output is None else dataclasses.replace(plan.who.output)
+
+    return replaced(judgement, "output_of", of_any_topic)
+
+
+def _recognised_as(
+    change: Callable[[Any, Output, Output, bool], Output],
+) -> contextlib.AbstractContextManager[None]:
+    original = moved_or_copied
+
+    def recognised(output: Output, before: Output, *, original_is_there: bool) -> Output:
+        return change(original, output, before, original_is_there)
+
+    return replaced(query, "moved_or_copied", recognised)
+
+
+def _copy_keeps_the_progress(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A copy goes on with the progress, and the ids, of the original."""
+
+    def kept(original: Any, output: Output, before: Output, is_there: bool) -> Output:
+        original(output, before, original_is_there=is_there)
+        return dataclasses.replace(output, copy=before.copy)
+
+    return _recognised_as(kept)
+
+
+def _copy_with_one_id_not_refused(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A copy with the transactional id of the original is taken for the original, moved."""
+
+    def moved(original: Any, output: Output, before: Output, is_there: bool) -> Output:
+        try:
+            found: Output = original(output, before, original_is_there=is_there)
+        except CheckpointCopied:
+            found = dataclasses.replace(output, copy=before.copy)
+        return found
+
+    return _recognised_as(moved)
+
+
+def _moved_taken_for_a_copy(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A checkpoint in another place is another query's: its progress begins again."""
+
+    def copied(original: Any, output: Output, before: Output, is_there: bool) -> Output:
+        del original, is_there
+        if output.checkpoint == before.checkpoint:
+            return dataclasses.replace(output, copy=before.copy)
+        return dataclasses.replace(output, copy=output.digest[:8])
+
+    return _recognised_as(copied)
+
+
+def _ids_of_the_original_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A copy has the original's recorded ids, and fences them as its own of before."""
+
+    def shared(who: Committer) -> str:
+        return f"{who.folder}/ids"
+
+    return replaced(transactional_ids, "ids_folder", shared)
+
+
+def _one_folder_for_all_sinks(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The sinks of a query keep what they have begun in one place."""
+
+    def shared(checkpoint: str, sink_name: str = "") -> str:
+        del sink_name
+        return f"{checkpoint}/txnlog"
+
+    return replaced(query, "journal_folder", shared)
+
+
+OUTPUT_PLANTS: dict[str, Plant] = {
+    "output-not-compared": _output_not_compared,
+    "topic-not-compared": _topic_not_compared,
+    "copy-keeps-the-progress": _copy_keeps_the_progress,
+    "copy-with-one-id-not-refused": _copy_with_one_id_not_refused,
+    "moved-taken-for-a-copy": _moved_taken_for_a_copy,
+    "ids-of-the-original-fenced": _ids_of_the_original_fenced,
+    "one-folder-for-all-sinks": _one_folder_for_all_sinks,
+}
+"""By name; the canary test runs each until it is caught."""

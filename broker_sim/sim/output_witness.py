@@ -1,0 +1,115 @@
+"""What one driver does to others: it watches what it asks, and what it has read.
+
+A driver which reads that a newer run has begun a batch after its own fences nobody from then on
+(78). A query on a copy of a checkpoint leaves the original's transactional id and progress alone,
+and one that was started on a copy with the original's transactional id writes nothing at all (79).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker_sim.sim.client import ClientProcess
+from broker_sim.sim.spark_driver import Driver
+from broker_sim.sim.violation import violated
+from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, ReadFile, WriteFile
+from txnlog_spark.wire.messages import ApiKey, Message, api_of
+
+if TYPE_CHECKING:
+    from broker_sim.sim.operator import Operator
+
+RECORD = "/attempt.json"
+WRITING = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.PRODUCE,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    }
+)
+"""Requests that fence somebody, or write."""
+
+
+@dataclass(slots=True)
+class Record:
+    """Who has written a record, and the runs before whose records were read by who wrote after."""
+
+    run_id: str = ""
+    ended: frozenset[str] = frozenset()
+
+
+class OutputWitness:
+    """Of one driver. `records` are those of all drivers, by path."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        records: dict[str, Record],
+        original: Operator | None,
+        *,
+        is_refused: bool,
+    ) -> None:
+        self._driver = driver
+        self._records = records
+        self._read: dict[str, Record] = {}
+        """What it has read last, by path."""
+        self._original = original
+        self._is_refused = is_refused
+        self._overtaken: set[str] = set()
+        """The transactional ids of the records in which another run has followed this one."""
+
+    def watch(self, process: ClientProcess) -> None:
+        """Look at each request that leaves the driver."""
+        told = process.on_sent
+
+        def on_sent(message: Message) -> None:
+            told(message)
+            self._on_sent(message)
+
+        process.on_sent = on_sent
+
+    def served(self, ask: FileAsk, perform: Callable[[], FileOutcome]) -> FileOutcome:
+        """What the store answers, and whether that says that another run went on."""
+        path = getattr(ask, "path", "")
+        if not path.endswith(RECORD):
+            return perform()
+        checkpoint, run_id = self._driver.checkpoint, self._driver.run_id
+        before = checkpoint.perform(ReadFile(path))
+        found = perform()
+        if isinstance(ask, WriteFile) and checkpoint.perform(ReadFile(path)) != before:
+            known = self._read.get(path, Record())
+            ended = known.ended | {known.run_id}
+            self._records[path] = Record(run_id, ended - {run_id})
+        if isinstance(ask, ReadFile) and not isinstance(found, FileFailed):
+            known = self._read[path] = self._records.get(path, Record())
+            if run_id in known.ended:
+                self._overtaken.add(self._transactional_id)
+        return found
+
+    @property
+    def _transactional_id(self) -> str:
+        return self._driver.options.transactional_id_of(self._driver.checkpoint.query_id)
+
+    def _on_sent(self, message: Message) -> None:
+        key = api_of(message).key
+        if key not in WRITING:
+            return
+        name = str(getattr(message, "transactional_id", None))
+        if key is ApiKey.INIT_PRODUCER_ID and name in self._overtaken:
+            violated(78, "a run that was overtaken fences who has overtaken it",
+                     run_id=self._driver.run_id, transactional_id=name)  # fmt: skip
+        if self._is_refused:
+            violated(79, "a copy with the transactional id of the original writes",
+                     run_id=self._driver.run_id, request=key.name)  # fmt: skip
+        original = self._original
+        if original is None:
+            return
+        group_id = getattr(message, "group_id", None)
+        ids = {sink.transactional_id_of("") for sink in original.sinks}
+        if name in ids or group_id in original.groups():
+            violated(79, "a copy touches what belongs to the original",
+                     transactional_id=name, group_id=group_id, request=key.name)  # fmt: skip

@@ -1,0 +1,371 @@
+"""A checkpoint that was copied, moved, restored, or is used for another topic, group or cluster.
+
+Two queries must not take each other's progress for their own, and must not fence each other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming import StreamingQuery
+from support.connector import Pipe, error_of
+from support.librdkafka import create_topic, read_topic, values_of
+from support.probe import wait_until
+from support.spark_copy import CopyQuery
+
+pytestmark = pytest.mark.live
+
+WAIT_S = 120
+
+
+@dataclass
+class Job:
+    """One place of a checkpoint, with the options of the query that is started there."""
+
+    pipe: Pipe
+    checkpoint: Path
+    topic: str
+    group: str | None
+    sink: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, **source: Any) -> StreamingQuery:
+        """To the end of the input."""
+        return self.pipe.copy(
+            {"kafka.group.id": self.group} | source,
+            {
+                "checkpointLocation": str(self.checkpoint),
+                "topic": self.topic,
+                "kafka.group.id": self.group,
+            }
+            | self.sink,
+        )
+
+    def error(self) -> str:
+        """What a run is refused with."""
+        return error_of(self.run)
+
+    def written(self) -> list[str]:
+        """What is in the output, with what was aborted."""
+        return values_of(read_topic(self.pipe.bootstrap, self.topic, isolation="read_uncommitted"))
+
+
+class Copies:
+    """The query of a team, which has written ten rows, and what is made of its checkpoint."""
+
+    def __init__(self, pipe: Pipe, unique: Callable[[str], str]) -> None:
+        self.pipe = pipe
+        self.unique = unique
+        self.prod = Job(pipe, pipe.checkpoint, pipe.output, pipe.group)
+        self.fed = 0
+
+    def feed(self, count: int = 5) -> None:
+        """More rows of input."""
+        self.pipe.feed([f"{number:03}" for number in range(self.fed, self.fed + count)])
+        self.fed += count
+
+    def at(self, name: str, **changes: Any) -> Job:
+        """A job like the team's at another place."""
+        of = self.prod
+        given = {"topic": of.topic, "group": of.group, "sink": of.sink} | changes
+        return Job(self.pipe, self.pipe.checkpoint.with_name(name), **given)
+
+    def copied(self, **changes: Any) -> Job:
+        """The same as `cp -r` makes it."""
+        job = self.at("copy", **changes)
+        shutil.copytree(self.prod.checkpoint, job.checkpoint)
+        return job
+
+    def moved(self, **changes: Any) -> Job:
+        """The same as `mv` makes it."""
+        job = self.at("moved", **changes)
+        self.prod.checkpoint.rename(job.checkpoint)
+        return job
+
+    def another_topic(self) -> str:
+        """A new output."""
+        return create_topic(self.pipe.bootstrap, self.unique("other"), 1)
+
+    def rows(self, first: int = 0) -> list[str]:
+        """What the input has, from there on."""
+        return [f"{number:03}" for number in range(first, self.fed)]
+
+
+@pytest.fixture
+def copies(both_pipe, unique: Callable[[str], str]) -> Copies:
+    """On both brokers, after two runs of the query."""
+    made = Copies(both_pipe, unique)
+    for _ in range(2):
+        made.feed()
+        made.prod.run()
+    return made
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_copy_with_id_group_and_topic_of_its_own_takes_nothing_from_the_original(
+    both_pipe, unique: Callable[[str], str], has_group: bool
+) -> None:
+    copies = Copies(both_pipe, unique)
+    prod = copies.prod
+    if not has_group:
+        prod.group, prod.sink = None, {"kafka.transactional.id": unique("prod")}
+    copies.feed(10)
+    prod.run()
+    group, sink = (
+        (unique("blue"), {}) if has_group else (None, {"kafka.transactional.id": unique("b")})
+    )
+    blue = copies.copied(topic=copies.another_topic(), group=group, sink=sink)
+    copies.feed()
+    blue.run()
+    prod.run()
+    copies.feed()
+    prod.run()
+    blue.run()
+    prod.run()
+    assert prod.written() == copies.rows()
+    assert blue.written() == copies.rows(10), "from where it was copied"
+
+
+def arrived(live: StreamingQuery, copies: Copies) -> None:
+    """Return when the running query has written all of the input, each row once."""
+
+    def done() -> bool:
+        assert live.isActive, f"the query ended: {live.exception()}"
+        return len(copies.prod.written()) >= copies.fed
+
+    wait_until(done, f"{copies.fed} rows", timeout_s=WAIT_S)
+    assert copies.prod.written() == copies.rows()
+
+
+def test_a_copy_in_another_application_does_not_fence_the_original(
+    copies: Copies, tmp_path: Path
+) -> None:
+    copy = CopyQuery(tmp_path / "blue", copies.pipe.bootstrap, copies.unique("blue"))
+    copy.has_warm_python = True
+    copy.source, before = copies.pipe.input, copies.fed
+    shutil.copytree(copies.prod.checkpoint, copy.checkpoint)
+    rows = copies.pipe.stream().select("key", "value")
+    live = copies.pipe.write(rows).trigger(processingTime="100 milliseconds").start()
+    try:
+        for _ in range(2):
+            copies.feed()
+            arrived(live, copies)
+            ended = copy.run()
+            assert ended.code == 0, ended.stderr[-3000:]
+        copies.feed()
+        arrived(live, copies)
+    finally:
+        live.stop()
+    found = copy.output("read_uncommitted")
+    assert set(found.values()) == {1}
+    assert len(found) == copies.fed - 5 - before
+
+
+def test_a_copy_that_is_told_from_the_original_by_nothing_is_refused(copies: Copies) -> None:
+    copies.feed()
+    copy = copies.copied()
+    text = copy.error()
+    assert "CheckpointCopied" in text
+    assert "Nothing was written, and nobody was fenced" in text
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+    assert "CheckpointCopied" in copy.error()
+    assert copies.prod.written() == copies.rows()
+
+
+def forget_planned(copy: Job, text: str) -> None:
+    """As the refusal says."""
+    planned = max((copy.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    digest = planned.with_name(f".{planned.name}.crc")
+    assert f"delete {planned} as well, and {digest.name} beside it" in text
+    planned.unlink()
+    digest.unlink()
+
+
+def test_a_refused_copy_goes_on_with_a_group_and_a_topic_of_its_own(copies: Copies) -> None:
+    copies.feed()
+    copy = copies.copied()
+    text = copy.error()
+    assert "give it a kafka.group.id of its own" in text
+    assert "and a topic of its own" in text
+    forget_planned(copy, text)
+    copy.group, copy.topic = copies.unique("own"), copies.another_topic()
+    for job in (copy, copies.prod, copy, copies.prod):
+        job.run()
+        copies.feed()
+    copy.run()
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+    assert copy.written() == copies.rows(10)
+
+
+def test_a_refused_copy_with_an_explicit_id_goes_on_when_all_three_are_its_own(
+    both_pipe, unique: Callable[[str], str]
+) -> None:
+    copies = Copies(both_pipe, unique)
+    copies.prod.sink = {"kafka.transactional.id": unique("prod")}
+    copies.feed(10)
+    copies.prod.run()
+    copy = copies.copied(topic=copies.another_topic())
+    copies.feed()
+    text = copy.error()
+    assert "and a kafka.transactional.id, if that is set" in text
+    copy.sink = {"kafka.transactional.id": unique("copy")}
+    assert "both have the same kafka.group.id" in copy.error(), "an id alone is not enough"
+    forget_planned(copy, text)
+    copy.group = unique("copy")
+    for _ in range(2):
+        copy.run()
+        copies.prod.run()
+        copies.feed()
+    copy.run()
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+    assert copy.written() == copies.rows(10)
+
+
+def test_a_copy_whose_original_is_removed_as_the_refusal_says_goes_on_as_the_query(
+    copies: Copies,
+) -> None:
+    copies.feed()
+    copy = copies.copied()
+    assert f"If it was moved, remove {copies.prod.checkpoint}" in copy.error()
+    shutil.rmtree(copies.prod.checkpoint)
+    copy.run()
+    copies.feed()
+    copy.run()
+    assert copy.written() == copies.rows()
+
+
+def test_a_moved_checkpoint_goes_on(copies: Copies) -> None:
+    copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
+    copies.feed()
+    moved = copies.moved()
+    moved.run()
+    copies.feed()
+    moved.run()
+    assert moved.written() == copies.rows()
+
+
+def test_a_moved_checkpoint_with_another_topic_is_refused_and_both_ways_on_hold(
+    copies: Copies,
+) -> None:
+    """Nothing tells it from a copy whose original is on another machine."""
+    first, other = copies.prod.topic, copies.another_topic()
+    moved = copies.moved(topic=other)
+    copies.feed()
+    text = moved.error()
+    assert "CheckpointCopied" in text
+    assert "start it once with the topic of before; it may be changed after the next batch" in text
+    moved.topic = first
+    moved.run()
+    assert moved.written() == copies.rows()
+    moved.topic = other
+    copies.feed()
+    moved.run()
+    assert moved.written() == copies.rows(15)
+
+
+def test_a_copy_of_an_original_out_of_sight_goes_on_without_its_folder(copies: Copies) -> None:
+    hidden = copies.prod.checkpoint
+    copy = copies.copied(topic=copies.another_topic(), group=copies.unique("own"))
+    out_of_sight = hidden.rename(hidden.with_name("elsewhere"))
+    copies.feed()
+    text = copy.error()
+    assert f"If it is a copy, delete {copy.checkpoint}/txnlog" in text
+    shutil.rmtree(copy.checkpoint / "txnlog")
+    copy.run()
+    out_of_sight.rename(hidden)
+    copies.prod.run()
+    copies.feed()
+    copy.run()
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+    assert copy.written() == copies.rows(10)
+
+
+def test_a_backup_restored_at_the_same_place_doubles_nothing(copies: Copies) -> None:
+    prod = copies.prod
+    backup = copies.at("backup").checkpoint
+    shutil.copytree(prod.checkpoint, backup)
+    copies.feed()
+    prod.run()
+    shutil.rmtree(prod.checkpoint)
+    backup.rename(prod.checkpoint)
+    copies.feed()
+    prod.run()
+    assert prod.written() == copies.rows()
+
+
+def test_another_topic_gets_what_comes_after_the_committed_batches(copies: Copies) -> None:
+    first = copies.prod.written()
+    assert first == copies.rows()
+    copies.prod.topic = copies.another_topic()
+    copies.feed()
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows(10)
+
+
+def test_a_batch_that_is_in_the_topic_of_before_is_not_skipped_for_another(copies: Copies) -> None:
+    prod, first = copies.prod, copies.prod.topic
+    copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
+    prod.topic = other = copies.another_topic()
+    assert "Start the query with topic" in prod.error()
+    assert prod.written() == []
+    prod.topic = first
+    prod.run()
+    assert prod.written() == copies.rows()
+    prod.topic = other
+    copies.feed()
+    prod.run()
+    assert prod.written() == copies.rows(10)
+
+
+def test_another_group_goes_on_where_the_query_is(copies: Copies) -> None:
+    for number in range(2):
+        copies.prod.group = copies.unique(f"renamed-{number}")
+        copies.feed()
+        copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+
+
+def test_a_batch_that_was_planned_with_the_group_of_before_is_done_with_it(copies: Copies) -> None:
+    before, after = copies.prod.group, copies.unique("renamed")
+    copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
+    copies.prod.group = after
+    assert f"set it to '{before}'" in copies.prod.error()
+    copies.prod.group = before
+    copies.prod.run()
+    copies.prod.group = after
+    copies.feed()
+    copies.prod.run()
+    assert copies.prod.written() == copies.rows()
+
+
+@pytest.mark.kafka
+def test_another_cluster_is_refused_also_for_a_copy_and_the_query_goes_on_when_it_is_set_back(
+    copies: Copies, shared_brokers: Callable[[str], Any]
+) -> None:
+    kinds = [shared_brokers(name).bootstrap_servers for name in ("broker_sim", "apache_kafka")]
+    (elsewhere,) = {*kinds} - {copies.pipe.bootstrap}
+    copies.feed()
+    copy = copies.copied(topic=copies.another_topic(), group=None)
+    copy.sink = {"kafka.transactional.id": copies.unique("own")}
+    copies.prod.group = None
+    for job in (copies.prod, copy):
+        there = {"kafka.bootstrap.servers": elsewhere}
+        create_topic(elsewhere, job.topic, 1)
+        at = Job(job.pipe, job.checkpoint, job.topic, job.group, job.sink | there)
+        text = at.error()
+        assert "WrongCluster" in text
+        assert "Set it back" in text
+        assert values_of(read_topic(elsewhere, job.topic, isolation="read_uncommitted")) == []
+    copies.prod.group = copies.pipe.group
+    for job in (copy, copies.prod):
+        job.run()
+    assert copies.prod.written() == copies.rows()
+    assert copy.written() == copies.rows(10)

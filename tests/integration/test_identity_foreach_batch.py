@@ -1,0 +1,250 @@
+"""Who writes what in foreachBatch: sinks with and without names, threads, guards and job groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from support.connector import Pipe, finish, shown_error
+from support.librdkafka import create_topic, read_topic, values_of
+
+from txnlog_spark import foreach_batch
+from txnlog_spark.errors import OptionError
+
+pytestmark = pytest.mark.live
+
+Function = Callable[[DataFrame, int], None]
+
+
+class Sinks:
+    """A query whose function writes to two topics."""
+
+    def __init__(self, pipe: Pipe, second: str) -> None:
+        self.pipe = pipe
+        self.topics = pipe.output, second
+        self.fed = 0
+
+    def sink(
+        self, topic: str, name: str = "", group: str | None = None, **options: Any
+    ) -> Function:
+        """A sink without a group, unless one is given."""
+        given = {
+            "kafka.bootstrap.servers": self.pipe.bootstrap,
+            "topic": topic,
+            "checkpointLocation": str(self.pipe.checkpoint),
+            "kafka.group.id": group,
+        }
+        return foreach_batch(
+            lambda rows: rows.select("key", "value"), name=name, **(given | options)
+        )
+
+    def feed(self, count: int = 4) -> None:
+        """More rows of input: 00, 01 ..."""
+        self.pipe.feed([f"{number:02}" for number in range(self.fed, self.fed + count)])
+        self.fed += count
+
+    def run(self, function: Function, **source: Any) -> None:
+        """To the end of the input; raises what the query failed with."""
+        rows = self.pipe.stream(**({"kafka.group.id": None} | source))
+        writer = rows.writeStream.foreachBatch(function)
+        writer = writer.option("checkpointLocation", str(self.pipe.checkpoint))
+        finish(writer.trigger(availableNow=True).start())
+
+    def written(self) -> list[list[str]]:
+        """What is in each topic, with what was aborted."""
+        return [
+            values_of(read_topic(self.pipe.bootstrap, topic, isolation="read_uncommitted"))
+            for topic in self.topics
+        ]
+
+    def check(self) -> None:
+        """Each row is in each topic once, and nothing was aborted."""
+        every = [f"{number:02}" for number in range(self.fed)]
+        assert self.written() == [every, every]
+
+
+@pytest.fixture
+def sinks(both_pipe, unique: Callable[[str], str]) -> Sinks:
+    """On both brokers."""
+    return Sinks(both_pipe, create_topic(both_pipe.bootstrap, unique("second"), 1))
+
+
+def after_each_other(*functions: Function) -> Function:
+    def write(batch: DataFrame, batch_id: int) -> None:
+        for function in functions:
+            function(batch, batch_id)
+
+    return write
+
+
+def test_a_second_sink_without_a_name_is_refused_and_loses_nothing(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    sinks.feed()
+    function = after_each_other(sinks.sink(first), sinks.sink(second))
+    with pytest.raises(Exception, match="name of its own") as refused:
+        sinks.run(function)
+    assert "Leave the sink that wrote it as it is" in str(refused.value)
+    with pytest.raises(Exception, match="name of its own"):
+        sinks.run(function)
+    named = after_each_other(sinks.sink(first), sinks.sink(second, "second"))
+    sinks.run(named)
+    sinks.feed()
+    sinks.run(named)
+    sinks.check()
+
+
+def test_one_sink_for_two_data_frames_of_a_batch_is_refused_and_loses_nothing(sinks: Sinks) -> None:
+    first, _ = sinks.topics
+    one, other = sinks.sink(first), sinks.sink(first, "odd")
+
+    def even_and_odd(even: Function, odd: Function) -> Function:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            number = "CAST(CAST(value AS STRING) AS INT)"
+            even(batch.where(f"{number} % 2 = 0"), batch_id)
+            odd(batch.where(f"{number} % 2 = 1"), batch_id)
+
+        return write
+
+    sinks.feed()
+    with pytest.raises(Exception, match="name of its own"):
+        sinks.run(even_and_odd(one, one))
+    sinks.run(even_and_odd(one, other))
+    sinks.feed()
+    sinks.run(even_and_odd(one, other))
+    assert sinks.written() == [[f"{number:02}" for number in range(8)], []]
+
+
+def test_a_sink_that_is_not_called_for_empty_batches_is_exactly_once(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    guarded, always = sinks.sink(first, "guarded"), sinks.sink(second, "always")
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        always(batch, batch_id)
+        rare = batch.where("CAST(value AS STRING) IN ('00', '05', '06')")
+        if rare.isEmpty():
+            return
+        guarded(rare, batch_id)
+
+    for _ in range(4):
+        sinks.feed(2)
+        sinks.run(write, maxOffsetsPerTrigger=1)
+    sinks.pipe.lose("commits", max(sinks.pipe.logged("commits")))
+    sinks.run(write)
+    every = [f"{number:02}" for number in range(8)]
+    assert sinks.written() == [["00", "05", "06"], every]
+
+
+def test_sinks_in_threads_of_the_function_write_exactly_once(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    each = sinks.sink(first, "first"), sinks.sink(second, "second")
+
+    def side_by_side(batch: DataFrame, batch_id: int) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(write, batch, batch_id) for write in each]:
+                done.result()
+
+    for _ in range(2):
+        sinks.feed()
+        sinks.run(side_by_side, maxOffsetsPerTrigger=2)
+    sinks.pipe.lose("commits", max(sinks.pipe.logged("commits")))
+    sinks.run(side_by_side)
+    sinks.check()
+
+
+def test_a_function_that_sets_a_job_group_has_another_run_id_in_each_run(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    both = after_each_other(sinks.sink(first, "first"), sinks.sink(second, "second"))
+
+    def grouped(batch: DataFrame, batch_id: int) -> None:
+        batch.sparkSession.sparkContext.setJobGroup("orders", "the job group of all its runs")
+        both(batch, batch_id)
+
+    runs = []
+    for _ in range(3):
+        sinks.feed()
+        sinks.run(grouped, maxOffsetsPerTrigger=2)
+        runs.append([recorded(sinks.pipe, name) for name in ("first", "second")])
+    sinks.check()
+    run_ids = [first["run_id"] for first, _ in runs]
+    assert len({*run_ids, "orders"}) == 4
+    for number, names in enumerate(runs):
+        for record in names:
+            assert record["run_id"] == run_ids[number], "the sinks of a run have one run id"
+            assert record["ended_runs"] == run_ids[:number]
+
+
+def recorded(pipe: Pipe, name: str) -> dict[str, Any]:
+    """The record of what a named sink has begun."""
+    path = pipe.checkpoint / "txnlog" / "sinks" / name / "attempt.json"
+    return dict(json.loads(path.read_text()))
+
+
+def test_a_sink_may_have_the_name_of_a_folder_of_ours(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    both = after_each_other(sinks.sink(first), sinks.sink(second, "ids"))
+    for _ in range(2):
+        sinks.feed()
+        sinks.run(both)
+    sinks.check()
+
+
+def test_named_sinks_with_one_transactional_id_do_not_fence_each_other(sinks: Sinks) -> None:
+    name = {"kafka.transactional.id": sinks.pipe.group}
+    first, second = sinks.topics
+    both = after_each_other(
+        sinks.sink(first, "first", **name), sinks.sink(second, "second", **name)
+    )
+    for _ in range(2):
+        sinks.feed()
+        sinks.run(both, maxOffsetsPerTrigger=2)
+    sinks.check()
+
+
+def test_a_replay_in_the_process_that_wrote_the_batch_is_skipped(sinks: Sinks) -> None:
+    first, second = sinks.topics
+    both = after_each_other(sinks.sink(first), sinks.sink(second, "second"))
+    sinks.feed()
+    for _ in range(3):
+        sinks.run(both)
+        sinks.pipe.lose("commits", max(sinks.pipe.logged("commits")))
+    sinks.run(both)
+    sinks.check()
+
+
+def test_a_lost_checkpoint_is_not_gone_on_from_where_a_sink_is_without_the_group(
+    sinks: Sinks,
+) -> None:
+    """That sink has nothing that tells a new checkpoint what it has written."""
+    group = sinks.pipe.group
+    first, second = sinks.topics
+    both = after_each_other(sinks.sink(first, "first"), sinks.sink(second, "second", group))
+    sinks.feed()
+    sinks.run(both)
+    sinks.pipe.checkpoint.rename(sinks.pipe.checkpoint.with_name("lost"))
+    sinks.feed()
+    with pytest.raises(Exception, match="the query reads with that group") as refused:
+        sinks.run(both, startingOffsets="committed", **{"kafka.group.id": group})
+    assert "option kafka.group.id" in shown_error(refused.value)
+    assert sinks.written() == [[f"{number:02}" for number in range(4)]] * 2
+
+
+def test_two_calls_of_one_sink_are_refused_by_an_option_error(sinks: Sinks) -> None:
+    """The function can tell it from errors of the brokers."""
+    write = sinks.sink(sinks.topics[0])
+    errors: list[Exception] = []
+
+    def twice(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+        try:
+            write(batch, batch_id)
+        except OptionError as error:
+            errors.append(error)
+
+    sinks.feed()
+    sinks.run(twice)
+    assert len(errors) == 1
+    assert sinks.written()[0] == ["00", "01", "02", "03"]

@@ -1,0 +1,39 @@
+"""What a run is: all batches of one start of a query have one run id, each start another.
+
+This pins what Spark does: it makes one instance of a data source for the commits of a query when
+the query is started, and keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.probe import wait_until
+
+
+def recorded(pipe: Any) -> dict[str, Any]:
+    """What the checkpoint says was begun last."""
+    return dict(json.loads((pipe.checkpoint / "txnlog" / "attempt.json").read_text()))
+
+
+def test_all_batches_of_a_run_have_one_run_id_and_each_restart_ends_one(pipe) -> None:
+    ended: list[str] = []
+    for number in range(4):
+        rows = pipe.stream().select("key", "value")
+        query = pipe.write(rows).trigger(processingTime="100 milliseconds").start()
+        seen = []
+        try:
+            for value in range(3):
+                pipe.feed([f"{number}-{value}"])
+                count = 3 * number + value + 1
+                wait_until(lambda count=count: len(pipe.output_values()) == count, f"{count} rows")
+                seen.append(recorded(pipe))
+        finally:
+            query.stop()
+        assert [each["batch_id"] for each in seen] == list(range(3 * number, 3 * number + 3))
+        (run_id,) = {each["run_id"] for each in seen}
+        assert run_id not in ended
+        assert all(each["ended_runs"] == ended for each in seen)
+        ended = [*ended, run_id]
+    assert pipe.output_values() == sorted(f"{n}-{value}" for n in range(4) for value in range(3))
