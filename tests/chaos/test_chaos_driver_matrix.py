@@ -16,8 +16,6 @@ from txnlog_spark.commit.micro_batch import STEPS
 
 pytestmark = pytest.mark.chaos
 
-ONCE_A_RUN = ("init_producer_id",)
-"""Steps that only the first commit of a run reaches: the recovery, when there is one."""
 UNREACHED = {("produce.first", "before"), ("produce.middle", "before"), ("produce.last", "before")}
 SENDING = {"init_producer_id", "judge", "produce", "txn_offset_commit", "end_txn"}
 """Steps whose "before" is followed by a request on both transaction versions."""
@@ -43,19 +41,16 @@ def matrix() -> tuple[Row, ...]:
 def expected(step: str, when: str, action: str) -> Row:
     """A row with the copies and the decision that its place in the protocol allows."""
     name, failpoint = f"{action} {step}:{when}", f"{step}:{when}:{action}"
-    pending = step in (*ONCE_A_RUN, "source_commit")
     if step == "end_txn" and when == "before" and action == ON_SEND:
         return Row(name, failpoint, 1, 1, None)
-    if (step, when) == ("end_txn", "after") or step in ("S11", "commit_log"):
+    if (step, when) == ("end_txn", "after") or step == "commit_log":
         return Row(name, failpoint, 1, 1, True)
-    is_sent = action == ON_SEND or when == "after"
-    if step in ("produce.first", "produce.middle") or (step == "produce" and action == ON_SEND):
-        return Row(name, failpoint, 0, 1)
-    if step == "txn_offset_commit" and is_sent:  # the records are on their way at the same time
-        return Row(name, failpoint, 0, 1)
     if step in ("produce.last", "end_txn") or (step, when) == ("produce", "after"):
         return Row(name, failpoint, 1, 1)
-    return Row(name, failpoint, pending=pending)
+    is_untouched = when == "before" and action == KILL
+    if step.startswith(("produce", "txn_offset_commit")) and not is_untouched:
+        return Row(name, failpoint, 0, 1)
+    return Row(name, failpoint, pending=step == "source_commit")
 
 
 def test_every_step_killed(broker, tmp_path, unique):

@@ -92,17 +92,20 @@ def test_a_failure_between_two_sinks_doubles_neither(pipe) -> None:
     assert values_of(seen) == expected
 
 
-def test_a_function_that_catches_an_error_and_writes_the_batch_again_writes_it_once(pipe) -> None:
+def test_a_function_that_catches_an_error_and_writes_the_batch_again_writes_it_once(
+    both_pipe,
+) -> None:
     """The rows are too many for commit messages, and wait in the staging server."""
+    pipe = both_pipe
     config = {"max.message.bytes": "300000"}
     pipe.output = create_topic(pipe.bootstrap, pipe.output + "-small", 3, config)
     errors: list[str] = []
 
-    def large(rows: DataFrame) -> DataFrame:
-        return rows.selectExpr("key", "repeat(CAST(value AS STRING), 200000) AS value")
+    def of_size(size: int) -> Any:
+        value = f"repeat(CAST(value AS STRING), {size}) AS value"
+        return sink(pipe, lambda rows: rows.selectExpr("key", value))
 
-    fails = sink(pipe, large, **{"kafka.max.request.size": 1_000_000})
-    writes = sink(pipe, large, **{"kafka.max.request.size": 250_000})
+    fails, writes = of_size(400_000), of_size(200_000)
 
     def insists(batch: DataFrame, batch_id: int) -> None:
         try:

@@ -41,11 +41,12 @@ def test_applications_do_not_know_each_other(pipe) -> None:
     assert pipe.output_values("read_uncommitted") == ["a", "b"]
 
 
-def test_an_application_has_one_transactional_id_for_all_its_writes(pipe) -> None:
+def test_an_application_has_one_transactional_id_for_all_its_writes_to_a_topic(pipe) -> None:
     for version in range(4):
         save(pipe, [str(version)], version)
     listed = [t.transactional_id for t in admin.list_transactions(client_of(pipe))]
-    assert [name for name in listed if pipe.group in name] == [f"txnlog-app-{pipe.group}"]
+    wanted = [f"txnlog-app-{pipe.group}.{pipe.output}"]
+    assert [name for name in listed if pipe.group in name] == wanted
 
 
 def test_source_offsets_are_committed_with_the_rows_or_not_at_all(pipe) -> None:

@@ -49,7 +49,7 @@ def test_a_pipeline_that_was_killed_behind_the_commit_gives_each_row_once(
         tmp_path / "pipeline", shared_brokers("broker_sim").bootstrap_servers, unique("pipeline")
     )
     pipeline.feed(3 * pipeline.batch_size)
-    killed = "S11:after:kill-driver@1"
+    killed = "end_txn:after:kill-driver@1"
     run = pipeline.start(killed)
     run.wait_fired(killed)
     run.kill()  # the client waits for its server, which was killed

@@ -57,11 +57,11 @@ DRIVER_ROWS = (
     _row("D11 the group added", "add_offsets:after"),
     _row("D12 the offsets committed", "txn_offset_commit:after", **PARTIAL),
     _row("D13 before EndTxn", "end_txn:before", **WHOLE),
-    _row("D14 EndTxn sent", "end_txn:before", ON_SEND, **EITHER),
-    _row("D15 EndTxn answered", "end_txn:after", **COMMITTED),
     _row(
         "D21 in the recovery: InitProducerId sent", "init_producer_id:before", ON_SEND, pending=True
     ),
+    _row("D14 EndTxn sent", "end_txn:before", ON_SEND, **EITHER),
+    _row("D15 EndTxn answered", "end_txn:after", **COMMITTED),
     _row("D21 in the recovery: progress read", "judge:after", pending=True),
     _row("D18 before Spark's commit log", "commit_log:before", **COMMITTED),
     _row("D21 in the recovery: before Spark's commit log", "commit_log:before", pending=True),
@@ -102,9 +102,7 @@ class Story:
         target = query.next_batch()
         if row.pending and set(query.logged("offsets")) != set(query.logged("commits")):
             target -= 1
-        names_batch = not row.failpoint.startswith(
-            ("offset_log", "source_commit", "init_producer_id")
-        )
+        names_batch = not row.failpoint.startswith(("offset_log", "source_commit"))
         failpoint = f"{row.failpoint}@{target}" if names_batch else row.failpoint
         # One more batch than the row needs, and one to finish.
         query.feed(2 * query.batch_size)
