@@ -51,8 +51,9 @@ def test_lost_requests_and_lost_answers_of_a_living_driver_double_nothing(query)
     # D13, D17 and the same for what comes before EndTxn: in each batch something else is lost.
     query.feed(61)
     lost = (
-        "init_producer_id:before:drop-response@0;produce:before:drop-response@0;end_txn:before:drop-response@1;"
-        "end_txn:before:drop-request@2;txn_offset_commit:before:drop-response@3;judge:before:drop-response@4"
+        "init_producer_id:before:drop-response@0;produce:before:drop-response@0;"
+        "end_txn:before:drop-response@1;end_txn:before:drop-request@2;"
+        "txn_offset_commit:before:drop-response@3;judge:before:drop-response@4"
     )
     fired: set[str] = set()
     for _ in range(4):
