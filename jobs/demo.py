@@ -62,7 +62,7 @@ SCENES = (
     ),
     Scene(
         "kill 3: {victim} dies in the middle of micro-batch 8's transaction",
-        "txn_offset_commit:before:hook:{hook}@8",
+        "produce.first:after:hook:{hook}@8",
         kills_broker=True,
         exit_codes=(0, 1),
     ),

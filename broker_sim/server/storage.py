@@ -270,7 +270,6 @@ class FileStorage:
         """Make the folder's entries durable, and those of the folders above, where they are new."""
         while folder in self._new_entries:
             self._flush_folder(folder)
-            self._new_entries.discard(folder)
             if not folder:
                 break
             folder = _folder(folder)
@@ -278,6 +277,7 @@ class FileStorage:
     def _flush_folder(self, folder: str) -> None:
         with telling(f"fsync of the folder {folder or '.'}", is_flush=True):
             self._system.sync_folder(self._path(folder))
+        self._new_entries.discard(folder)
 
     def _replace(self, path: str, data: bytes) -> None:
         full = self._path(path)
@@ -309,12 +309,23 @@ class FileStorage:
         self._forget(new_path)
         with telling(f"renaming {path} to {new_path}"):
             self._system.rename(self._path(path), self._path(new_path))
+        self._new_entries |= {
+            new_path + each.removeprefix(path) for each in self._take_new_entries(path)
+        }
         self._flush_folder(_folder(path))
 
     def _delete(self, path: str) -> None:
         self._forget(path)
         with telling(f"removing {path}"):
             self._system.remove(self._path(path))
+        self._take_new_entries(path)
+
+    def _take_new_entries(self, path: str) -> set[str]:
+        """Those of a folder that is not there any more, and below it."""
+        below = path + "/"
+        gone = {each for each in self._new_entries if each == path or each.startswith(below)}
+        self._new_entries -= gone
+        return gone
 
     def _forget(self, path: str) -> None:
         """The path and everything below it is not what it was: close its descriptors."""

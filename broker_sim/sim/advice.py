@@ -8,6 +8,7 @@ from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
     GroupHasOffsets,
+    ProgressBehind,
     ProgressError,
 )
 
@@ -21,4 +22,5 @@ def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool)
     """Whether what was done to the checkpoints explains that a person has to look."""
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
-    return isinstance(error, BatchReplanned) and checkpoint.tail_losses > 0
+    # A batch that was begun may be planned again without rows, and its sink not be called for it.
+    return isinstance(error, BatchReplanned | ProgressBehind) and checkpoint.tail_losses > 0

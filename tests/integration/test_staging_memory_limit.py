@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from support.staged_messages import stage
-from support.staging_home import read_back, remote, rows, servers_under, staging_home
+from support.staging_home import read_back, remote, rows, staging_home
 
-from txnlog_spark.staging.address import StagingSettings, ensure_server
+from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.server import Spool
+from txnlog_spark.staging.store import Store
 
 MIB = 2**20
 LIMIT_BYTES = 300 * MIB
@@ -60,11 +62,23 @@ def test_a_server_that_a_limited_worker_starts_stages_more_than_its_limit(home: 
     assert done.returncode == 0, done.stderr
 
 
-def test_a_server_whose_memory_ends_before_its_bound_goes_on_with_files(home: Path) -> None:
-    settings = StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
-    ensure_server(settings)
-    (server,) = servers_under(home)
-    _, most = resource.prlimit(server.pid, resource.RLIMIT_AS)
-    resource.prlimit(server.pid, resource.RLIMIT_AS, (server.memory_info().vms + 100 * MIB, most))
-    stage_and_read_back(settings)
-    assert list((home / "spool").rglob("*.staged"))
+class NoMemory(bytearray):
+    """Where nothing more fits."""
+
+    def __iadd__(self, _: object) -> Self:
+        raise MemoryError
+
+
+def test_an_attempt_that_finds_no_memory_goes_to_its_file_with_what_it_has(tmp_path: Path) -> None:
+    spool = Spool(Store(MIB, MIB), tmp_path)
+    attempt = Attempt("q", 3, "r", "r-0")
+    spool.open(attempt)
+    spool.add(attempt, b"in memory, ")
+    spool._held[attempt].memory = NoMemory(b"in memory, ")
+    spool.add(attempt, b"in a file, ")
+    spool.finish(attempt, b"index")
+    assert spool.read(attempt, 0, 100) == b"in memory, in a file, index"
+    assert spool.index(attempt, 22) == b"index"
+    assert (spool.store.memory_bytes, spool.store.file_bytes) == (0, 27)
+    spool.drop(attempt)
+    assert list(tmp_path.iterdir()) == []

@@ -6,12 +6,12 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.commit_plans import build_plan
 from support.produce_run import Watched
 from support.staged_pieces import staged_of
 from test_produce_window import FAULTS, cluster_of, move_leaders
 
 from txnlog_spark.protocol.produce import staged_totals
+from txnlog_spark.protocol.values import ProducePlan
 from txnlog_spark.wire.messages import ApiKey as K
 from txnlog_spark.wire.records import Record, encode_batch
 
@@ -49,7 +49,8 @@ def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_o
     move_leaders(cluster, random.Random(seed), chance)
     cluster.script(K.PRODUCE, *faults)
     batches = [values(p, sizes) for p, sizes in enumerate(partitions)]
-    plan = build_plan(
+    plan = ProducePlan(
+        0,
         staged=tuple(
             staged_of(
                 "out", p, [encode_batch([Record(None, v, 1) for v in batch]) for batch in each]

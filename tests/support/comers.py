@@ -13,6 +13,7 @@ from typing import Any
 from support.raw import RawProducer, message_class
 from support.raw_admin import create_topics, new_topic
 from support.swarm import Peer, connect
+from txnlog_spark.wire.errors import error_name
 from txnlog_spark.wire.messages import ApiKey
 
 ORDERS = "orders"
@@ -146,8 +147,11 @@ def _join(connection: Any, group: str, way: int) -> None:
     )
     request.member_id = connection.ask(request, 5).member_id
     if way == NEVER_JOINED:
-        return
+        return None
     joined = connection.ask(request, 5)
+    if error_name(joined.error_code) == "UNKNOWN_MEMBER_ID":
+        # The sweep of expired offsets took the group, which had none yet, as in Kafka.
+        return _join(connection, group, way)
     assert joined.error_code == 0
     sync = message_class(ApiKey.SYNC_GROUP)
     answer = connection.ask(
@@ -166,6 +170,7 @@ def _join(connection: Any, group: str, way: int) -> None:
         leave = message_class(ApiKey.LEAVE_GROUP)
         members = [leave.MemberIdentity(member_id=joined.member_id, group_instance_id=None)]
         assert connection.ask(leave(group_id=group, members=members), 4).error_code == 0
+    return None
 
 
 COMERS: dict[str, Comers] = {

@@ -36,8 +36,6 @@ SETTINGS = SMALL_BROKER | {
 """What Kafka keeps for days is gone soon."""
 NOISE = 20
 """Objects that come and go by themselves."""
-PART = 20
-"""If one in so many that have come leaves an object, it is a leak."""
 
 
 class ShellBroker:
@@ -97,13 +95,13 @@ class Held:
         for _ in range(3):
             wait_until(is_quiet, "what came first to be gone")
 
-    def check_connections(self, count: int) -> None:
-        """Fail when closed connections leave anything."""
-        self._check(lambda: self._connect(count), count)
+    def check_connections(self, count: int, leak: int) -> None:
+        """Fail when closed connections leave that many objects of a type."""
+        self._check(lambda: self._connect(count), leak)
 
-    def check(self, kind: str, count: int) -> None:
-        """Fail when so many of a kind of `COMERS` leave anything."""
-        self._check(lambda: self._come(kind, count), count)
+    def check(self, kind: str, count: int, leak: int) -> None:
+        """Fail when so many of a kind of `COMERS` leave that many objects of a type."""
+        self._check(lambda: self._come(kind, count), leak)
 
     def resident_bytes(self) -> list[int]:
         """Of each process."""
@@ -119,13 +117,13 @@ class Held:
         with RoutedConnection(ports_of(self._brokers.bootstrap_servers)) as connection:
             COMERS[kind](connection, names)
 
-    def _check(self, come: Callable[[], None], count: int) -> None:
+    def _check(self, come: Callable[[], None], leak: int) -> None:
         before = self._census()
         come()
 
         def more() -> list[dict[str, int]]:
             pairs = zip(before, self._census(), strict=True)
-            return [grown(*pair, NOISE + count // PART) for pair in pairs]
+            return [grown(*pair, leak) for pair in pairs]
 
         wait_for(more, [{} for _ in before], timeout_s=30)
 

@@ -142,6 +142,8 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
     """
     output = output_of(plan, found)
     if output is None:
+        if _is_baseline(found) and not is_committed(plan, found):
+            return  # nobody has committed a batch
         raise AnotherOutput(_another_text(plan, found))
     if output == plan.who.output or not is_committed(plan, found):
         return
@@ -154,6 +156,10 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
             f"two sinks of one query, give the one of topic {_target(plan.who.output)} a name: "
             "foreach_batch(..., name=...)"
         )
+
+
+def _is_baseline(found: Progress) -> bool:
+    return not found.batch_hash and not found.source_digest
 
 
 def _another_text(plan: CommitPlan, found: Progress) -> str:
@@ -229,7 +235,7 @@ def _is_first(plan: CommitPlan) -> bool:
 
     That may be a newer checkpoint, which was begun when this one was believed to be lost.
     """
-    return plan.batch.batch_id == 0 and plan.group_id is not None
+    return plan.is_first and plan.group_id is not None
 
 
 def _unexpected(plan: CommitPlan) -> list[TopicPartition]:

@@ -180,6 +180,14 @@ class CommitPlan:
         return begun.batch_id if begun.batch_id < batch_id else begun.previous_batch_id
 
     @property
+    def is_first(self) -> bool:
+        """Whether the sink has committed no batch of the query: it was not called for one before,
+        or this one, which was begun and not committed, is its first."""
+        if self.batch.batch_id == 0 or not self.who.leaves_out_batches:
+            return self.batch.batch_id == 0
+        return self.begun is None or self.last_begun_below == -1
+
+    @property
     def to_produce(self) -> ProducePlan:
         """What the transaction has to produce."""
         who, batch = self.who, self.batch

@@ -11,7 +11,7 @@ finds in the checkpoint that a newer run than its own has begun a batch stops, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
@@ -19,6 +19,7 @@ from txnlog_spark.commit.checkpoint import (
     is_query_at,
     offsets_path,
     read_batch_offsets,
+    read_logged_offsets,
     read_query_id,
 )
 from txnlog_spark.commit.journal import (
@@ -36,6 +37,7 @@ from txnlog_spark.commit.plan import (
     CommitOutcome,
     CommitPlan,
     Committer,
+    ExpectedOffsets,
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
@@ -152,7 +154,18 @@ def _plan(
     )
     if begun is not None:
         check_not_overtaken(who, begun, batch.batch_id)
-    return CommitPlan(who, _batch(batch, sources), begun)
+    plan = CommitPlan(who, _batch(batch, sources), begun)
+    if not plan.is_first or batch.batch_id == 0:
+        return plan
+    expected = yield from _expected_of_first(batch)
+    return replace(plan, batch=replace(plan.batch, expected=expected))
+
+
+def _expected_of_first(batch: QueryBatch) -> Operation[tuple[ExpectedOffsets, ...]]:
+    """What the query started from: its batch 0 says it, for which the sink was not called."""
+    logged = yield from read_logged_offsets(batch.checkpoint, 0)
+    expected = () if logged is None else logged.expected
+    return tuple(each for each in expected if each.group_id == batch.options.group_id)
 
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:

@@ -269,7 +269,7 @@ def commit_all_offsets(
         refused = _unknown_in(reply)
         if not refused:
             continue
-        del behind[request.key]  # brokers that are no coordinators refuse them, too
+        del behind[request.key]  # of a broker that does not coordinate the group, too
         left = {p: groups[request.key][p] for p in refused}
         gone = yield from commit_source_offsets(
             session, transaction, request.key, left, deadline=deadline

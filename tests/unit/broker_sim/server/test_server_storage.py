@@ -6,6 +6,7 @@ import errno
 import os
 
 import pytest
+from support.census import census, grown
 
 from broker_sim.core.effects import Append, Delete, FileSlice, Flush, Rename, Truncate, WriteFile
 from broker_sim.server import storage as storage_module
@@ -19,6 +20,7 @@ class WatchedSystem(System):
 
     def __init__(self, root) -> None:
         self.calls: list[str] = []
+        self.folders_synced: list[str] = []
         self.failing: dict[str, OSError] = {}
         self._root = root
 
@@ -35,6 +37,10 @@ class WatchedSystem(System):
     def sync(self, descriptor: int) -> None:
         self._note("sync", descriptor)
         super().sync(descriptor)
+
+    def sync_folder(self, path) -> None:
+        self.folders_synced.append(os.path.relpath(path, self._root))
+        super().sync_folder(path)
 
 
 @pytest.fixture
@@ -110,6 +116,24 @@ def test_another_file_waits_until_the_flush_before_it_is_done(storage, calls):
 def test_every_other_operation_waits_for_flushes_before_it(storage, calls, operation):
     storage.perform([Append("f", 0, b"a"), Flush(("f",)), operation])
     assert calls[:2] == ["write f", "sync f"]
+
+
+def test_what_is_new_in_a_folder_is_made_durable_under_the_folders_next_name(storage, system):
+    storage.perform([Append("a/f", 0, b"x"), Rename("a", "b")])
+    system.folders_synced.clear()
+    storage.perform([Append("b/f", 1, b"y"), Flush(("b/f",))])
+    storage.barrier()
+    assert system.folders_synced == ["b"]
+
+
+def test_nothing_is_remembered_of_a_folder_that_is_gone(tmp_path):
+    storage = FileStorage(tmp_path)
+    before = census([storage])
+    for number in range(10):
+        made, gone = f"t-{number}", f"t-{number}-delete"
+        storage.perform([Append(f"{made}/0.log", 0, b"x"), Rename(made, gone), Delete(gone)])
+    storage.close()
+    assert grown(before, census([storage]), 10) == {}
 
 
 def test_a_flush_of_a_file_that_is_gone_is_nothing(storage):

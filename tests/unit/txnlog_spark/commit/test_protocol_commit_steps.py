@@ -26,7 +26,6 @@ from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
     FatalError,
-    ProducerFenced,
     ProgressBehind,
     ProgressMissing,
 )
@@ -162,17 +161,6 @@ def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
     assert [each.base_sequence for each in appended] == [0, 1] * 3
     assert all(r.producer_id == -1 for r in cluster.requests(K.INIT_PRODUCER_ID))
     check_wire_discipline(cluster)
-
-
-def test_a_driver_that_was_overtaken_stops_without_fencing_the_other():
-    cluster = ScriptedCluster(2)
-    commit(cluster, build_plan(0, run_id="old"))
-    commit(cluster, build_plan(1, run_id="new", host="h", pid=7))
-    before, files = len(cluster.asked), dict(cluster.files)
-    with pytest.raises(ProducerFenced, match="process 7 on host h has begun batch 1"):
-        commit(cluster, build_plan(2, run_id="old"))
-    assert (len(cluster.asked), cluster.files) == (before, files)
-    assert not commit(cluster, build_plan(2, run_id="new")).skipped
 
 
 def test_an_empty_batch_still_advances_the_progress():

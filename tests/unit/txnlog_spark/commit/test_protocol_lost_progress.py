@@ -147,7 +147,8 @@ def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again
     cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
     with pytest.raises(RecordRefused):
         commit(cluster, plan)
-    assert not commit(cluster, changed(plan, run_id="run-2")).skipped
+    cluster.script(K.PRODUCE, refused(E.TRANSACTION_ABORTABLE))
+    assert commit(cluster, changed(plan, run_id="run-2")).attempts == 2
     assert rows(cluster) == EXPECTED["out", 0] * 2
 
 
@@ -167,6 +168,33 @@ def test_a_query_that_is_called_for_each_batch_may_leave_none_out():
     facts = Facts(Progress(QUERY, 2, output_digest=plan.who.output.digest))
     with pytest.raises(ProgressBehind, match="written by another sink"):
         judge(changed(plan, begun=recorded(plan, batch_id=1)), facts)
+
+
+# ------------------------------------------------------------------ batches that no sink saw
+
+
+LOGGED = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"%d"}}\n{"in":{"0":%d}}'
+
+
+@pytest.mark.parametrize(
+    ("partitions", "end", "noted", "is_done"),
+    [(8, 5, True, True), (4, 5, True, False), (8, 6, True, False), (8, 5, False, False)],
+)
+def test_a_batch_of_sparks_own_that_repartitions_the_state_is_no_gap(
+    partitions, end, noted, is_done
+):
+    """It reads nothing more, changes the number of partitions, and is in the commit log."""
+    cluster = ScriptedCluster(2)
+    put_progress(cluster, 2)
+    cluster.files["cp/offsets/1"] = (LOGGED % (4, 5)).encode()
+    cluster.files["cp/offsets/2"] = (LOGGED % (partitions, end)).encode()
+    if noted:
+        cluster.files["cp/commits/2"] = b"v1"
+    if is_done:
+        assert not commit(cluster, build_plan(3)).skipped
+        return
+    with pytest.raises(ProgressBehind, match="batches below 2"):
+        commit(cluster, build_plan(3))
 
 
 # ------------------------------------------------------------------ topics of sources

@@ -36,6 +36,7 @@ from txnlog_spark.errors import (
     ProducerFenced,
     ProgressError,
     ProgressMissing,
+    RecordRefused,
     TransactionTimedOut,
 )
 from txnlog_spark.protocol.effects import ListFolder, Operation, WriteFile
@@ -170,6 +171,18 @@ def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
     assert not commit(cluster, build_plan(1, target="other")).skipped
 
 
+def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> None:
+    """Until it is committed the progress is of the topic before."""
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(0))
+    elsewhere = build_plan(1, target="other")
+    for _ in range(2):
+        cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
+        with pytest.raises(RecordRefused):
+            commit(cluster, elsewhere)
+    assert not commit(cluster, elsewhere).skipped
+
+
 def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
     """It committed the batch, and another one that it had fenced had recorded it as begun."""
     cluster = ScriptedCluster(2)
@@ -228,6 +241,8 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
         assert not commit(cluster, build_plan(number, run_id=run_id)).skipped
         assert initialised(cluster) == ["t", "old"]
         assert (own in cluster.files) == is_recorded
+    commit(cluster, build_plan(4, run_id="b", transactional_id="u"))
+    assert record_path(build_plan().who, "u") in cluster.files
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:

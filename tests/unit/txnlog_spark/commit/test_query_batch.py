@@ -11,9 +11,23 @@ from support.scripted_broker import ScriptedCluster
 from txnlog_spark.commit.journal import read_begun, write_begun
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.errors import AnotherOutput, CheckpointCopied, ProducerFenced, WrongCluster
+from txnlog_spark.errors import (
+    AnotherOutput,
+    CheckpointCopied,
+    CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProducerFenced,
+    WrongCluster,
+)
+from txnlog_spark.offsets import (
+    CommittedStart,
+    SourceNote,
+    with_committed_start,
+    with_source_note,
+)
 from txnlog_spark.tools.state import after_setting
 from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_spark.wire.topics import TopicPartition
 
 OUT = ("out", 0)
 
@@ -25,7 +39,13 @@ class Job:
         self.cluster = ScriptedCluster(2)
 
     def commit(
-        self, place: str, batch_id: int, run_id: str = "run-1", **options: str
+        self,
+        place: str,
+        batch_id: int,
+        run_id: str = "run-1",
+        *,
+        is_function: bool = False,
+        **options: str,
     ) -> CommitOutcome:
         """What Spark's driver asks for, with the checkpoint at this place."""
         self._log(place, batch_id)
@@ -37,6 +57,7 @@ class Job:
             staged=[staged("out", 0, record_batch(f"{place}.{batch_id}"))],
             run_id=run_id,
             query_id="q",
+            is_function=is_function,
             host="h",
             pid=7,
         )
@@ -48,6 +69,14 @@ class Job:
         source = json.dumps({"in": {"0": batch_id + 1}, "txnlog/cluster.id/c": {}})
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
         self.cluster.files[f"{place}/offsets/{batch_id}"] = f"v1\n{{}}\n{source}".encode()
+
+    def start_committed(self, place: str, at: int) -> None:
+        """Batch 0 of a query with startingOffsets=committed: it is empty, and notes the start."""
+        offsets = {TopicPartition("in", 0): at}
+        noted = with_committed_start(offsets, CommittedStart("g", offsets))
+        source = json.dumps(with_source_note(noted, SourceNote("c", "g")))
+        self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
+        self.cluster.files[f"{place}/offsets/0"] = f"v1\n{{}}\n{source}".encode()
 
     def copy(self, place: str, to: str) -> None:
         """All files of a checkpoint."""
@@ -146,6 +175,13 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
 
 
+def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job) -> None:
+    assert job.commit("/cp", 1, "run-2", group_id="another").skipped
+    assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
+    assert job.cluster.state.offsets["g.progress.q"]["in", 0][0] == 3
+    assert job.cluster.state.offsets["another"] == {("in", 0): (3, "")}
+
+
 def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
     for name in ("a", "b"):
         assert not job.commit("/cp", 1, "run-2", group_id="g", sink_name=name).skipped
@@ -186,3 +222,31 @@ def test_another_cluster_is_refused_before_the_table_is_asked(job: Job) -> None:
     job.copy("/cp", "/new")
     with pytest.raises(WrongCluster, match="has written to cluster d so far"):
         job.commit("/new", 2, "run-2", group_id="another")
+
+
+@pytest.mark.parametrize("moved_to", [1, 2])
+def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
+    moved_to: int,
+) -> None:
+    """It leaves out batch 0, which has no rows and says where the query started from. Meanwhile a
+    driver of the checkpoint that was believed to be lost may have committed another batch."""
+    job = Job()
+    job.cluster.state.offsets["g"][("in", 0)] = (1, "")
+    job.start_committed("/new", 1)
+    job.cluster.state.offsets["g"][("in", 0)] = (moved_to, "")
+    if moved_to == 1:
+        assert not job.commit("/new", 1, is_function=True, group_id="g").skipped
+        assert job.rows == ["/new.1"]
+        return
+    for run_id in ("run-1", "run-2"):
+        with pytest.raises(CommittedOffsetsMoved, match="starts from the committed offsets"):
+            job.commit("/new", 1, run_id, is_function=True, group_id="g")
+    assert job.rows == []
+
+
+def test_the_first_batch_of_a_function_needs_a_group_that_nobody_has_used() -> None:
+    job = Job()
+    job.cluster.state.offsets["g"][("in", 0)] = (1, "")
+    with pytest.raises(GroupHasOffsets):
+        job.commit("/new", 3, is_function=True, group_id="g")
+    assert not job.commit("/new", 3, is_function=True, group_id="unused").skipped
