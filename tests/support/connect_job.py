@@ -20,18 +20,27 @@ def as_records(counts: DataFrame) -> DataFrame:
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
-    """Write words to the input, count them to the output in update mode, and read both."""
+    """Write words to the input, count them with two sinks in update mode, twice; and read all."""
     spark = SparkSession.builder.getOrCreate()
     cluster = {"kafka.bootstrap.servers": bootstrap}
-    words = spark.createDataFrame([(each,) for each in ("a", "b", "a")], "value string")
-    words.write.format("txnlog").options(**cluster, topic=source).mode("append").save()
     rows = spark.readStream.format("txnlog").options(**cluster, subscribe=source)
     rows = rows.option("startingOffsets", "earliest").load()
     counts = rows.selectExpr("CAST(value AS STRING) AS word").groupBy("word").count()
-    write = foreach_batch(as_records, topic=target, checkpointLocation=checkpoint, **cluster)
-    query = counts.writeStream.outputMode("update").foreachBatch(write)
-    query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
+    sinks = [
+        foreach_batch(as_records, name=name, topic=target, checkpointLocation=checkpoint, **cluster)
+        for name in ("", "second")
+    ]
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        for sink in sinks:
+            sink(batch, batch_id)
+
+    for words in ("aba", "c"):
+        given = spark.createDataFrame([(each,) for each in words], "value string")
+        given.write.format("txnlog").options(**cluster, topic=source).mode("append").save()
+        query = counts.writeStream.outputMode("update").foreachBatch(write)
+        query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
     both = spark.read.format("txnlog").options(**cluster, subscribe=f"{source},{target}").load()
     values = both.selectExpr("topic", "CAST(value AS STRING) AS value").collect()
     print(json.dumps(sorted([each.topic, each.value] for each in values)))
