@@ -11,7 +11,7 @@ finds in the checkpoint that a newer run than its own has begun a batch stops, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
@@ -19,6 +19,7 @@ from txnlog_spark.commit.checkpoint import (
     is_query_at,
     offsets_path,
     read_batch_offsets,
+    read_logged_offsets,
     read_query_id,
 )
 from txnlog_spark.commit.journal import (
@@ -36,6 +37,7 @@ from txnlog_spark.commit.plan import (
     CommitOutcome,
     CommitPlan,
     Committer,
+    ExpectedOffsets,
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
@@ -152,7 +154,21 @@ def _plan(
     )
     if begun is not None:
         check_not_overtaken(who, begun, batch.batch_id)
-    return CommitPlan(who, _batch(batch, sources), begun)
+    plan = CommitPlan(who, _batch(batch, sources), begun)
+    is_first = begun is None or plan.last_begun_below == -1
+    if not (batch.is_function and is_first):
+        return plan
+    expected = yield from _start_left_out(plan)
+    return replace(plan, batch=replace(plan.batch, expected=(*sources.expected, *expected)))
+
+
+def _start_left_out(plan: CommitPlan) -> Operation[list[ExpectedOffsets]]:
+    """What the query started from, where its function has written nothing of its first batch."""
+    if plan.batch.batch_id == 0:
+        return []
+    first = yield from read_logged_offsets(plan.who.checkpoint, 0)
+    started = [] if first is None else first.expected
+    return [each for each in started if each.group_id == plan.who.group_id]
 
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
