@@ -21,6 +21,7 @@ from support.staged_pieces import read_back
 from txnlog_spark.protocol.effects import (
     Call,
     Calls,
+    FileFailed,
     ListFolder,
     Reached,
     ReadFile,
@@ -118,6 +119,8 @@ class ScriptedCluster:
         self.faults: dict[ApiKey, deque[Fault | None]] = defaultdict(deque)
         self.always: dict[ApiKey, Fault] = {}
         self.files: dict[str, bytes] = {}
+        self.unreadable: set[str] = set()
+        """Files that are there, and whose store fails."""
         self.on_reached: Callable[[str, str], None] = lambda _step, _when: None
 
     def session(self, **config: int) -> Session:
@@ -189,7 +192,8 @@ class ScriptedCluster:
             case ReadStaged(piece):
                 return read_back(piece)
             case ReadFile(path):
-                return self.files.get(path)
+                failed = path in self.unreadable
+                return FileFailed("it fails") if failed else self.files.get(path)
             case WriteFile(path, data):
                 self.files[path] = data
             case ListFolder(path):

@@ -29,7 +29,7 @@ from txnlog_spark.offsets import (
     plain_offset,
     source_note_of,
 )
-from txnlog_spark.protocol.effects import Operation, ReadFile
+from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
@@ -107,12 +107,13 @@ def read_query_id(checkpoint: str) -> Operation[str]:
 
 
 def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
-    """Whether the query's checkpoint is there; False as well where nobody can look."""
-    found = yield ReadFile(f"{checkpoint}/metadata")
-    if not isinstance(found, bytes):
-        return False
+    """Whether the query's checkpoint is there; a host finds none in a store of others.
+
+    Raises ProgressError when it cannot be read: it may be there.
+    """
+    found = yield from read_file(f"{checkpoint}/metadata")
     try:
-        return bool(json.loads(found).get("id") == query_id)
+        return found is not None and json.loads(found).get("id") == query_id
     except (ValueError, AttributeError):
         return False
 

@@ -44,7 +44,7 @@ class Disk:
     """Performs `FileAsk`s; `remove_other_runs` removes what fenced runs have staged.
 
     A path begins with the checkpoint's `root`, or is a normalised one (`Location.normal`), which
-    may be in another store: that one is not looked into.
+    may be in another store: there is no such file, as far as can be seen.
     """
 
     files: Files = field(default_factory=LocalFiles)
@@ -71,7 +71,8 @@ class Disk:
         try:
             match ask:
                 case ReadFile(path):
-                    return self.files.read(self._path(path))
+                    place = self._path(path)
+                    return None if place is None else self.files.read(place)
                 case ListFolder(path):
                     return self.files.list_folder(path)
                 case WriteFile(path, data, durable):
@@ -84,13 +85,13 @@ class Disk:
             return FileFailed(error.strerror or str(error))
         return None
 
-    def _path(self, path: str) -> str:
-        """As the checkpoint's store names it. Raises OSError for one in another store."""
+    def _path(self, path: str) -> str | None:
+        """As the checkpoint's store names it; None for one in another store."""
         if not self.root or path.startswith(f"{self.root}/"):
             return path
         if path.startswith(f"{self.normal_root}/"):
             return self.root + path.removeprefix(self.normal_root)
-        raise OSError("it is in another store")
+        return None
 
     def serve(self, operation: Operation[T]) -> Operation[T]:
         """`operation` with its files served here; all other asks go on to the client."""

@@ -17,6 +17,7 @@ from txnlog_spark.errors import (
     CommittedOffsetsMoved,
     GroupHasOffsets,
     ProducerFenced,
+    ProgressError,
     WrongCluster,
 )
 from txnlog_spark.offsets import (
@@ -250,3 +251,13 @@ def test_the_first_batch_of_a_function_needs_a_group_that_nobody_has_used() -> N
     with pytest.raises(GroupHasOffsets):
         job.commit("/new", 3, is_function=True, group_id="g")
     assert not job.commit("/new", 3, is_function=True, group_id="unused").skipped
+
+
+def test_an_original_that_cannot_be_read_may_be_there(job: Job) -> None:
+    """A store that fails for a moment makes no copy a moved checkpoint, which fences."""
+    job.copy("/cp", "/new")
+    job.cluster.unreadable.add("/cp/metadata")
+    asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
+    with pytest.raises(ProgressError, match=r"checkpoint file /cp/metadata cannot be used"):
+        job.commit("/new", 2, "run-2", group_id="g")
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
