@@ -18,6 +18,12 @@ def is_of_another_topic(error: ProgressError, topic: str) -> bool:
     return isinstance(error, AnotherOutput) and f"started with topic {topic!r}" in str(error)
 
 
+def is_of_a_sink_that_lags(error: ProgressError, sinks: int) -> bool:
+    """Whether it may be that another driver is ahead by several batches: of a sink without a group
+    nobody can tell. Started again it knows what is planned."""
+    return isinstance(error, BatchReplanned) and sinks > 1
+
+
 def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
     """Whether what was done to the checkpoints explains that a person has to look."""
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from broker_sim.sim import spark_driver as spark
-from broker_sim.sim.advice import is_explained, is_of_another_topic
+from broker_sim.sim.advice import is_explained, is_of_a_sink_that_lags, is_of_another_topic
 from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint, Files
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.clock import MachineClock, drawn_rate
@@ -46,12 +46,10 @@ DRIVER_BIAS = 4
 OLD_START_US = 40_000
 """An old deployment starts at most so long before or after the new one."""
 PAUSE_MS_MIN = 10
-FILE_DELAY_US = 20
-"""At least."""
+FILE_DELAY_US_MIN = 20
 JUMP_SHARE = 0.5
 """Of what happens to a driver's clocks; the rest is drift."""
 FUNCTION_FAILURE = 0.1
-"""Between two sinks, while faults happen."""
 SAME_APPLICATION = 0.5
 """Of the restarts of a query that has stopped with an error: its session has others, and lives."""
 
@@ -148,11 +146,11 @@ class Operator:
         return f"copy-{self.name}" if self._was_copied else None
 
     def last_written(self, checkpoint: Checkpoint) -> int:
-        """The last batch that its function does not leave out."""
+        """The last batch that its function does not leave out, -1 for none."""
         planned = checkpoint.batches("offsets")
         if not self.scenario.leaves_out:
             return planned[-1]
-        return max(n for n in planned if spark.rows_of(checkpoint, n))
+        return max((n for n in planned if spark.rows_of(checkpoint, n)), default=-1)
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
         """The group that holds the progress of what one sink of a query has written."""
@@ -234,9 +232,8 @@ class Operator:
         running = Running(process, driver, witness)
         process.on_reached = lambda reached: self._on_reached(running, reached)
         process.serve_file = lambda ask: self._serve_file(running, ask)
-        process.file_delay_us = lambda: self.faults.randint(
-            FILE_DELAY_US, self.scenario.store_ms * 1000
-        )
+        longest_us = self.scenario.store_ms * 1000
+        process.file_delay_us = lambda: self.faults.randint(FILE_DELAY_US_MIN, longest_us)
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
 
@@ -326,10 +323,12 @@ class Operator:
         name = f"{self.name}-id-{self._id_count}"
         self.options = replace(self.options, transactional_id=name)
 
-    def _change_topic(self, _: Checkpoint | None = None) -> None:
-        self.trace.count("topic changed")
-        topics = {self.source.output_topic, self._second_topic} - {self.options.topic}
-        self.options = replace(self.options, topic=topics.pop())
+    def _change_topic(self, newest: Checkpoint) -> None:
+        """To the other one, once the record says which one it was."""
+        if newest.is_begun:
+            self.trace.count("topic changed")
+            topics = {self.source.output_topic, self._second_topic} - {self.options.topic}
+            self.options = replace(self.options, topic=topics.pop())
 
     def _move(self, newest: Checkpoint) -> None:
         """To another place, once nothing writes to it any more."""
@@ -340,8 +339,8 @@ class Operator:
             self.checkpoints[-1] = newest.moved_to(f"{self.name}-moved-{self._move_count}")
 
     def _may_copy(self, running: Running) -> bool:
-        is_current = running is self._current and not self._was_copied
-        return is_current and self.scenario.copied > 0.0 and running.driver.checkpoint.is_begun
+        may = self.scenario.copied > 0.0 and not self._was_copied
+        return may and running is self._current and running.driver.checkpoint.is_begun
 
     def _copy(self, checkpoint: Checkpoint) -> None:
         """While it is written to: for a query of its own, and once as if it were the original."""
@@ -378,7 +377,9 @@ class Operator:
         if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
             return None
         if is_of_another_topic(error, str(self.options.topic)):
-            self._change_topic()
+            self._change_topic(checkpoint)
+            return None
+        if is_of_a_sink_that_lags(error, len(self.sinks)):
             return None
         if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))
@@ -453,12 +454,11 @@ class Operator:
         """Any driver may be killed; one that is not the current one is not paused again."""
         if not self.chaos or not running.process.alive or running.process.paused:
             return
-        scenario = self.scenario
-        if self.faults.random() < scenario.driver_kill * bias:
+        if self.faults.random() < self.scenario.driver_kill * bias:
             self._kill(running)
-        elif running is self._current and self.faults.random() < scenario.driver_pause * bias:
-            self._pause(running, self.faults.randint(PAUSE_MS_MIN, scenario.driver_pause_ms))
-        elif self._may_copy(running) and self.faults.random() < scenario.copied:
+        elif running is self._current and self.faults.random() < self.scenario.driver_pause * bias:
+            self._pause(running, self.faults.randint(PAUSE_MS_MIN, self.scenario.driver_pause_ms))
+        elif self._may_copy(running) and self.faults.random() < self.scenario.copied:
             self._copy(running.driver.checkpoint)
 
     def _step_fault(self, running: Running, fault: Fault) -> None:

@@ -287,7 +287,7 @@ def _draw_outputs(seed: int) -> dict[str, Any]:
     )
     drawn: dict[str, Any] = dict(rng.choice(kinds)) if rng.random() < 0.3 else {}
     if rng.random() < 0.1:
-        drawn |= {"leaves_out": True, "empty_batches": 0.4}
+        drawn |= {"leaves_out": True, "empty_batches": 0.4, "tail_lost": 0.0}
     if rng.random() < 0.1:
         drawn["driver_pause_ms"] = 200_000
     return drawn

@@ -86,7 +86,7 @@ def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == who.run_id
-        ended = recorded.ended_runs if is_ours else (*recorded.ended_runs, recorded.run_id)
+        ended = recorded.ended_runs if is_ours else ended_with(recorded)
     begun = Begun(
         output=who.output,
         batch_id=batch.batch_id,
@@ -95,7 +95,7 @@ def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
         progress_partition=who.place,
         previous_batch_id=previous,
         progress_output=None if found is None else output_of(plan, found),
-        ended_runs=ended[-ENDED_RUNS_MAX:],
+        ended_runs=ended,
         group_digest=group_digest(plan.group_id),
         host=who.host,
         pid=who.pid,
@@ -106,6 +106,12 @@ def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
     last = "" if recorded is None else recorded.run_id
     if last != who.run_id and last == before:
         yield RemoveOtherRuns()
+
+
+def ended_with(begun: Begun) -> tuple[str, ...]:
+    """The runs that are over when the recorded one is."""
+    runs = (*begun.ended_runs, begun.run_id)
+    return tuple(run for run in runs if run)[-ENDED_RUNS_MAX:]
 
 
 def check_not_overtaken(who: Committer, begun: Begun, batch_id: int) -> None:

@@ -107,7 +107,8 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
             failure: TxnLogError = error
         is_aborted = False
         try:
-            is_aborted = yield from _give_up(session, attempt)
+            if not isinstance(failure, ProducerFenced):  # else it is another driver's
+                is_aborted = yield from _give_up(session, attempt)
         except ProducerFenced as fenced:
             failure = fenced
         # Only now: the abort may have come when the coordinator had aborted it for its timeout.

@@ -50,6 +50,8 @@ DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
 
 T = TypeVar("T")
+_Messages = list[Any]
+"""`StagedBatches`, None for a task that failed; Spark has a type of its own for them."""
 logger = logging.getLogger(__name__)
 _told: set[str] = set()
 """Queries that this process has logged as at-least-once."""
@@ -198,22 +200,26 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
             )
             return message
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: _Messages, batchId: int) -> None:
         """Commit the micro-batch: output, source offsets and progress in one transaction."""
         with readable_errors():
-            commit_streaming(self._settings, messages, batchId, self._run_id)  # type: ignore[arg-type]
+            commit_streaming(self._settings, messages, batchId, self._run_id)
 
     def abort(
         self,
-        messages: list[WriterCommitMessage | None],
+        messages: _Messages,
         batchId: int,  # noqa: ARG002  Spark's signature
     ) -> None:
         """Drop what was staged."""
-        abort_staged(self._settings, messages)  # type: ignore[arg-type]
+        abort_staged(self._settings, messages)
 
 
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
     """A batch write: one transaction, all or nothing. Inside foreachBatch: the micro-batch's."""
+
+    @property
+    def _write_id(self) -> str:
+        return f"write-{self._plan_id}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage this task's rows (`pyarrow.RecordBatch`es)."""
@@ -222,26 +228,26 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
             task = _task()
             # In Spark Connect the query is not known: a task is of the client's write alone.
             query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
-            write, batch_id = f"write-{self._plan_id}", 0
+            write, batch_id = self._write_id, 0
             if settings.checkpoint is not None:
                 write, batch_id = settings.write_name, settings.txn_version
             message: WriterCommitMessage = self._stage(iterator, write, query_id, batch_id, task)
             return message
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: _Messages) -> None:
         """Commit all rows in one transaction."""
         settings = self._settings
         with readable_errors():
             if settings.checkpoint is not None:
-                commit_streaming(settings, messages, settings.txn_version, settings.sink_run)  # type: ignore[arg-type]
+                commit_streaming(settings, messages, settings.txn_version, settings.sink_run)
             else:
-                commit_batch_write(settings, messages, f"write-{self._plan_id}")  # type: ignore[arg-type]
+                commit_batch_write(settings, messages, self._write_id)
                 if settings.txn_app_id is None:
                     _tell_at_least_once(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: _Messages) -> None:
         """Drop what was staged."""
-        abort_staged(self._settings, messages)  # type: ignore[arg-type]
+        abort_staged(self._settings, messages)
         if self._settings.checkpoint is None:
             with closing(staged_reader(self._settings)) as staged:
-                staged.remove_all(f"write-{self._plan_id}")
+                staged.remove_all(self._write_id)

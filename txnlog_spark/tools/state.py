@@ -9,7 +9,7 @@ from txnlog_spark.client import admin
 from txnlog_spark.client.client import Client
 from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.commit.files import list_folder
-from txnlog_spark.commit.journal import journal_folder, read_begun
+from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
@@ -171,9 +171,12 @@ def described(
 def after_setting(begun: Begun, next_batch_id: int, partition: TopicPartition) -> Begun:
     """The record that goes with progress set by hand: nothing beyond the next batch was begun."""
     clamped = min(max(begun.batch_id, next_batch_id - 1), next_batch_id)
-    ended = (*begun.ended_runs, begun.run_id)
     return replace(
-        begun, batch_id=clamped, progress_partition=partition, run_id="", ended_runs=ended
+        begun,
+        batch_id=clamped,
+        progress_partition=partition,
+        run_id="",
+        ended_runs=ended_with(begun),
     )
 
 
