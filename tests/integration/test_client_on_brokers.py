@@ -244,7 +244,7 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
     make_topics(client, names)
 
     def fail(step, when):
-        if (step, when) == ("txn_offset_commit", "after"):
+        if (step, when) == ("end_txn", "before"):
             raise DriverGone("no commit")
 
     files = new_checkpoint()

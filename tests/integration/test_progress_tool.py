@@ -193,18 +193,17 @@ def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, 
     writer.commit_transaction(TIMEOUT_S)
 
 
-def test_a_driver_that_lives_is_fenced_and_goes_on_when_it_is_started_again(
-    query: Query, tool: Tool, monkeypatch
-) -> None:
+def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool, monkeypatch) -> None:
     run_batches(query, range(2), "run-1")
     query.log(2, 30)
-    produce = micro_batch.produce_staged
+    begin = micro_batch.begin
 
     def overtaken(*arguments: Any) -> Any:
+        """It stands still between InitProducerId and its transaction."""
         tool.run("set", "--next-batch-id", "2", "--execute")
-        return (yield from produce(*arguments))
+        return (yield from begin(*arguments))
 
-    monkeypatch.setattr(micro_batch, "produce_staged", overtaken)
+    monkeypatch.setattr(micro_batch, "begin", overtaken)
     with pytest.raises(ProducerFenced):
         query.commit(2, ["zombie"])
     assert query.values() == ["v00", "v01"]

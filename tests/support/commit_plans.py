@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from broker_sim.sim.checkpoint import Checkpoint
+from broker_sim.sim.checkpoint import Checkpoint, Files
 from support.scripted_broker import ScriptedCluster
 from support.staged_pieces import served, staged_of
 from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
@@ -125,7 +125,7 @@ def commit(cluster: ScriptedCluster, plan: CommitPlan, session: Session | None =
 
 def new_checkpoint() -> Checkpoint:
     """Of a query that has begun nothing."""
-    return Checkpoint(CHECKPOINT, QUERY, starts_committed=False)
+    return Checkpoint(CHECKPOINT, QUERY, Files(), starts_committed=False)
 
 
 def committing(
