@@ -422,7 +422,8 @@ class Driver:
     def _note(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
         query, done = written_as(self.checkpoint.query_id, self.options), self.history.done
         done[query] = max(batch_id + 1, done.get(query, 0))
-        if outcome.skipped:
+        if outcome.skipped and outcome.progress.next_batch_id == batch_id + 1:
+            # Of a batch before the last one the progress does not say in which topic it is.
             rows = rows_of(self.checkpoint, batch_id)
             self.history.skipped_rows[str(self.options.topic)].update(rows)
         if not outcome.skipped:
