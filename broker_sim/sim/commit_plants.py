@@ -28,7 +28,6 @@ from txnlog_spark.protocol import fetch
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import commit_offsets, fetch_committed
 from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.together import K, T, Together
 from txnlog_spark.protocol.transaction import init_producer_id
 from txnlog_spark.protocol.values import Bytes, ProducerIdentity, StagedPiece
 from txnlog_spark.wire.topics import TopicPartition
@@ -258,21 +257,6 @@ def _failed_produce_ignored(_: Any) -> contextlib.AbstractContextManager[None]:
     return replaced(micro_batch, "_produce", careless)
 
 
-class _Hasty(Together[K, T]):
-    """Does not wait for the others when one part has failed."""
-
-    def next_done(self) -> Operation[tuple[K, T]]:
-        key, error = yield from super().next_done()
-        if isinstance(error, TxnLogError):
-            raise error
-        return key, error
-
-
-def _aborted_while_parts_are_on_their_way(_: Any) -> contextlib.AbstractContextManager[None]:
-    """Produce or TxnOffsetCommit fails, and EndTxn(abort) does not wait for the other one."""
-    return replaced(micro_batch, "Together", _Hasty)
-
-
 def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """Bytes of the staged size are taken for what was staged, if they are record batches."""
 
@@ -304,7 +288,6 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "ended-runs-forgotten": _ended_runs_forgotten,
     "one-run-id-for-all": _one_run_id_for_all,
     "failed-produce-ignored": _failed_produce_ignored,
-    "aborted-while-parts-are-on-their-way": _aborted_while_parts_are_on_their_way,
 }
 """By name; the canary test runs each until it is caught."""
 

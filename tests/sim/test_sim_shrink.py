@@ -49,18 +49,18 @@ def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsy
     lines = capsys.readouterr().out.splitlines()
     (at,) = [at for at, line in enumerate(lines) if line.startswith("  the fewest kinds of faults")]
     assert lines[at - 2].startswith("FAILED seed 0 "), "of the first failure only"
-    assert re.fullmatch(r".* fails with: driver_pause=0\.\d+", lines[at])
+    assert re.fullmatch(r".* fails with: driver_kill=0\.\d+", lines[at])
     events = [line for line in lines[at + 2 :] if re.match(r" +\d+\.\d{6} s  ", line)]
-    assert re.search(r" job-driver-\d+ +paused for_us=", "\n".join(events))
+    assert re.search(r" job-driver-\d+ +killed", "\n".join(events))
     assert re.search(r" s  world +FAILED why=.invariant 27: ", events[-1])
 
 
 def test_a_report_is_of_a_scenario_that_fails_with_less():
     drawn = replace(load_scenario("random", 0), plant="aborted-list-missing")
     report = report_failure(0, drawn)
-    assert report.scenario.driver_pause == drawn.driver_pause > 0
+    assert report.scenario.driver_kill == drawn.driver_kill > 0
     assert report.scenario.plant == drawn.plant
-    assert drawn.driver_kill > 0 == report.scenario.driver_kill
+    assert drawn.driver_pause > 0 == report.scenario.driver_pause
     assert report.failure.startswith("invariant 27: ")
 
 
