@@ -60,9 +60,9 @@ DRIVER_ROWS = (
     _row(
         "D21 in the recovery: InitProducerId sent", "init_producer_id:before", ON_SEND, pending=True
     ),
+    _row("D21 in the recovery: progress read", "judge:after", pending=True),
     _row("D14 EndTxn sent", "end_txn:before", ON_SEND, **EITHER),
     _row("D15 EndTxn answered", "end_txn:after", **COMMITTED),
-    _row("D21 in the recovery: progress read", "judge:after", pending=True),
     _row("D18 before Spark's commit log", "commit_log:before", **COMMITTED),
     _row("D21 in the recovery: before Spark's commit log", "commit_log:before", pending=True),
     _row("D20 before the source's commit", "source_commit:before", pending=True),

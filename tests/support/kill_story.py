@@ -11,7 +11,7 @@ def play(query: CopyQuery, rows: tuple[Row, ...]) -> None:
     """These rows in one life, then the proof."""
     story = Story(query)
     story.play(rows)
-    assert story.failures == {}
+    assert story.failures == {}, story.failures
     assert query.logged("offsets") == query.logged("commits")
     query.check_exactly_once()
     story.check_copies()
