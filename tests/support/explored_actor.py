@@ -5,11 +5,14 @@ before it; each node is made once. Outcomes after which the program is in the sa
 (`generator_state`) lead to one node, and so does a request that is asked again after a wait:
 neither what was lost nor waiting leaves a trace. Asks that touch nothing shared are performed at
 once.
+
+Of the requests that a program has on their way any may be carried out and answered next, but for
+those of one kind, which come in the order in which they were sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +61,16 @@ class ListFiles:
     """The paths of Spark's logs; resumed with a frozenset."""
 
 
-SharedAsk = Call | ReadFile | ListFolder | WriteFile | CreateFile | ListFiles
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Requests on their way; resumed with (ticket, Reply | Unanswered) of any of them."""
+
+    calls: tuple[tuple[Ticket, Call], ...]
+
+
+SharedAsk = Call | AnyOf | ReadFile | ListFolder | WriteFile | CreateFile | ListFiles
+Request = tuple[Ticket | None, Call, bytes]
+"""One that brokers can carry out: its ticket, if it has one, and a key, equal for equal ones."""
 Program = Callable[[Session], Generator[Any, Any, None]]
 
 
@@ -92,8 +104,7 @@ class Host:
         self._constants = constants
         self._constant_paths = tuple({path.rstrip("0123456789") for path in constants})
         self._local = local
-        self._open: dict[Ticket, Any] = {}
-        self._sent = 0
+        self._open: dict[Ticket, Call] = {}
         self._ask: Any = None
 
     def start(self) -> SharedAsk:
@@ -105,11 +116,9 @@ class Host:
         """The shared ask after this outcome. Raises StopIteration, or what ends the program."""
         self.slept = False
         match self._ask:
-            case Send():
-                self._sent += 1
-                ticket = Ticket(self._sent)
-                self._open[ticket] = outcome
-                self._ask = self._operation.send(ticket)
+            case Receive():
+                del self._open[outcome[0]]
+                self._ask = self._operation.send(outcome)
             case Calls() if self.round is not None:
                 self.round.outcomes.append(outcome)
             case _:
@@ -132,7 +141,15 @@ class Host:
                     outcomes, self.round = tuple(self.round.outcomes), None
                     self._ask = self._operation.send(outcomes)
                 case Send(call):
-                    return call
+                    # Numbers are used again: how many were sent before changes nothing.
+                    ticket = Ticket(max(self._open, default=0) + 1)
+                    self._open[ticket] = call
+                    self._ask = self._operation.send(ticket)
+                case Receive(tickets) if tickets:
+                    asked = self._any_of(tickets)
+                    if isinstance(asked, AnyOf):
+                        return asked
+                    self._ask = self._operation.send(asked)
                 case ReadFile(path) if not path.startswith(self._constant_paths):
                     return self._ask
                 case ListFolder() | WriteFile() | CreateFile() | ListFiles():
@@ -141,16 +158,31 @@ class Host:
                     self._ask = self._operation.send(self._perform(self._ask))
         raise AssertionError(f"the program does not come to an end of {self._ask}")
 
+    def _any_of(self, tickets: Iterable[Ticket]) -> AnyOf | tuple[Ticket, Any]:
+        """The first of each kind; or the outcome of one that is local."""
+        firsts: dict[int, tuple[Ticket, Call]] = {}
+        for ticket in sorted(tickets):
+            call = self._open[ticket]
+            key = api_of(call.message).key
+            if key in LOCAL_APIS:
+                del self._open[ticket]
+                return ticket, self._local_answer(call)
+            firsts.setdefault(key, (ticket, call))
+        return AnyOf(tuple(firsts.values()))
+
+    def _local_answer(self, call: Call) -> Any:
+        key = (call.node, call.version_max, repr(call.message))
+        if key not in self._local:
+            self._local[key] = self._cluster._call(call)
+        return self._local[key]
+
     def _next_call(self, asked: Round) -> Call | None:
         """The first request of a round that is not local; None when all have outcomes."""
         while len(asked.outcomes) < len(asked.calls):
             call = asked.calls[len(asked.outcomes)]
             if api_of(call.message).key not in LOCAL_APIS:
                 return call
-            key = (call.node, call.version_max, repr(call.message))
-            if key not in self._local:
-                self._local[key] = self._cluster._call(call)
-            asked.outcomes.append(self._local[key])
+            asked.outcomes.append(self._local_answer(call))
         return None
 
     def _perform(self, ask: Any) -> Any:
@@ -158,10 +190,7 @@ class Host:
             case Sleep(duration_ms):
                 self.now_ms += duration_ms
                 self.slept = True
-            case Receive(tickets, within_ms):
-                if tickets:
-                    ticket = min(tickets)
-                    return ticket, self._open.pop(ticket)
+            case Receive(_, within_ms):
                 self.now_ms += within_ms or 0
                 self.slept = True
             case ReadStaged(piece):
@@ -186,6 +215,8 @@ class Node:
     ask: SharedAsk | None = None
     key: bytes = b""
     """Equal for equal asks."""
+    requests: tuple[Request, ...] = ()
+    """What of the ask brokers can carry out."""
     round: tuple[Call, ...] = ()
     """All requests of which the ask is one."""
     place: int = 0
@@ -242,6 +273,7 @@ class Actor:
             node.error = error
             return node
         node.key = _key_of(node.ask)
+        node.requests = _requests_of(node.ask, node.key)
         if host.round is not None:
             node.round, node.place = host.round.calls, len(host.round.outcomes)
         ended = _ended_by(node.ask)
@@ -275,6 +307,15 @@ def _first_of_round(node: Node, found: Node) -> Node:
         first = None if first is None else first.parent
     is_same = first is not None and (first.key, first.round) == (found.key, found.round)
     return first if is_same and first is not None else found
+
+
+def _requests_of(ask: SharedAsk, key: bytes) -> tuple[Request, ...]:
+    match ask:
+        case Call():
+            return ((None, ask, key),)
+        case AnyOf(calls):
+            return tuple((ticket, call, _key_of(call)) for ticket, call in calls)
+    return ()
 
 
 def _key_of(ask: SharedAsk) -> bytes:

@@ -19,7 +19,7 @@ from support.explored_broker import BrokerAutomaton, LateMarkerState
 from support.explorer import Explored, Explorer
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.progress import parse_progress
-from txnlog_spark.commit.query import QueryBatch, Worker, commit_query_batch
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.session import Session
@@ -45,10 +45,9 @@ CONSTANTS = METADATA | {f"{PLACE}/offsets/{n}": entry(n) for n in range(len(ENDS
 
 
 def driver(run_id: str, transactional_id: str | None = None) -> Program:
-    """A query run with a worker of its own, perhaps with a transactional id of its own."""
+    """A query run, perhaps with a transactional id of its own."""
 
     def program(session: Session) -> Generator[Any, Any, None]:
-        worker = Worker()
         logged = yield ListFiles()
         planned = [n for n in range(len(ENDS)) if f"{PLACE}/offsets/{n}" in logged]
         batch_id = len(planned)
@@ -59,7 +58,7 @@ def driver(run_id: str, transactional_id: str | None = None) -> Program:
                 yield from _create("offsets", batch_id, entry(batch_id))
             is_planned = False
             batch = _batch(batch_id, run_id, transactional_id)
-            yield from commit_query_batch(session, worker, batch)
+            yield from commit_query_batch(session, batch)
             yield from _create("commits", batch_id, b"v1\n{}")
             batch_id += 1
 
@@ -71,7 +70,7 @@ def hanging_worker(run_id: str) -> Program:
 
     def program(session: Session) -> Generator[Any, Any, None]:
         yield CreateFile(f"{PLACE}/offsets/0", entry(0))
-        yield from commit_query_batch(session, Worker(), _batch(0, run_id))
+        yield from commit_query_batch(session, _batch(0, run_id))
 
     return program
 
@@ -80,12 +79,10 @@ def two_workers(run_id: str) -> Program:
     """A query run whose batches are committed by two workers in turn, on one client each."""
 
     def program(session: Session) -> Generator[Any, Any, None]:
-        workers = Worker(), Worker()
         sessions = session, Session(session.monotonic_ms)
         for batch_id in range(len(ENDS)):
             yield CreateFile(f"{PLACE}/offsets/{batch_id}", entry(batch_id))
-            turn = batch_id % 2
-            yield from commit_query_batch(sessions[turn], workers[turn], _batch(batch_id, run_id))
+            yield from commit_query_batch(sessions[batch_id % 2], _batch(batch_id, run_id))
             yield CreateFile(f"{PLACE}/commits/{batch_id}", b"v1\n{}")
 
     return program
@@ -102,12 +99,12 @@ def _batch(batch_id: int, run_id: str, transactional_id: str | None = None) -> Q
     rows = record_batch(*(f"{n}:{run_id}" for n in range(begin, ENDS[batch_id])))
     return QueryBatch(
         checkpoint=PLACE,
+        location=PLACE,
         batch_id=batch_id,
         options=replace(OPTIONS, transactional_id=transactional_id),
         staged=[staged("out", 0, rows)],
         query_id=QUERY,
         run_id=run_id,
-        new_run_id="",
     )
 
 

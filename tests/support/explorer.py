@@ -26,6 +26,7 @@ from support.explored_actor import (
     CreateFile,
     ListFiles,
     Node,
+    Request,
     SharedAsk,
 )
 from support.explored_broker import BrokerAutomaton, LateMarkerState
@@ -224,22 +225,9 @@ class Explorer:
     ) -> Iterator[tuple[str, str, Any, State]]:
         ask = node.ask
         name = actor.name
-        if isinstance(ask, Call):
-            broker, reply, key = self._broker.ask(state.broker, ask, node.key)
-            answered = actor.child(node, reply, key)
-            yield name, "asks", ask, self._after(state, place, answered, broker=broker)
-            if not state.may_fail or place >= self._may_fail:
-                return
-            if self._faults & {REQUEST_LOST, ANSWER_LOST, LATE}:
-                lost = actor.child(node, _UNANSWERED, None)
-                after = self._after(state, place, lost, may_fail=False)
-                if REQUEST_LOST in self._faults:
-                    yield name, REQUEST_LOST, ask, after
-                if ANSWER_LOST in self._faults:
-                    yield name, ANSWER_LOST, ask, after._replace(broker=broker)
-                if LATE in self._faults:
-                    yield name, LATE, ask, after._replace(late=self._late_number(ask, node.key))
-        elif ask is not None:
+        for request in node.requests:
+            yield from self._steps_of_request(state, place, (node, actor), request)
+        if not node.requests and ask is not None:
             files, outcome = self._perform(state.files, ask)
             done = actor.child(node, outcome, outcome)
             yield name, "does", ask, self._after(state, place, done, files=files)
@@ -247,6 +235,29 @@ class Explorer:
                 yield from self._file_faults(state, place, node, actor)
         if state.may_fail and place < self._may_fail and CRASH in self._faults:
             yield name, CRASH, ask, self._after(state, place, None, may_fail=False)
+
+    def _steps_of_request(
+        self, state: State, place: int, at: tuple[Node, Actor], request: Request
+    ) -> Iterator[tuple[str, str, Any, State]]:
+        """It is carried out and answered, or one of the two does not happen."""
+        (node, actor), (ticket, call, key) = at, request
+        name = actor.name
+        broker, reply, reply_key = self._broker.ask(state.broker, call, key)
+        outcome: Any = reply if ticket is None else (ticket, reply)
+        answered = actor.child(node, outcome, (ticket, reply_key))
+        yield name, "asks", call, self._after(state, place, answered, broker=broker)
+        if not state.may_fail or place >= self._may_fail:
+            return
+        if self._faults & {REQUEST_LOST, ANSWER_LOST, LATE}:
+            nothing: Any = _UNANSWERED if ticket is None else (ticket, _UNANSWERED)
+            lost = actor.child(node, nothing, (ticket, None))
+            after = self._after(state, place, lost, may_fail=False)
+            if REQUEST_LOST in self._faults:
+                yield name, REQUEST_LOST, call, after
+            if ANSWER_LOST in self._faults:
+                yield name, ANSWER_LOST, call, after._replace(broker=broker)
+            if LATE in self._faults:
+                yield name, LATE, call, after._replace(late=self._late_number(call, key))
 
     def _file_faults(
         self, state: State, place: int, node: Node, actor: Actor
