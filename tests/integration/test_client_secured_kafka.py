@@ -20,6 +20,7 @@ from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Receive, Reply,
 from txnlog_spark.protocol.metadata import refresh_metadata
 from txnlog_spark.protocol.session import SessionConfig
 from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_spark.wire.topics import TopicPartition
 
 SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)
 MODULES = "org.apache.kafka.common.security"
@@ -71,11 +72,11 @@ def commit_and_read(client, kafka, unique):
         transactional_id=unique("t"),
         group_id=unique("g"),
         progress_group_id=unique("progress"),
-        progress_partition=(topic, 0),
+        progress_partition=TopicPartition(topic, 0),
         source_offsets={(source, 0): 7},
         source_digest="digest",
     )
-    outcome = commit_on(client, None, plan)
+    outcome = commit_on(client, plan)
     assert outcome.produced_records == 2
     assert admin.committed_offsets(client, unique("g"), partitions=[(source, 0)]) == {
         (source, 0): 7

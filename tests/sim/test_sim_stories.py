@@ -127,7 +127,7 @@ def test_the_story_of_compaction_compacts():
 
 def test_the_story_of_group_commit_commits_in_groups_and_dies_within_one():
     counts = Counter()
-    for seed in range(6):
+    for seed in range(8):
         counts.update(run_seed(seed, "group_commit").counts)
     assert counts["group commit"] > 10
     assert counts["broker died in a round of several"] > 2
