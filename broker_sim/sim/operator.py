@@ -331,10 +331,7 @@ class Operator:
             self.options = replace(self.options, topic=topics.pop())
 
     def _move(self, newest: Checkpoint) -> None:
-        """To another place, once nothing writes to it any more.
-
-        Not one that was copied: which of the two is the original, nobody could see any more.
-        """
+        """To another place; one that was copied not, as nobody could see what the original is."""
         if newest.is_begun and not self._was_copied:
             self.trace.count("checkpoint moved")
             self._end_zombies(newest)
