@@ -41,12 +41,12 @@ def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _recognised_as(
-    change: Callable[[Any, Output, Output, bool], Output],
+    change: Callable[[Callable[[], Output], Output, Output], Output],
 ) -> contextlib.AbstractContextManager[None]:
     original = moved_or_copied
 
-    def recognised(output: Output, before: Output, *, original_is_there: bool) -> Output:
-        return change(original, output, before, original_is_there)
+    def recognised(output: Output, before: Output, **known: bool) -> Output:
+        return change(lambda: original(output, before, **known), output, before)
 
     return replaced(query, "moved_or_copied", recognised)
 
@@ -54,8 +54,8 @@ def _recognised_as(
 def _copy_keeps_the_progress(_: Any) -> contextlib.AbstractContextManager[None]:
     """A copy goes on with the progress, and the ids, of the original."""
 
-    def kept(original: Any, output: Output, before: Output, is_there: bool) -> Output:
-        original(output, before, original_is_there=is_there)
+    def kept(rightly: Callable[[], Output], output: Output, before: Output) -> Output:
+        rightly()
         return dataclasses.replace(output, copy=before.copy)
 
     return _recognised_as(kept)
@@ -64,12 +64,11 @@ def _copy_keeps_the_progress(_: Any) -> contextlib.AbstractContextManager[None]:
 def _copy_with_one_id_not_refused(_: Any) -> contextlib.AbstractContextManager[None]:
     """A copy with the transactional id of the original is taken for the original, moved."""
 
-    def moved(original: Any, output: Output, before: Output, is_there: bool) -> Output:
+    def moved(rightly: Callable[[], Output], output: Output, before: Output) -> Output:
         try:
-            found: Output = original(output, before, original_is_there=is_there)
+            return rightly()
         except CheckpointCopied:
-            found = dataclasses.replace(output, copy=before.copy)
-        return found
+            return dataclasses.replace(output, copy=before.copy)
 
     return _recognised_as(moved)
 
@@ -77,8 +76,7 @@ def _copy_with_one_id_not_refused(_: Any) -> contextlib.AbstractContextManager[N
 def _moved_taken_for_a_copy(_: Any) -> contextlib.AbstractContextManager[None]:
     """A checkpoint in another place is another query's: its progress begins again."""
 
-    def copied(original: Any, output: Output, before: Output, is_there: bool) -> Output:
-        del original, is_there
+    def copied(_: Callable[[], Output], output: Output, before: Output) -> Output:
         if output.checkpoint == before.checkpoint:
             return dataclasses.replace(output, copy=before.copy)
         return dataclasses.replace(output, copy=output.digest[:8])

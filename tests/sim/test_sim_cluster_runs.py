@@ -126,10 +126,12 @@ def test_a_driver_that_believes_a_former_coordinator_is_caught(story):
     assert any("invariant 35" in failure for failure in failures)
 
 
+@pytest.mark.chaos  # one of some 700 seeds does
+@pytest.mark.timeout(3_600)
 @pytest.mark.invariant(49, 75)
 def test_a_task_that_believes_a_former_leader_is_caught():
     long = {"chaos_ms": 60_000, "plant": "former-leader-believed"}
-    seeds = [658, *CANARY_SEEDS]  # 658 did when this was written
+    seeds = range(3_000)
     worlds = (World(seed, replace(load_scenario(SCENARIO, seed), **long)) for seed in seeds)
     assert any("invariant 75" in (world.run().failure or "") for world in worlds)
 
