@@ -99,8 +99,8 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 
 picture: $(READY)  ## one transaction across three simulated brokers, as PICTURE=transaction.svg
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(BIN)/python -m broker_sim simulate --scenario $(PICTURED) --seeds 0 --save-logs "$$folder"; \
-	$(BIN)/python -m broker_sim timeline "$$folder/seed-0-$(PICTURED)" \
+	$(BIN)/python -m broker_sim simulate --scenario $(PICTURED) --seeds 1 --save-logs "$$folder"; \
+	$(BIN)/python -m broker_sim timeline "$$folder/seed-1-$(PICTURED)" \
 		--transactional-id txnlog-job --transaction 2 --output $(PICTURE)
 
 wheel: java $(READY)  ## the wheel in an environment with nothing else: a job and the simulator

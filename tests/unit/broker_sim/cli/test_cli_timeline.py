@@ -117,7 +117,7 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys) -> None:
 def test_of_a_cluster_the_next_coordinator_and_the_next_leader_have_lanes_of_their_own(
     tmp_path: Path, capsys
 ) -> None:
-    run_seed(0, "coordinator_of_three_dies", save_logs=tmp_path)
+    run_seed(1, "coordinator_of_three_dies", save_logs=tmp_path)
     (folder,) = tmp_path.iterdir()
     assert sorted(path.name for path in folder.iterdir()) == [
         "broker-0", "broker-1", "broker-2", "metadata.jsonl",
