@@ -11,7 +11,8 @@ from support.librdkafka import create_topic, read_topic, values_of
 
 from txnlog_spark import foreach_batch
 from txnlog_spark.errors import OptionError
-from txnlog_spark.sink.writers import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY
+from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
+from txnlog_spark.sink.writers import BATCH_ID_PROPERTY
 
 
 def counted(rows: DataFrame) -> DataFrame:

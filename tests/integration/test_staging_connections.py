@@ -14,11 +14,15 @@ import pytest
 from support.probe import wait_until
 from support.staged_messages import on_server, stage
 from support.staging_home import expected, read_back, remote, rows, servers_under, staging_home
+from support.task_wave import task_wave
 
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.channel import connect_remote
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.writer import Outlet
+
+SILENT = 530
+"""More than may prove the token at once."""
 
 
 @pytest.fixture
@@ -138,3 +142,18 @@ def keep_alive_timer_s(here: int, there: int) -> float:
     found = timer()
     assert found is not None
     return found[1]
+
+
+def test_more_tasks_than_may_prove_the_token_at_once_wait_and_are_all_stored(
+    settings: StagingSettings,
+) -> None:
+    assert task_wave(ensure_server(settings), 1_000) == {"STORED": 1_000}
+
+
+@pytest.mark.parametrize("source", ["127.0.0.2", "127.0.0.1"])
+def test_silent_connections_of_a_stranger_keep_no_task_from_staging(
+    settings: StagingSettings, source: str
+) -> None:
+    """Not even of the stranger's own address: those of it wait longer."""
+    wave = task_wave(ensure_server(settings), 40, silent=(SILENT, source))
+    assert wave == {"STORED": 40}

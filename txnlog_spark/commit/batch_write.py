@@ -11,7 +11,7 @@ from txnlog_spark.commit.plan import Batch, CommitOptions, CommitOutcome, Commit
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 from txnlog_spark.protocol.admin import delete_group
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_spark.protocol.metadata import require_cluster
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPartition
 from txnlog_spark.wire.topics import TopicPartition
@@ -44,8 +44,7 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
     again, and the progress that tells what became of it goes at the end. Raises what the brokers
     refuse; CommitStateUnknown only when asking again did not help.
     """
-    if not session.cluster.nodes:
-        yield from refresh_metadata(session, ())
+    yield from require_cluster(session)
     plan = _plan(session, write)
     outcome = yield from _commit(session, plan, write.app_id)
     if write.app_id is not None:

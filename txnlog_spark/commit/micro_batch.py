@@ -61,7 +61,7 @@ from txnlog_spark.commit.timeout import is_timeout, timeout_error
 from txnlog_spark.commit.transactional_ids import other_ids
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
-from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
+from txnlog_spark.protocol.metadata import require_cluster, require_leaders
 from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
 from txnlog_spark.protocol.session import Deadline, Session
 from txnlog_spark.protocol.together import Together, side_by_side
@@ -178,8 +178,7 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
     Raises AnotherOutput, when the progress that is visible is not of this output.
     """
     plan = attempt.plan
-    if not session.cluster.nodes:
-        yield from refresh_metadata(session, ())
+    yield from require_cluster(session)
     visible: Progress | None
     visible, attempt.version, place = yield from side_by_side(
         session.monotonic_ms,

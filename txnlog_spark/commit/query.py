@@ -43,7 +43,7 @@ from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_spark.protocol.metadata import require_cluster
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.values import StagedPartition
 
@@ -93,8 +93,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
             "set the writer's option checkpointLocation to this query's own checkpoint"
         )
     yield Reached("collect", "after", batch.batch_id)
-    if not session.cluster.nodes:
-        yield from refresh_metadata(session, ())
+    yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:
         check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")

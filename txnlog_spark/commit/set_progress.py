@@ -22,7 +22,7 @@ from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import refresh_metadata, require_leaders
+from txnlog_spark.protocol.metadata import require_cluster, require_leaders
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.transaction import abort_transaction, commit_transaction
 from txnlog_spark.wire.topics import TopicPartition
@@ -33,8 +33,7 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Topi
 
     Raises ProgressError when the brokers have more, and what a commit raises.
     """
-    if not session.cluster.nodes:
-        yield from refresh_metadata(session, ())
+    yield from require_cluster(session)
     attempt = TransactionTry(plan, 1)
     attempt.version = yield from coordinator_version(session, plan.who.transactional_id)
     identity = yield from initialise(session, plan)

@@ -57,6 +57,12 @@ def refresh_metadata(
     return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
 
 
+def require_cluster(session: Session) -> Operation[None]:
+    """Ask for the nodes and the cluster's id, where they are not known yet."""
+    if not session.cluster.nodes:
+        yield from refresh_metadata(session, ())
+
+
 def require_topics(
     session: Session,
     topics: Iterable[str],

@@ -10,7 +10,7 @@ EndTxn(commit) is a case of its own: see `commit_transaction`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from txnlog_spark.errors import (
@@ -99,29 +99,6 @@ def init_producer_id(
 
     Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
     """
-    (identity,) = yield from init_producer_ids(session, [transactional_id], transaction_timeout_ms)
-    return identity
-
-
-def init_producer_ids(
-    session: Session, transactional_ids: Sequence[str], transaction_timeout_ms: int
-) -> Operation[list[ProducerIdentity]]:
-    """`init_producer_id` of several transactional ids, asked at once."""
-    requests = [_init_request(name, transaction_timeout_ms) for name in transactional_ids]
-    answers = yield from call_coordinators(session, requests)
-    identities = []
-    for request, answer in zip(requests, answers, strict=True):
-        found = answer.message
-        if found.producer_id < 0 or found.producer_epoch < 0:
-            raise RemoteProtocolError(
-                f"{request.doing}: the answer has producer id {found.producer_id}, epoch "
-                f"{found.producer_epoch}"
-            )
-        identities.append(ProducerIdentity(request.key, found.producer_id, found.producer_epoch))
-    return identities
-
-
-def _init_request(transactional_id: str, transaction_timeout_ms: int) -> CoordinatorRequest:
     message = _INIT.request(
         transactional_id=transactional_id,
         transaction_timeout_ms=transaction_timeout_ms,
@@ -129,7 +106,13 @@ def _init_request(transactional_id: str, transaction_timeout_ms: int) -> Coordin
         producer_epoch=NO_PRODUCER_EPOCH,
     )
     doing = f"initialising the producer of transactional id {transactional_id!r}"
-    return CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
+    request = CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
+    found = (yield from call_coordinator(session, request)).message
+    if found.producer_id < 0 or found.producer_epoch < 0:
+        raise RemoteProtocolError(
+            f"{doing}: the answer has producer id {found.producer_id}, epoch {found.producer_epoch}"
+        )
+    return ProducerIdentity(transactional_id, found.producer_id, found.producer_epoch)
 
 
 def add_to_transaction(

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from txnlog_spark.client import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
 from txnlog_spark.errors import TxnLogError
+from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import (
     abort_staged,
@@ -43,8 +44,7 @@ from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outle
 from txnlog_spark.wire.invariants import present
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""Local properties that Spark sets on the tasks of a micro-batch."""
+"""With QUERY_ID_PROPERTY the local properties that Spark sets on the tasks of a micro-batch."""
 MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 """Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
