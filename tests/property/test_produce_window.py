@@ -77,6 +77,15 @@ def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> 
 )
 # A partition that has no leader for a while, with batches in flight to the former one.
 @example([[[0]], [[0]], [[0], [0] * 3, [0] * 3], [[0]]], [22, 22, 0], (867, 1), [], 6576, 0.3)
+# A batch that is sent a third time while others behind it were acknowledged at the second.
+@example(
+    [[[0], [0] * 3, [0] * 3]],
+    [0],
+    (288, 1),
+    [None, FAULTS[3], LOST, None, ANSWER_LOST, None, FAULTS[3], None, None, LOST],
+    7775,
+    0.0,
+)
 @settings(max_examples=150)
 def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     partitions, delays_ms, limits, faults, seed, chance

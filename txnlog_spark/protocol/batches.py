@@ -91,9 +91,14 @@ class PartitionQueue:
         """What was read and is not stamped."""
 
     @property
-    def is_resending(self) -> bool:
-        """Whether the next batch is one that was sent before: it is in memory."""
+    def is_stamped(self) -> bool:
+        """Whether the next batch has its sequence: it, or what it is a part of, was sent before."""
         return bool(self._ready)
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the next batch was sent before, as it is."""
+        return bool(self._ready) and self._ready[0].was_sent
 
     @property
     def is_drained(self) -> bool:

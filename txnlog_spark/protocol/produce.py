@@ -10,12 +10,13 @@ leader with requests in flight waits until there is space for a whole request, s
 acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
-leader recognises one that it has already appended: at most five per partition are in flight, and it
-remembers the last five. A partition with such a batch rests until all of its requests are answered,
-and for a while after that (`_Recovery`), in which its leader is looked up where it may have moved;
-then they go first, in their order. A leader that did not answer, or that cannot add partitions to
-the transaction yet (CONCURRENT_TRANSACTIONS while the last one's markers are being written), rests
-as a whole, so that little is sent in vain. All others go on.
+leader recognises one that it has already appended: it remembers the last five, so at most five per
+partition are in flight, and none is new while one is sent again (those behind it may have been
+acknowledged, and new ones would make it the sixth). A partition with such a batch rests until all
+of its requests are answered, and for a while after that (`_Recovery`), in which its leader is
+looked up where it may have moved; then they go first, in their order. A leader that did not answer,
+or that cannot add partitions to the transaction yet (CONCURRENT_TRANSACTIONS while the last one's
+markers are being written), rests as a whole, so that little is sent in vain. All others go on.
 
 A partition's first batch goes alone. A leader that does not know the producer takes any sequence
 for the start, so that it might accept the second batch before a first one that is sent again.
@@ -159,6 +160,8 @@ class _Flow:
     """Since its last acknowledgement."""
     is_failed: bool = False
     """Some of the batches have to be sent again."""
+    is_resending: bool = False
+    """Some of the batches were sent before, and come first."""
 
 
 def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
@@ -273,25 +276,28 @@ class _Window:
         if leader.requests and room_bytes < request_bytes:
             return None
         request = _Request(node)
-        turned: list[TopicPartition] = []
+        turned: list[tuple[TopicPartition, PartitionQueue]] = []
         misses = 0
         for partition, queue in self._turns.of(node):
             if misses == MISSES_MAX or request.bytes >= request_bytes:
                 break
-            has_turn = self._may_send(partition, node)
+            has_turn = self._may_send(partition, queue, node)
             if has_turn and not (yield from self._add(request, queue, request_bytes)):
                 misses += 1
             else:
-                turned.append(partition)
+                turned.append((partition, queue))
                 misses = 0
-        for partition in turned:
-            turn = self._turns.served if self._may_send(partition, node) else self._turns.rest
+        for partition, queue in turned:
+            is_next = self._may_send(partition, queue, node)
+            turn = self._turns.served if is_next else self._turns.rest
             turn(partition)
         return request if request.batches else None
 
-    def _may_send(self, partition: TopicPartition, node: int) -> bool:
+    def _may_send(self, partition: TopicPartition, queue: PartitionQueue, node: int) -> bool:
         """Whether the partition may send another batch before an answer, and to this leader."""
         flow = self._flows[partition]
+        if flow.is_resending and flow.batches and not queue.was_sent:
+            return False
         is_known = partition in self._produced.partitions
         return not flow.unanswered or (
             flow.node == node and flow.unanswered < (IN_FLIGHT_MAX if is_known else 1)
@@ -396,6 +402,7 @@ class _Window:
             self._memory.stamped_bytes -= batch.staged_bytes
             flow.batches.remove(batch)
             flow.failures = 0
+            flow.is_resending = flow.is_resending and bool(flow.batches)
             return
         if code in SIZE_REFUSALS and batch.record_count > 1:
             flow.is_failed = True
@@ -465,6 +472,7 @@ class _Window:
         for partition in recovery.partitions:
             flow = self._flows[partition]
             self._turns.put_back(partition, flow.batches)
+            flow.is_resending = bool(flow.batches)
             flow.batches, flow.is_failed = [], False
 
     def drain(self) -> Operation[None]:

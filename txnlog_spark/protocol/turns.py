@@ -91,7 +91,7 @@ class Turns:
         node, queue = self._leader(partition), self._queues[partition]
         if queue.is_drained or partition in self._again.get(node, ()):
             return
-        if queue.is_resending:
+        if queue.is_stamped:
             self._again.setdefault(node, OrderedDict())[partition] = queue
             return
         ring = self._rings.setdefault(node, OrderedDict())
@@ -129,7 +129,7 @@ class Memory:
 
     def has_room(self, queue: PartitionQueue, size_bytes: int) -> bool:
         """Whether the queue's next batch may be taken; one alone always may."""
-        if queue.is_resending:
+        if queue.is_stamped:
             return True
         if queue.must_read and not _fits(self.unstamped_bytes, size_bytes, self.bytes_max):
             return False
