@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.storage.location import read_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,12 +53,34 @@ class _Run:
     session_id: str
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     written: dict[str, int] = field(default_factory=dict)
-    """The last batch that was written, by the sink's name."""
+    """The last batch that was written, or is being written, by the sink's name."""
+
+    def begin(self, name: str, batch_id: int) -> None:
+        """Raises OptionError for a second write of a batch under one name: it would be skipped."""
+        with _lock:
+            is_first = self.written.get(name) != batch_id
+            self.written[name] = batch_id
+        if is_first:
+            return
+        again = "the sink without a name" if not name else f"the sink {name!r}"
+        raise OptionError(
+            "name",
+            None,
+            f"{again} has written batch {batch_id} of this query already, and a batch is written "
+            "once: the rows of this second call would be taken for the same rows, and be missing. "
+            "They are not written. Leave the sink that wrote it as it is, and write the other rows "
+            "with a sink that has a name of its own: foreach_batch(..., name=...)",
+        )
+
+    def failed(self, name: str) -> None:
+        """The sink may write its batch again."""
+        with _lock:
+            del self.written[name]
 
 
-_runs: dict[str, _Run] = {}
-"""By checkpoint location; the latest run of each. Shared by all sinks of a query."""
 _lock = threading.Lock()
+_runs: dict[str, _Run] = {}
+"""By where the checkpoint lies; the latest run of each. Shared by all sinks of a query."""
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """A local property of the thread that runs a query."""
 
@@ -96,11 +119,15 @@ def foreach_batch(
 
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch if transform is None else transform(batch)
-        run = _run_of(checkpoint, _activated(rows.sparkSession))
-        _refuse_again(run, name, batch_id)
-        writer = rows.write.format("txnlog").mode("append").options(**given)
-        writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
-        run.written[name] = batch_id
+        where = read_location("checkpointLocation", checkpoint).normal
+        run = _run_of(where, _activated(rows.sparkSession))
+        run.begin(name, batch_id)
+        try:
+            writer = rows.write.format("txnlog").mode("append").options(**given)
+            writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
+        except BaseException:
+            run.failed(name)
+            raise
 
     return write
 
@@ -123,24 +150,9 @@ def _activated(session: SparkSession) -> str:
     return str(java.sessionUUID())
 
 
-def _run_of(checkpoint: str, session_id: str) -> _Run:
+def _run_of(where: str, session_id: str) -> _Run:
     with _lock:
-        run = _runs.get(checkpoint)
+        run = _runs.get(where)
         if run is None or run.session_id != session_id:
-            run = _runs[checkpoint] = _Run(session_id)
+            run = _runs[where] = _Run(session_id)
         return run
-
-
-def _refuse_again(run: _Run, name: str, batch_id: int) -> None:
-    """Raises OptionError for a second write of a batch under one name: it would be skipped."""
-    if run.written.get(name) != batch_id:
-        return
-    again = "the sink without a name" if not name else f"the sink {name!r}"
-    raise OptionError(
-        "name",
-        None,
-        f"{again} has written batch {batch_id} of this query already, and a batch is written once: "
-        "the rows of this second call would be taken for the same rows, and be missing. They are "
-        "not written. Leave the sink that wrote it as it is, and write the other rows with a sink "
-        "that has a name of its own: foreach_batch(..., name=...)",
-    )

@@ -111,6 +111,30 @@ def test_a_second_write_of_a_batch_under_one_name_is_refused_and_not_skipped(nam
     assert len(rows.saved) == 4
 
 
+@pytest.mark.parametrize("other", ["/cp/", "//cp", "file:/cp", "file:///cp/", "/x/../cp"])
+def test_another_spelling_of_the_checkpoint_is_the_same_query(other: str) -> None:
+    rows = Rows()
+    sink()(rows, 0)
+    with pytest.raises(OptionError, match="has written batch 0 of this query already"):
+        sink(checkpointLocation=other)(rows, 0)
+    sink("side", checkpointLocation=other)(rows, 0)
+    assert rows.saved[0]["sinkRun"] == rows.saved[1]["sinkRun"]
+
+
+def test_a_second_write_in_another_thread_is_refused_while_the_first_goes_on() -> None:
+    refused: list[OptionError] = []
+
+    class Slow(Rows):
+        def save(self) -> None:
+            with pytest.raises(OptionError) as caught:
+                sink()(Rows(), 0)
+            refused.append(caught.value)
+            super().save()
+
+    sink()(Slow(), 0)
+    assert len(refused) == 1
+
+
 def test_after_an_error_a_batch_may_be_written_again_by_the_same_run() -> None:
     rows = Rows(error=RuntimeError("the brokers are away"))
     with pytest.raises(RuntimeError):
