@@ -10,15 +10,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from txnlog_spark.commit import confirmation, judgement, micro_batch, takeover
+from broker_sim.sim import spark_driver
+from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, query, takeover
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit.attempt import TransactionTry
 from txnlog_spark.commit.facts import stable_facts, visible_progress
-from txnlog_spark.commit.journal import begin
+from txnlog_spark.commit.journal import begin, write_begun
 from txnlog_spark.commit.judgement import Facts
 from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
+from txnlog_spark.commit.query import QueryBatch
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
 from txnlog_spark.commit.transactional_ids import record_id
 from txnlog_spark.errors import TxnLogError
@@ -216,6 +218,34 @@ def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[N
     return replaced(micro_batch, "commit_baseline", late)
 
 
+@contextlib.contextmanager
+def _newer_run_not_noticed(_: Any) -> Iterator[None]:
+    """A driver that finds itself overtaken goes on, and fences who has overtaken it."""
+    with (
+        replaced(journal, "check_not_overtaken", _nothing),
+        replaced(query, "check_not_overtaken", _nothing),
+    ):
+        yield
+
+
+def _ended_runs_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The record names the run before alone: one before that does not find itself there."""
+
+    def forgetful(folder: str, begun: Begun) -> Operation[None]:
+        return write_begun(folder, dataclasses.replace(begun, ended_runs=begun.ended_runs[-1:]))
+
+    return replaced(journal, "write_begun", forgetful)
+
+
+def _one_run_id_for_all(_: Any) -> contextlib.AbstractContextManager[None]:
+    """All runs of a query have one id, as of the job group: none knows that it was overtaken."""
+
+    def batch_of(**fields: Any) -> QueryBatch:
+        return QueryBatch(**fields | {"run_id": "job group"})
+
+    return replaced(spark_driver, "QueryBatch", batch_of)
+
+
 def _failed_produce_ignored(_: Any) -> contextlib.AbstractContextManager[None]:
     """TxnOffsetCommit is answered, Produce has failed, and EndTxn(commit) is sent all the same."""
     produce = micro_batch._produce
@@ -254,6 +284,9 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "judged-by-an-unstable-read": _judged_by_an_unstable_read,
     "recorded-before-the-baseline": _recorded_before_the_baseline,
     "staged-bytes-not-compared": _staged_bytes_not_compared,
+    "newer-run-not-noticed": _newer_run_not_noticed,
+    "ended-runs-forgotten": _ended_runs_forgotten,
+    "one-run-id-for-all": _one_run_id_for_all,
     "failed-produce-ignored": _failed_produce_ignored,
 }
 """By name; the canary test runs each until it is caught."""

@@ -74,7 +74,7 @@ INVARIANTS = {
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
     74: "in a generation of a group each partition has one member",
     75: "records and topics that are there are never taken to be gone",
-    78: "a run that finds a newer one's record after its own fences nobody",
+    78: "a run that has read, or could read, that a newer one has begun a batch fences nobody",
     79: "a copy of a checkpoint leaves the original's transactional id and progress alone",
 }
 

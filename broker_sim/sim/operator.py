@@ -228,9 +228,9 @@ class Operator:
             on_worker_killed=lambda: self._on_worker_killed(process),
         )
         witness = OutputWitness(driver, self.records, self.original, is_refused=is_refused)
-        witness.watch(process)
         running = Running(process, driver, witness)
         process.on_reached = lambda reached: self._on_reached(running, reached)
+        witness.watch(process)
         process.serve_file = lambda ask: self._serve_file(running, ask)
         longest_us = self.scenario.store_ms * 1000
         process.file_delay_us = lambda: self.faults.randint(FILE_DELAY_US_MIN, longest_us)

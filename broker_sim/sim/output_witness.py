@@ -1,8 +1,10 @@
 """What one driver does to others: it watches what it asks, and what it has read.
 
-A driver which reads that a newer run has begun a batch after its own fences nobody from then on
-(78). A query on a copy of a checkpoint leaves the original's transactional id and progress alone,
-and one that was started on a copy with the original's transactional id writes nothing at all (79).
+A run that has written the record of a batch is newer than the one whose record it had read, and
+than those before that. A run fences nobody once it has read the record of a newer one; nor in a
+batch whose commit it begins after that was written, as it can read it then (78). A query on a copy
+of a checkpoint leaves the original's transactional id and progress alone, and one that was started
+on a copy with the original's transactional id writes nothing at all (79).
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from typing import TYPE_CHECKING
 from broker_sim.sim.client import ClientProcess
 from broker_sim.sim.spark_driver import Driver
 from broker_sim.sim.violation import violated
-from txnlog_spark.protocol.effects import FileAsk, FileFailed, FileOutcome, ReadFile, WriteFile
+from txnlog_spark.commit.journal import journal_folder
+from txnlog_spark.protocol.effects import (
+    FileAsk,
+    FileFailed,
+    FileOutcome,
+    Reached,
+    ReadFile,
+    WriteFile,
+)
 from txnlog_spark.wire.messages import ApiKey, Message, api_of
 
 if TYPE_CHECKING:
@@ -63,14 +73,18 @@ class OutputWitness:
         """The transactional ids of the records in which another run has followed this one."""
 
     def watch(self, process: ClientProcess) -> None:
-        """Look at each request that leaves the driver."""
-        told = process.on_sent
+        """Look at each request that leaves the driver, and each step that it comes to."""
+        told, goes_on = process.on_sent, process.on_reached
 
         def on_sent(message: Message) -> None:
             told(message)
             self._on_sent(message)
 
-        process.on_sent = on_sent
+        def on_reached(reached: Reached) -> None:
+            self._on_reached(reached)
+            goes_on(reached)
+
+        process.on_sent, process.on_reached = on_sent, on_reached
 
     def served(self, ask: FileAsk, perform: Callable[[], FileOutcome]) -> FileOutcome:
         """What the store answers, and whether that says that another run went on."""
@@ -78,21 +92,28 @@ class OutputWitness:
         if not path.endswith(RECORD):
             return perform()
         checkpoint, run_id = self._driver.checkpoint, self._driver.run_id
-        before = checkpoint.perform(ReadFile(path))
         found = perform()
-        if isinstance(ask, WriteFile) and checkpoint.perform(ReadFile(path)) != before:
+        if isinstance(ask, WriteFile) and checkpoint.perform(ReadFile(path)) == ask.data:
             known = self._read.get(path, Record())
             ended = known.ended | {known.run_id}
             self._records[path] = Record(run_id, ended - {run_id})
         if isinstance(ask, ReadFile) and not isinstance(found, FileFailed):
-            known = self._read[path] = self._records.get(path, Record())
-            if run_id in known.ended:
-                self._overtaken.add(self._transactional_id)
+            self._read[path] = self._look(path)
         return found
 
-    @property
-    def _transactional_id(self) -> str:
-        return self._driver.options.transactional_id_of(self._driver.checkpoint.query_id)
+    def _on_reached(self, reached: Reached) -> None:
+        """The commit of a batch begins: what is recorded now can be read."""
+        if (reached.step, reached.when) == ("collect", "before"):
+            sink_name = self._driver.options.sink_name
+            self._look(journal_folder(self._driver.checkpoint.location, sink_name) + RECORD)
+
+    def _look(self, path: str) -> Record:
+        """Who has written the record last, and whether this run is over by that."""
+        record = self._records.get(path, Record())
+        if self._driver.run_id in record.ended:
+            query_id = self._driver.checkpoint.query_id
+            self._overtaken.add(self._driver.options.transactional_id_of(query_id))
+        return record
 
     def _on_sent(self, message: Message) -> None:
         key = api_of(message).key

@@ -1,5 +1,6 @@
 """The witnesses of a simulated cluster."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -360,9 +361,17 @@ def test_an_acknowledgement_with_too_few_in_sync_is_noticed():
         check((0,), 2, oracle=oracle)
     with pytest.raises(Violation, match="invariant 11: a high watermark"):
         check((0,), 2, step=moved(6))
-    # Which metadata held when it moved, in a step that reads some, is not seen.
+    # Which metadata held when it moved, in a step that reads some, is not seen: neither then nor
+    # when what it has passed is answered, in the same step or later.
     changing = TraceEvent(METADATA_TRACE, {"type": "topic-changed"})
-    check((0,), 2, step=moved(6, changing))
+    moving = moved(6, changing)
+    check((0,), 2, step=moving)
+    check((0,), 2, step=replace(moving, responses=answer.responses))
+    oracle = SyncOracle(2)
+    check((0,), 2, step=moving, oracle=oracle)
+    check((0,), 2, oracle=oracle)
+    with pytest.raises(Violation, match="invariant 11: acks=all"):
+        check((0,), 2, step=replace(moved(5, changing), responses=answer.responses))
 
 
 @pytest.mark.invariant(5)

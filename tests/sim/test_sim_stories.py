@@ -40,6 +40,7 @@ KNOWN = {
     "aborted-offsets-kept": 3,
     "recorded-before-the-baseline": 4,
     "commit-log-first": 3,
+    "ended-runs-forgotten": 5,
     "failed-produce-ignored": 2,
     "output-not-compared": 7,
     "topic-not-compared": 7,
@@ -68,6 +69,9 @@ CAUGHT_BY = {
     "judged-by-an-unstable-read": {35, 41},
     "recorded-before-the-baseline": {41},
     "staged-bytes-not-compared": {35},
+    "newer-run-not-noticed": {78},
+    "ended-runs-forgotten": {78},
+    "one-run-id-for-all": {78},
     "failed-produce-ignored": {22, 35, 36, 37},
     "output-not-compared": {35},
     "topic-not-compared": {35, 41},
@@ -82,6 +86,9 @@ the bug does."""
 
 
 CAUGHT_IN = {
+    "newer-run-not-noticed": "driver_overtaken",
+    "ended-runs-forgotten": "driver_overtaken",
+    "one-run-id-for-all": "driver_overtaken",
     "output-not-compared": "topic_changed",
     "topic-not-compared": "topic_changed",
     "copy-keeps-the-progress": "checkpoint_copied",
