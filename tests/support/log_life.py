@@ -16,7 +16,7 @@ from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
 from broker_sim.sim.disk import SimDisk
 from support.compaction import COMPACTED, CompactedLog, Pair, draw, keyed_batch
-from support.damage import BASE_OFFSET_BYTES, batch_at, consume_until_damage, copied, flip
+from support.damage import BASE_OFFSET_BYTES, consume_until_damage, copied, flip
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.records import MarkerType, TransactionMarker, iter_batches
 
@@ -395,10 +395,11 @@ def damage(seed: int, count: int) -> None:
         log.carry_out(effects)
     committed, _, everything = log.expected()
     start = log.log.log_start_offset
+    spared = _base_offset_bytes(log.disk)
     for _ in range(4):
         damaged = copied(log)
         for _ in range(rng.choice((1, 1, 2))):
-            _damage_file(damaged.disk, rng)
+            _damage_file(damaged.disk, rng, spared)
         recovery_point = log.number(RECOVERY_POINT) or 0
         damaged.load(clean=clean, recovery_point=recovery_point, was_cleaned=True)
         for is_committed, allowed in ((True, committed), (False, everything)):
@@ -410,7 +411,21 @@ def damage(seed: int, count: int) -> None:
         damaged.load(clean=False, recovery_point=0, was_cleaned=True)
 
 
-def _damage_file(disk: SimDisk, rng: random.Random) -> None:
+def _base_offset_bytes(disk: SimDisk) -> set[tuple[str, int]]:
+    """Path and position of each; looked up before any damage, for what is damaged has no batches.
+
+    They lie outside the CRC: below the recovery point nobody looks, as in Kafka.
+    """
+    paths = [f"t-0/{name}" for name in disk.list("t-0") if name.endswith(".log")]
+    return {
+        (path, start + at)
+        for path in paths
+        for _, start in iter_batches(disk.read(path, 0, disk.size_bytes(path) or 0))
+        for at in BASE_OFFSET_BYTES
+    }
+
+
+def _damage_file(disk: SimDisk, rng: random.Random, spared: set[tuple[str, int]]) -> None:
     path = f"t-0/{rng.choice([n for n in disk.list('t-0') if n != 'partition.metadata'])}"
     size_bytes = disk.size_bytes(path) or 0
     kind = rng.randrange(5)
@@ -419,9 +434,6 @@ def _damage_file(disk: SimDisk, rng: random.Random) -> None:
     elif kind == 1:
         disk.apply(Truncate(path, rng.choice((0, rng.randint(0, size_bytes)))))
     elif size_bytes:
-        data = disk.read(path, 0, size_bytes)
         bit = rng.randrange(8 * size_bytes)
-        starts = [at for _, at in iter_batches(data)] if path.endswith(".log") else []
-        if not starts or bit // 8 - batch_at(data, bit // 8) not in BASE_OFFSET_BYTES:
-            # Those lie outside the CRC: below the recovery point nobody looks, as in Kafka.
+        if (path, bit // 8) not in spared:
             flip(disk, path, bit)

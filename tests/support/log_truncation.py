@@ -248,9 +248,13 @@ class TruncatedLog(LogOnDisk):
         self.done(effects)
 
     def _replicate(self, data: bytes, effects: Effects) -> int:
-        """As the follower of leaders that change now and then; the leader epoch."""
-        last = [batch.leader_epoch for batch in self.model.batches[-1:]]
-        leader_epoch = max([self.log.leader_epoch, *last]) + (self.rng.random() < 0.2)
+        """As the follower of leaders that change now and then; the leader epoch.
+
+        It may be lower than before where a truncation has left nothing above the log start: the
+        leader does not know then in which epoch the batches below are (see `log.continuity`).
+        """
+        known = max(self.log.leader_epoch, self.log.latest_epoch)
+        leader_epoch = known + (self.rng.random() < 0.2)
         stamped = bytearray(data)
         records.stamp_offsets(stamped, 0, base_offset=self.model.end, leader_epoch=leader_epoch)
         assert self.log.append_as_follower(bytes(stamped), effects).ok

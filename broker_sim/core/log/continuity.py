@@ -2,8 +2,9 @@
 
 Base offset and leader epoch of a batch lie outside its CRC, because the leader sets them. So they
 are compared with the neighbours: offsets follow without a gap, where nothing was compacted, and
-epochs never fall. Where two neighbours disagree and the first is as doubtful as the second, the log
-ends before both.
+above the log start epochs never fall. What a follower has below it can be of a leader whose records
+are lost (two unclean elections), and what comes next of an epoch before that one. Where two
+neighbours disagree and the first is as doubtful as the second, the log ends before both.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class BatchRules:
     """Compaction may have left gaps."""
     leader_epoch_min: int
     leader_epoch_max: int
+    log_start_offset: int = 0
+    """What comes after a batch below it may have a lower leader epoch."""
 
 
 def whole_batches(
@@ -71,12 +74,13 @@ def _judged(
 ) -> Iterator[tuple[tuple[BatchHeader, bytes], str | None, bool]]:
     wanted, leader_epoch = rules.next_offset, rules.leader_epoch_min
     for header, position, batch in scan_batches(storage, path, start, end):
-        fault = _fault(header, wanted, leader_epoch, rules)
+        lowest = leader_epoch if wanted > rules.log_start_offset else NO_LEADER_EPOCH
+        fault = _fault(header, wanted, lowest, rules)
         if fault is not None:
             fault = f"{path}: the batch at position {position} has {fault}"
         is_doubtful = header.base_offset > wanted or header.leader_epoch > leader_epoch
         yield (header, batch), fault, is_doubtful
-        wanted, leader_epoch = header.next_offset, max(leader_epoch, header.leader_epoch)
+        wanted, leader_epoch = header.next_offset, max(lowest, header.leader_epoch)
 
 
 def _fault(header: BatchHeader, wanted: int, leader_epoch: int, rules: BatchRules) -> str | None:

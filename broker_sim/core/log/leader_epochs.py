@@ -54,9 +54,12 @@ class LeaderEpochs:
         self.entries = kept
         return True
 
-    def truncate_end(self, end_offset: int) -> None:
-        """The log now ends at the offset: later epochs have no batch in it."""
+    def truncate_end(self, end_offset: int) -> bool:
+        """The log now ends at the offset: later epochs have no batch in it. True when that is
+        a change."""
+        count = len(self.entries)
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
+        return len(self.entries) < count
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The epoch at or below the one asked for, and where it ended; (-1, -1) if unknown.

@@ -150,6 +150,10 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
     if decoded is not None:
         epochs, loading.states = decoded
         loading.epochs = LeaderEpochs(epochs)
+        # Without those that no batch has above the log start: the next may be lower than they.
+        loading.epochs.truncate_start(loading.known.log_start_offset)
+        ends = [state.next_offset for state in loading.states.values()]
+        loading.epochs.truncate_end(max(ends, default=0))
     is_good = decoded is not None and not loading.truncates
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
         segment = Segment(

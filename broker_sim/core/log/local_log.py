@@ -215,6 +215,15 @@ class LocalLog:
 
     # ----------------------------------------------------------------------- truncation
 
+    def forget_epochs_at_end(self, effects: Effects) -> None:
+        """Where the log start has come to the log end, the last epoch has no batch above it.
+
+        A leader that lacks that epoch would ask for a truncation at each fetch (as in Kafka's
+        `UnifiedLog.truncateTo`).
+        """
+        if self.epochs.truncate_end(self.end_offset):
+            self._write_epochs(effects)
+
     def truncation_point(self, offset: int) -> TruncationPoint:
         """Where the batches end that lie wholly below the offset, which is not below the first.
 

@@ -354,10 +354,11 @@ class PartitionLog:
     def truncate_to(self, offset: int, effects: Effects) -> None:
         """Remove all batches from the one that holds the offset on, as a follower does.
 
-        The log then ends at the offset, or below it where a batch or a gap lies around it; nothing
-        happens when it ends there already. Producers, transactions, leader epochs and lookups are
-        as they were when the log ended there; the high watermark is not above its end. When that
-        leaves nothing to read, the log becomes an empty one that begins at the offset.
+        The log then ends at the offset, or below it where a batch or a gap lies around it; when it
+        ends there already, only a leader epoch without a batch is forgotten. Producers,
+        transactions, leader epochs and lookups are as they were when the log ended there; the high
+        watermark is not above its end. When that is below the log start, the log becomes an empty
+        one that begins at the offset.
 
         The caller sees to it before that no round of compaction is under way, that neither
         `cleaner-offset-checkpoint` nor `log-start-offset-checkpoint` is above the offset, and that
@@ -367,6 +368,8 @@ class PartitionLog:
         """
         if offset < self.log_end_offset:
             self._truncate(offset, effects)
+        else:
+            self._local.forget_epochs_at_end(effects)
 
     def _truncate(self, offset: int, effects: Effects) -> None:
         local, start = self._local, self._log_start_offset

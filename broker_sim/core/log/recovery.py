@@ -10,8 +10,8 @@ index is noticed by its length, and a changed one by its CRC when it is first us
 
 Base offset and leader epoch of a batch lie outside its CRC. A base offset must follow the batch
 before; only a compacted segment that is not the last may have gaps. A leader epoch may not fall
-from one batch to the next, nor be above the leader's. So a changed one is found unless it fits
-both neighbours; below the recovery point, as in Kafka, nobody looks.
+from one batch to the next above the log start, nor be above the leader's. So a changed one is found
+unless it fits both neighbours; below the recovery point, as in Kafka, nobody looks.
 
 Sources: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager.truncateAndReload`. Unlike
 Kafka a damaged segment in the middle does not take the later ones with it: what can be read stays
@@ -99,6 +99,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
             f"{log_start_offset} in log-start-offset-checkpoint: one of the two is damaged"
         )
     log_start_offset = max(log_start_offset, loading.segments[0].base_offset)
+    _find_earlier_epochs(loading, log_start_offset)
     _store_epochs(loading, log_start_offset)
     return LoadedLog(
         loading.segments,
@@ -278,7 +279,7 @@ def _replay_file(
                 f"expected at least {next_offset}"
             )
         next_offset = header.next_offset
-        loading.epochs.assign(header.leader_epoch, header.base_offset)
+        _assign_epoch(loading, loading.epochs, header)
         if header.has_producer_id and header.base_offset >= replay_from:
             marker = None
             if header.is_control:
@@ -317,6 +318,7 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
         and (is_closed or loading.known.has_other_replicas),
         leader_epoch_min=loading.epochs.latest_below(segment.next_offset),
         leader_epoch_max=loading.known.leader_epoch_max,
+        log_start_offset=loading.known.log_start_offset,
     )
     known = [index.size_bytes for _, index in segment.indexes()]
     batches = whole_batches(loading.storage, segment.path(), start, stored_bytes, rules)
@@ -325,7 +327,7 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
             marker = decode_marker(batch, 0, header) if header.is_control else None
             loading.scanned_bytes += header.size_bytes
             segment.index_batch(header)
-            loading.epochs.assign(header.leader_epoch, header.base_offset)
+            _assign_epoch(loading, loading.epochs, header)
             if header.has_producer_id:
                 aborted = _replay(loading, header, marker)
                 if aborted is not None:
@@ -409,6 +411,38 @@ def _store(loading: Loading, path: str, position: int, tail: bytes) -> None:
         if size_bytes > position:
             loading.effects.storage.append(Truncate(path, position))
     loading.effects.storage.append(Append(path, position, tail))
+
+
+def _assign_epoch(loading: Loading, epochs: LeaderEpochs, header: BatchHeader) -> None:
+    """Not of what lies below the log start: it may be above those that follow (`continuity`)."""
+    if header.next_offset > loading.known.log_start_offset:
+        epochs.assign(header.leader_epoch, header.base_offset)
+
+
+def _find_earlier_epochs(loading: Loading, log_start_offset: int) -> None:
+    """Those below the ones of the segment states, which begin at the log start of their time.
+
+    It is lowered on disk before a truncation, and a crash in between leaves all batches.
+    """
+    later, earlier = loading.epochs.entries, LeaderEpochs()
+    end_offset = later[0][1] if later else loading.segments[-1].next_offset
+    if end_offset <= log_start_offset:
+        return
+    storage = loading.storage
+    try:
+        for segment in loading.segments:
+            start = segment.find(log_start_offset, storage)
+            for header, _ in scan_headers(storage, segment.path(), start, segment.size_bytes):
+                if header.base_offset >= end_offset:
+                    break
+                _assign_epoch(loading, earlier, header)
+            if segment.next_offset >= end_offset:
+                break
+    except CorruptBatch as corrupt:
+        loading.effects.trace("damaged-file", path=segment.path(), reason=str(corrupt))
+    latest = earlier.latest
+    later = [entry for entry in later if latest is None or entry[0] > latest]
+    loading.epochs = LeaderEpochs([*earlier.entries, *later])
 
 
 def _store_epochs(loading: Loading, log_start_offset: int) -> None:
