@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from support.generator_state import state_of
@@ -35,7 +36,7 @@ from txnlog_spark.protocol.effects import (
     Unanswered,
     WriteFile,
 )
-from txnlog_spark.protocol.session import Session
+from txnlog_spark.protocol.session import Session, SessionConfig
 from txnlog_spark.wire.errors import ErrorCode
 from txnlog_spark.wire.framing import encode_request
 from txnlog_spark.wire.messages import ApiKey, api_of
@@ -46,6 +47,10 @@ LOCAL_APIS = frozenset(
 """Their answers are the same in every state that is explored."""
 ROUNDS_MAX = 1000
 """Local asks in a row: more are a loop."""
+_PATIENT = SessionConfig(
+    retry_backoff_ms=100, retry_backoff_max_ms=100, operation_timeout_ms=10**12
+)
+"""Deadlines do not pass, and how long a wait is does not depend on those before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +96,24 @@ class Host:
         cluster: ScriptedCluster,
         constants: dict[str, bytes],
         local: dict[Any, Any],
+        in_order: bool,
     ) -> None:
         """`constants`: files that are read after they were written and never change, with all
         that they are numbered with. `local`: outcomes of local requests, which all hosts of the
-        program share."""
+        program share. `in_order`: requests on their way at once are carried out as they were sent.
+        """
         self.now_ms = 0
         self.slept = False
         """Whether the program has waited since its last shared ask."""
         self.round: Round | None = None
-        self._operation = program(Session(lambda: self.now_ms))
+        self._operation = program(Session(lambda: self.now_ms, _PATIENT))
         self._cluster = cluster
         self._constants = constants
         self._constant_paths = tuple({path.rstrip("0123456789") for path in constants})
         self._local = local
+        self._in_order = in_order
         self._open: dict[Ticket, Call] = {}
+        """In the order in which they were sent."""
         self._ask: Any = None
 
     def start(self) -> SharedAsk:
@@ -130,7 +139,6 @@ class Host:
         return state_of((self._operation, self._open, self._ask, self.round))
 
     def _run(self) -> SharedAsk:
-        self.now_ms = 0  # deadlines do not pass, and a wait leaves no trace
         for _ in range(ROUNDS_MAX):
             match self._ask:
                 case Calls(calls):
@@ -142,7 +150,7 @@ class Host:
                     self._ask = self._operation.send(outcomes)
                 case Send(call):
                     # Numbers are used again: how many were sent before changes nothing.
-                    ticket = Ticket(max(self._open, default=0) + 1)
+                    ticket = Ticket(next(n for n in count(1) if n not in self._open))
                     self._open[ticket] = call
                     self._ask = self._operation.send(ticket)
                 case Receive(tickets) if tickets:
@@ -161,14 +169,15 @@ class Host:
     def _any_of(self, tickets: Iterable[Ticket]) -> AnyOf | tuple[Ticket, Any]:
         """The first of each kind; or the outcome of one that is local."""
         firsts: dict[int, tuple[Ticket, Call]] = {}
-        for ticket in sorted(tickets):
+        for ticket in [each for each in self._open if each in tickets]:
             call = self._open[ticket]
             key = api_of(call.message).key
             if key in LOCAL_APIS:
                 del self._open[ticket]
                 return ticket, self._local_answer(call)
             firsts.setdefault(key, (ticket, call))
-        return AnyOf(tuple(firsts.values()))
+        calls = tuple(firsts.values())
+        return AnyOf(calls[:1] if self._in_order else calls)
 
     def _local_answer(self, call: Call) -> Any:
         key = (call.node, call.version_max, repr(call.message))
@@ -237,14 +246,20 @@ class Actor:
     """One program with its tree of outcomes."""
 
     def __init__(
-        self, name: str, program: Program, cluster: ScriptedCluster, constants: dict[str, bytes]
+        self,
+        name: str,
+        program: Program,
+        cluster: ScriptedCluster,
+        constants: dict[str, bytes],
+        *,
+        in_order: bool,
     ) -> None:
         self.name = name
         self.nodes = 0
         self._known: dict[Any, Node] = {}
         """Those at shared asks, by what the program does next."""
         local: dict[Any, Any] = {}
-        self._new_host = lambda: Host(program, cluster, constants, local)
+        self._new_host = lambda: Host(program, cluster, constants, local, in_order)
         self.root = self._node(None, None, self._new_host(), lambda host: host.start())
 
     def child(self, node: Node, outcome: Any, key: Any) -> Node:

@@ -125,18 +125,31 @@ def explore(
     programs: Sequence[Program] = (driver("run-1"), driver("run-2")),
     may_fail: int = 1,
     transaction_version: int = 2,
+    switches_max: int = 1,
 ) -> Explored:
-    """All interleavings of these programs, with a fault in one of the first `may_fail`.
+    """All interleavings of these programs with so many switches, and a fault in one of the first
+    `may_fail`. What one program asks at once is carried out in any order if it is alone.
 
     Raises Violated.
     """
     broker = BrokerAutomaton(transaction_version)
-    drivers = [
-        Actor(f"driver {n}", program, broker.cluster, CONSTANTS)
-        for n, program in enumerate(programs, 1)
-    ]
-    last = [Actor(f"last {n}", driver(f"last-{n}"), broker.cluster, CONSTANTS) for n in range(1, 3)]
+    in_order = len(programs) > 1
+    last_programs = [driver(f"last-{n}") for n in range(1, 3)]
+    drivers, last = (
+        [
+            Actor(f"{name} {n}", program, broker.cluster, CONSTANTS, in_order=in_order)
+            for n, program in enumerate(each, 1)
+        ]
+        for name, each in (("driver", programs), ("last", last_programs))
+    )
     explorer = Explorer(
-        broker, dict(METADATA), drivers, last, audit, faults=faults, may_fail=may_fail
+        broker,
+        dict(METADATA),
+        drivers,
+        last,
+        audit,
+        faults=faults,
+        may_fail=may_fail,
+        switches_max=switches_max,
     )
     return explorer.run()

@@ -3,8 +3,7 @@
 A state is what the brokers have, the checkpoint's files, the node of each actor's tree of outcomes,
 and whether the fault has happened. The brokers (`explored_broker`) and the actors
 (`explored_actor`) are automata whose steps are computed once, so a step of all together is a few
-lookups; states that were seen are not followed again. The schedules are the paths through the
-graph of states, and are counted on it.
+lookups; states that were seen are not followed again. From each of them an end can be reached.
 
 A fault is a crash of an actor at a shared ask, a request without an answer, or a file that is said
 to have failed: carried out at once, never, or at any later time.
@@ -66,6 +65,10 @@ class State(NamedTuple):
     """The write that the store still has to carry out, by number; or NOTHING."""
     last_driver: int
     """Which of the drivers without faults runs; NOTHING before."""
+    turn: int
+    """The driver that went last."""
+    switches: int
+    """How often another one may still go on while that one could."""
 
 
 class Step(NamedTuple):
@@ -85,7 +88,7 @@ class Explored:
     """How much was seen."""
 
     states: int
-    schedules: int
+    steps: int
     ends: int
     """Different states in the end, each audited."""
     nodes: int
@@ -128,9 +131,13 @@ class Explorer:
         *,
         faults: frozenset[str],
         may_fail: int,
+        switches_max: int,
     ) -> None:
         """The fault hits one of the first `may_fail` drivers: of drivers that are alike, the
-        first, since their names could be changed over."""
+        first, since their names could be changed over. `switches_max`: how often a driver that
+        could go on is left standing for another one. Nearly all bugs of interleaving take two or
+        less, and there are too many schedules without a bound (Musuvathi and Qadeer, "Iterative
+        context bounding", PLDI 2007). Drivers that end or wait are not counted."""
         self._broker = broker
         self._files = Files([files])
         self._drivers = drivers
@@ -138,6 +145,7 @@ class Explorer:
         self._audit = audit
         self._faults = faults
         self._may_fail = may_fail
+        self._switches_max = switches_max
         self._late: list[tuple[Call, bytes]] = []
         self._late_numbers: dict[bytes, int] = {}
         self._late_files: list[WriteFile] = []
@@ -153,12 +161,13 @@ class Explorer:
 
     def _run(self) -> Explored:
         roots = tuple(actor.root for actor in self._drivers)
-        first = State(0, 0, roots, bool(self._faults), NOTHING, NOTHING, NOTHING)
+        may_fail = bool(self._faults)
+        first = State(0, 0, roots, may_fail, NOTHING, NOTHING, NOTHING, NOTHING, self._switches_max)
         numbers = {first: 0}
         order = [first]
         came: list[tuple[int, Step | None]] = [(NOTHING, None)]
         successors: list[list[int]] = []
-        ends = 0
+        ends: list[int] = []
         for number, state in enumerate(order):  # grows meanwhile
             following = []
             try:
@@ -170,20 +179,21 @@ class Explorer:
                     following.append(known)
                 is_end = all(node is None for node in state.nodes)
                 if is_end and not self._broker.undecided(state.broker):
-                    ends += 1
+                    ends.append(number)
                     self._audit(self._broker.states[state.broker])
-                elif not following:
-                    raise AssertionError("nobody can ever go on")
             except AssertionError as error:
                 raise Violated(_schedule(came, number, str(error))) from error
             successors.append(following)
             if len(order) > STATES_MAX:
                 raise AssertionError(_schedule(came, number, "there is no end of states"))
+        stuck = _stuck(successors, ends)
+        if stuck != NOTHING:
+            raise Violated(_schedule(came, stuck, "from here on there is no end"))
         actors = [*self._drivers, *self._last_drivers]
         return Explored(
             states=len(order),
-            schedules=_count_paths(successors),
-            ends=ends,
+            steps=sum(map(len, successors)),
+            ends=len(ends),
             nodes=sum(actor.nodes for actor in actors),
             stops=frozenset(self._stops),
         )
@@ -191,13 +201,14 @@ class Explorer:
     # ------------------------------------------------------------------ steps
 
     def _steps_or_time(self, state: State) -> Iterator[tuple[str, str, Any, State]]:
-        """The steps that change anything; where there is none, open transactions time out."""
+        """The steps that change anything; where there is none, or a driver waits for transactions
+        to be decided, those that are open time out."""
         can_go_on = False
         for step in self._steps(state):
-            if step[-1] != state:  # else an answer that means to wait, and nothing else
+            if _changes(state, step):
                 can_go_on = True
                 yield step
-        if not can_go_on:
+        if not can_go_on or any(node and _waits_for_stable(node) for node in state.nodes):
             for name in self._broker.states[state.broker].ongoing():
                 broker = self._broker.time_out(state.broker, name)
                 yield "brokers", "time out", name, state._replace(broker=broker)
@@ -216,9 +227,21 @@ class Explorer:
         actors = self._drivers
         if state.last_driver != NOTHING:
             actors = self._last_drivers[state.last_driver :]
-        for place, (node, actor) in enumerate(zip(state.nodes, actors, strict=False)):
-            if node is not None:
-                yield from self._steps_of(state, place, node, actor)
+        running = [
+            (place, node, actor)
+            for place, (node, actor) in enumerate(zip(state.nodes, actors, strict=False))
+            if node is not None
+        ]
+        running.sort(key=lambda each: each[0] != state.turn)
+        can_go_on = False
+        for place, node, actor in running:
+            switches = state.switches - (can_go_on and place != state.turn)
+            if switches < 0:
+                return
+            turned = state._replace(turn=place, switches=switches)
+            for step in self._steps_of(turned, place, node, actor):
+                can_go_on |= place == state.turn and _changes(state, step)
+                yield step
 
     def _steps_of(
         self, state: State, place: int, node: Node, actor: Actor
@@ -327,7 +350,7 @@ class Explorer:
 
     def _begin_last(self, state: State, number: int) -> State:
         root = self._last_drivers[number].root
-        return state._replace(nodes=(root,), may_fail=False, last_driver=number)
+        return state._replace(nodes=(root,), may_fail=False, last_driver=number, turn=0, switches=0)
 
     def _check_stop(self, error: BaseException) -> None:
         """A driver may be overtaken, or not know, or have no store; never may a person have to
@@ -338,6 +361,16 @@ class Explorer:
             return
         if isinstance(error, ProgressError) or not isinstance(error, TxnLogError):
             raise AssertionError(f"a driver stopped: {error!r}") from error
+
+
+def _waits_for_stable(node: Node) -> bool:
+    """Whether it reads offsets that must be decided; it has no transaction of its own then."""
+    return any(getattr(call.message, "require_stable", False) for _, call, _ in node.requests)
+
+
+def _changes(state: State, step: tuple[str, str, Any, State]) -> bool:
+    """Whether it is more than an answer that means to wait."""
+    return step[-1]._replace(turn=state.turn, switches=state.switches) != state
 
 
 def _schedule(came: list[tuple[int, Step | None]], number: int, what: str) -> str:
@@ -370,25 +403,17 @@ def _topics(message: Any) -> Sequence[Any]:
     return message.topics if is_commit else ()
 
 
-def _count_paths(successors: list[list[int]]) -> int:
-    """The paths from state 0 to states without successors. Raises AssertionError for a cycle."""
-    arrivals = [0] * len(successors)
-    for following in successors:
+def _stuck(successors: list[list[int]], ends: list[int]) -> int:
+    """A state that leads to no end, the first one; NOTHING when all do."""
+    sources: list[list[int]] = [[] for _ in successors]
+    for number, following in enumerate(successors):
         for each in following:
-            arrivals[each] += 1
-    paths = [0] * len(successors)
-    paths[0] = 1
-    ready, seen, ended = [0], 0, 0
+            sources[each].append(number)
+    leads_on = [False] * len(successors)
+    ready = list(ends)
     while ready:
         number = ready.pop()
-        seen += 1
-        if not successors[number]:
-            ended += paths[number]
-        for each in successors[number]:
-            paths[each] += paths[number]
-            arrivals[each] -= 1
-            if not arrivals[each]:
-                ready.append(each)
-    if seen != len(successors):
-        raise AssertionError("a schedule comes back to a state that it has left")
-    return ended
+        if not leads_on[number]:
+            leads_on[number] = True
+            ready += sources[number]
+    return NOTHING if all(leads_on) else leads_on.index(False)

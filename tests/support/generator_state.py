@@ -16,7 +16,12 @@ from functools import cache
 from typing import Any
 
 from txnlog_spark.protocol.session import Deadline
+from txnlog_spark.protocol.together import Together
 
+CLOCKS = frozenset(
+    {"began_ms", "started_ms", "wakes_at_ms", "now_ms", "timeout_ms", "times", "received"}
+)
+"""Fields and variables with a time or what is left of it, and one that is only read at once."""
 ATOMS = frozenset({int, float, str, bytes, bool, type(None)})
 NAMED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.GenericAlias)
 
@@ -42,6 +47,8 @@ def _parts_by(kind: type) -> Callable[[Any], Iterable[Any]]:
         return lambda _: ()
     if issubclass(kind, enum.Enum):
         return lambda value: [str(value)]
+    if issubclass(kind, Together):
+        return _parts_of_together
     if issubclass(kind, bytearray | memoryview):
         return lambda value: [bytes(value)]
     if issubclass(kind, list | tuple | deque):
@@ -63,11 +70,18 @@ def _by_object(kind: type) -> Callable[[Any], Iterable[Any]]:
     if issubclass(kind, NAMED):
         return lambda value: [getattr(value, "__qualname__", repr(value))]
     if is_dataclass(kind):
-        names = [each.name for each in fields(kind)]
+        names = [each.name for each in fields(kind) if each.name not in CLOCKS]
         return lambda value: [getattr(value, name) for name in names]
     if kind.__dictoffset__:
         return lambda value: [part for item in vars(value).items() for part in item]
     return lambda value: [_shown(value)]
+
+
+def _parts_of_together(together: Any) -> list[Any]:
+    """With the time for which a part still waits, not the one at which it goes on."""
+    now_ms = together._monotonic_ms()
+    waits = [p.wakes_at_ms and p.wakes_at_ms - now_ms for p in together._parts.values()]
+    return [together._parts, together._done, waits]
 
 
 def _shown(value: Any) -> str:
@@ -81,5 +95,6 @@ def _parts_of_frame(generator: Any) -> list[Any]:
     frame = generator.gi_frame
     if frame is None:
         return []
-    known = [part for item in frame.f_locals.items() for part in item]
+    variables = frame.f_locals.items()
+    known = [part for item in variables if item[0] not in CLOCKS for part in item]
     return [frame.f_code.co_qualname, frame.f_lasti, *known, generator.gi_yieldfrom]

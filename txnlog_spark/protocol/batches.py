@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.protocol.effects import FileFailed
+from txnlog_spark.protocol.retry import RECORD_REFUSALS
 from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.protocol.values import Bytes, StagedPartition, StagedPiece
 from txnlog_spark.wire.dividing import divide_batch, plain_batch
+from txnlog_spark.wire.messages import Message
 from txnlog_spark.wire.records import (
     NO_PRODUCER_ID,
     BatchHeader,
@@ -190,6 +192,15 @@ def queues_of(
     for part in staged:
         grouped.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
     return {p: PartitionQueue(p, parts, transaction) for p, parts in grouped.items()}
+
+
+def refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
+    """What was refused, with the leader's own words where it has some."""
+    topic, number = batch.partition
+    text = f"producing {batch.description} to {topic}-{number} ({transaction.who})"
+    if answer.error_code in RECORD_REFUSALS and answer.error_message:
+        text += f" [{answer.error_message}]"
+    return text
 
 
 def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:

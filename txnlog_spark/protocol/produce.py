@@ -39,6 +39,7 @@ from txnlog_spark.protocol.batches import (
     StampedBatch,
     divide_refused,
     queues_of,
+    refused_text,
 )
 from txnlog_spark.protocol.calls import receive, refuse_if_final, send
 from txnlog_spark.protocol.effects import (
@@ -54,7 +55,6 @@ from txnlog_spark.protocol.effects import (
 from txnlog_spark.protocol.metadata import require_leaders
 from txnlog_spark.protocol.pace import Pace
 from txnlog_spark.protocol.retry import (
-    RECORD_REFUSALS,
     SIZE_REFUSALS,
     Action,
     Subject,
@@ -414,7 +414,7 @@ class _Window:
         if action not in (Action.RETRY, Action.REFRESH):
             who = self._transaction.transactional_id
             subject = Subject(ApiKey.PRODUCE, batch.partition[:1], "", who)
-            raise error_of(action, code, _refused_text(batch, answer, self._transaction), subject)
+            raise error_of(action, code, refused_text(batch, answer, self._transaction), subject)
         flow.is_failed = True
         if not failures.reason:
             topic, number = batch.partition
@@ -497,11 +497,3 @@ def _call_of(request: _Request, transaction: Transaction, deadline: Deadline) ->
     )
     version_max = PRODUCE_VERSION_MAX_V1 if transaction.version < 2 else TOPIC_NAME_VERSION_MAX
     return Call(request.node, message, deadline.call_ms, version_max)
-
-
-def _refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
-    topic, number = batch.partition
-    text = f"producing {batch.description} to {topic}-{number} ({transaction.who})"
-    if answer.error_code in RECORD_REFUSALS and answer.error_message:
-        text += f" [{answer.error_message}]"
-    return text
