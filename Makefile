@@ -19,7 +19,7 @@ TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
 	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
 	connect_remote_session.py sink_migration.py planted_secrets.py readme_first_steps.py \
-	api_side_by_side.py declarative_pipeline.py)
+	api_side_by_side.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\

@@ -18,7 +18,10 @@ LEAK = 30
 """Less than one of each way to go leaves; more than what comes and goes by itself."""
 
 
-@pytest.fixture(scope="module", params=["one broker", "three brokers"])
+@pytest.fixture(
+    scope="module",
+    params=["one broker", pytest.param("three brokers", marks=pytest.mark.chaos)],
+)
 def held(request, tmp_path_factory) -> Iterator[Held]:
     folder = tmp_path_factory.mktemp("memory")
     with started(folder, cluster=request.param == "three brokers") as found:

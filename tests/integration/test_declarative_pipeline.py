@@ -11,7 +11,7 @@ import pytest
 from support.spark_copy import CopyQuery, conf_arguments
 from support.spark_home import SPARK_HOME
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 DEFINITIONS = Path(__file__).resolve().parents[1] / "support" / "copy_pipeline.py"
 SPEC = """\

@@ -18,8 +18,6 @@ from support.librdkafka import create_topic, read_topic, values_of
 from support.probe import wait_until
 from support.spark_copy import CopyQuery
 
-pytestmark = pytest.mark.live
-
 WAIT_S = 120
 
 
@@ -141,6 +139,7 @@ def arrived(live: StreamingQuery, copies: Copies) -> None:
     assert copies.prod.written() == copies.rows()
 
 
+@pytest.mark.live
 def test_a_copy_in_another_application_does_not_fence_the_original(
     copies: Copies, tmp_path: Path
 ) -> None:
@@ -241,6 +240,7 @@ def test_a_copy_whose_original_is_removed_as_the_refusal_says_goes_on_as_the_que
     assert copy.written() == copies.rows()
 
 
+@pytest.mark.live
 def test_a_moved_checkpoint_goes_on(copies: Copies) -> None:
     copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
     copies.feed()

@@ -15,8 +15,6 @@ from support.librdkafka import create_topic, read_topic, values_of
 from txnlog_spark import foreach_batch
 from txnlog_spark.errors import OptionError
 
-pytestmark = pytest.mark.live
-
 Function = Callable[[DataFrame, int], None]
 
 
@@ -138,6 +136,7 @@ def test_a_sink_that_is_not_called_for_empty_batches_is_exactly_once(sinks: Sink
     assert sinks.written() == [["00", "05", "06"], every]
 
 
+@pytest.mark.live
 def test_sinks_in_threads_of_the_function_write_exactly_once(sinks: Sinks) -> None:
     first, second = sinks.topics
     each = sinks.sink(first, "first"), sinks.sink(second, "second")

@@ -9,7 +9,7 @@ import pytest
 from support.librdkafka import create_topic
 from support.spark_copy import KILLED, CopyQuery
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 KILLS = (
     "commit_log:before:kill-driver@1",  # behind the first sink
