@@ -1,8 +1,8 @@
 """What one driver does to others: it watches what it asks, and what it has read.
 
 A run that has written the record of a batch is newer than the one whose record it had read, and
-than those before that. A run fences nobody once it has read the record of a newer one; nor in a
-batch whose commit it begins after that was written, as it can read it then (78). A query on a copy
+than those before that. A run fences nobody once it has read the record of a newer one; nor while
+that stands since before the commit of its batch began, as it could read it (78). A query on a copy
 of a checkpoint leaves the original's transactional id and progress alone, and one that was started
 on a copy with the original's transactional id writes nothing at all (79).
 """
@@ -70,7 +70,11 @@ class OutputWitness:
         self._original = original
         self._is_refused = is_refused
         self._overtaken: set[str] = set()
-        """The transactional ids of the records in which another run has followed this one."""
+        """The transactional ids of the records in which it has read that another run has followed.
+        """
+        self._stood: Record | None = None
+        """The record that stood when the commit of its batch began. A driver that was paused may
+        write an older run's over it before it is read."""
 
     def watch(self, process: ClientProcess) -> None:
         """Look at each request that leaves the driver, and each step that it comes to."""
@@ -98,29 +102,40 @@ class OutputWitness:
             ended = known.ended | {known.run_id}
             self._records[path] = Record(run_id, ended - {run_id})
         if isinstance(ask, ReadFile) and not isinstance(found, FileFailed):
-            self._read[path] = self._look(path)
+            self._read[path] = record = self._records.get(path, Record())
+            if run_id in record.ended:
+                self._overtaken.add(self._transactional_id)
         return found
 
     def _on_reached(self, reached: Reached) -> None:
-        """The commit of a batch begins: what is recorded now can be read."""
         if (reached.step, reached.when) == ("collect", "before"):
-            sink_name = self._driver.options.sink_name
-            self._look(journal_folder(self._driver.checkpoint.location, sink_name) + RECORD)
+            self._stood = self._records.get(self._path)
 
-    def _look(self, path: str) -> Record:
-        """Who has written the record last, and whether this run is over by that."""
-        record = self._records.get(path, Record())
-        if self._driver.run_id in record.ended:
-            query_id = self._driver.checkpoint.query_id
-            self._overtaken.add(self._driver.options.transactional_id_of(query_id))
-        return record
+    @property
+    def _path(self) -> str:
+        sink_name = self._driver.options.sink_name
+        return journal_folder(self._driver.checkpoint.location, sink_name) + RECORD
+
+    @property
+    def _transactional_id(self) -> str:
+        return self._driver.options.transactional_id_of(self._driver.checkpoint.query_id)
+
+    def _stands_overtaken(self) -> bool:
+        """Whether the record that it could read since it began to commit says so, too."""
+        stood = self._stood
+        if stood is None or stood is not self._records.get(self._path):
+            return False
+        return self._driver.run_id in stood.ended
 
     def _on_sent(self, message: Message) -> None:
         key = api_of(message).key
         if key not in WRITING:
             return
         name = str(getattr(message, "transactional_id", None))
-        if key is ApiKey.INIT_PRODUCER_ID and name in self._overtaken:
+        is_overtaken = name in self._overtaken or (
+            name == self._transactional_id and self._stands_overtaken()
+        )
+        if key is ApiKey.INIT_PRODUCER_ID and is_overtaken:
             violated(78, "a run that was overtaken fences who has overtaken it",
                      run_id=self._driver.run_id, transactional_id=name)  # fmt: skip
         if self._is_refused:

@@ -33,6 +33,9 @@ class Run:
 
     def records(self, *, performs=True, fails=False):
         self.reads()
+        self.writes(performs=performs, fails=fails)
+
+    def writes(self, *, performs=True, fails=False):
         self._ask(WriteFile(PATH, self._run_id.encode(), True), performs=performs, fails=fails)
 
     def fences(self):
@@ -95,4 +98,17 @@ def test_a_run_that_has_set_the_record_back_is_not_overtaken(runs):
     second.records()
     first._ask(WriteFile(PATH, b"late", True), performs=True, fails=False)
     first.begins()
+    first.fences()
+
+
+@pytest.mark.invariant(78)
+def test_a_record_that_an_older_run_writes_over_before_it_is_read_ends_nobody(runs):
+    """A driver that was paused before it wrote: nothing says any more who has followed whom."""
+    oldest, first, second = runs
+    oldest.reads()
+    first.records()
+    second.records()
+    first.begins()
+    oldest.writes()
+    first.reads()
     first.fences()
