@@ -2,9 +2,8 @@
 
 Generators cannot be copied, so a node of the tree of outcomes is reached by replaying the outcomes
 before it; each node is made once. Outcomes after which the program is in the same state
-(`generator_state`) lead to one node, and so does a request that is asked again after a wait:
-neither what was lost nor waiting leaves a trace. Asks that touch nothing shared are performed at
-once.
+(`generator_state`) lead to one node: neither what was lost nor waiting leaves a trace. Asks that
+touch nothing shared are performed at once.
 
 Of the requests that a program has on their way any may be carried out and answered next, but for
 those of one kind, which come in the order in which they were sent.
@@ -103,8 +102,6 @@ class Host:
         program share. `in_order`: requests on their way at once are carried out as they were sent.
         """
         self.now_ms = 0
-        self.slept = False
-        """Whether the program has waited since its last shared ask."""
         self.round: Round | None = None
         self._operation = program(Session(lambda: self.now_ms, _PATIENT))
         self._cluster = cluster
@@ -123,7 +120,6 @@ class Host:
 
     def resume(self, outcome: Any) -> SharedAsk:
         """The shared ask after this outcome. Raises StopIteration, or what ends the program."""
-        self.slept = False
         match self._ask:
             case Receive():
                 del self._open[outcome[0]]
@@ -198,10 +194,8 @@ class Host:
         match ask:
             case Sleep(duration_ms):
                 self.now_ms += duration_ms
-                self.slept = True
             case Receive(_, within_ms):
                 self.now_ms += within_ms or 0
-                self.slept = True
             case ReadStaged(piece):
                 return read_back(piece)
             case ReadFile(path):
@@ -226,10 +220,6 @@ class Node:
     """Equal for equal asks."""
     requests: tuple[Request, ...] = ()
     """What of the ask brokers can carry out."""
-    round: tuple[Call, ...] = ()
-    """All requests of which the ask is one."""
-    place: int = 0
-    """The ask's place in the round."""
     error: BaseException | None = None
     commits_sent: frozenset[tuple[int, int]] = frozenset()
     """(producer id, epoch) of each EndTxn(commit) whose outcome is not known."""
@@ -268,8 +258,6 @@ class Actor:
         if found is None:
             host = self._host_at(node)
             found = self._node(node, outcome, host, lambda host: host.resume(outcome))
-            if isinstance(outcome, Reply) and host.slept:
-                found = _first_of_round(node, found)
             node.children[key] = found
         return found
 
@@ -289,8 +277,6 @@ class Actor:
             return node
         node.key = _key_of(node.ask)
         node.requests = _requests_of(node.ask, node.key)
-        if host.round is not None:
-            node.round, node.place = host.round.calls, len(host.round.outcomes)
         ended = _ended_by(node.ask)
         if ended is not None and ended in node.commits_sent and not _is_commit(node.ask):
             raise AbortAfterCommit(f"{self.name}: {node.ask}")
@@ -311,17 +297,6 @@ class Actor:
         for outcome in reversed(outcomes):
             host.resume(outcome)
         return host
-
-
-def _first_of_round(node: Node, found: Node) -> Node:
-    """The node that asked the same for the first time; `found` when it is something new."""
-    if found.place != 0 or not isinstance(found.ask, Call):
-        return found
-    first: Node | None = node
-    for _ in range(node.place):
-        first = None if first is None else first.parent
-    is_same = first is not None and (first.key, first.round) == (found.key, found.round)
-    return first if is_same and first is not None else found
 
 
 def _requests_of(ask: SharedAsk, key: bytes) -> tuple[Request, ...]:

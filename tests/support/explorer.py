@@ -137,7 +137,8 @@ class Explorer:
         first, since their names could be changed over. `switches_max`: how often a driver that
         could go on is left standing for another one. Nearly all bugs of interleaving take two or
         less, and there are too many schedules without a bound (Musuvathi and Qadeer, "Iterative
-        context bounding", PLDI 2007). Drivers that end or wait are not counted."""
+        context bounding", PLDI 2007). One that has ended,
+        or whose ask changes nothing, is not counted."""
         self._broker = broker
         self._files = Files([files])
         self._drivers = drivers
