@@ -212,7 +212,7 @@ def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[N
     def late(
         session: Session, attempt: TransactionTry, identity: ProducerIdentity
     ) -> Operation[ProducerIdentity]:
-        yield from begin(attempt.plan, None)
+        yield from begin(attempt.plan)
         return (yield from commit_baseline(session, attempt, identity))
 
     return replaced(micro_batch, "commit_baseline", late)

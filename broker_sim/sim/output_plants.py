@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_sim.sim.commit_plants import Plant, replaced
 from txnlog_spark.commit import judgement, micro_batch, query, transactional_ids
-from txnlog_spark.commit.judgement import output_of
+from txnlog_spark.commit.judgement import check_output
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitPlan, Committer, Progress
 from txnlog_spark.errors import CheckpointCopied
@@ -29,15 +29,19 @@ def _output_not_compared(_: Any) -> Iterator[None]:
         yield
 
 
-def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _topic_not_compared(_: Any) -> Iterator[None]:
     """An output is the same whatever its topic is."""
-    original = output_of
+    original = check_output
 
-    def of_any_topic(plan: CommitPlan, found: Progress) -> Output | None:
-        output = original(plan, found)
-        return None if output is None else dataclasses.replace(plan.who.output)
+    def of_any_topic(plan: CommitPlan, found: Progress) -> None:
+        original(plan, dataclasses.replace(found, target=plan.who.output.target))
 
-    return replaced(judgement, "output_of", of_any_topic)
+    with (
+        replaced(judgement, "check_output", of_any_topic),
+        replaced(micro_batch, "check_output", of_any_topic),
+    ):
+        yield
 
 
 def _recognised_as(

@@ -1,10 +1,10 @@
 """What one driver does to others: it watches what it asks, and what it has read.
 
 A run that has written the record of a batch is newer than the one whose record it had read, and
-than those before that. A run fences nobody once it has read the record of a newer one; nor while
-that stands since before the commit of its batch began, as it could read it (78). A query on a copy
-of a checkpoint leaves the original's transactional id and progress alone, and one that was started
-on a copy with the original's transactional id writes nothing at all (79).
+than those before that. In a commit a run fences nobody once it has read the record of a newer one;
+nor while that stands since before the commit began, as it could read it (78). A query on a copy of
+a checkpoint leaves the original's transactional id and progress alone, and one that was started on
+a copy with the original's transactional id writes nothing at all (79).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class OutputWitness:
         self._original = original
         self._is_refused = is_refused
         self._overtaken: set[str] = set()
-        """The transactional ids of the records in which it has read that another run has followed.
+        """The transactional ids of the records in which it has read that another run has followed,
+        since the commit began: a function of foreachBatch may catch the error, and try again.
         """
         self._stood: Record | None = None
         """The record that stood when the commit of its batch began. A driver that was paused may
@@ -110,6 +111,7 @@ class OutputWitness:
     def _on_reached(self, reached: Reached) -> None:
         if (reached.step, reached.when) == ("collect", "before"):
             self._stood = self._records.get(self._path)
+            self._overtaken.clear()
 
     @property
     def _path(self) -> str:

@@ -112,3 +112,16 @@ def test_a_record_that_an_older_run_writes_over_before_it_is_read_ends_nobody(ru
     oldest.writes()
     first.reads()
     first.fences()
+
+
+@pytest.mark.invariant(78)
+def test_a_run_that_was_told_and_tries_again_counts_by_the_record_that_stands_then(runs):
+    oldest, first, second = runs
+    oldest.reads()
+    first.records()
+    second.records()
+    first.reads()
+    oldest.writes()
+    assert_overtaken(first)
+    first.begins()
+    first.fences()

@@ -156,9 +156,8 @@ def put_progress(
 ) -> None:
     """The query's committed progress; `of` says whose, and digests what its last batch was."""
     output = (of or build_plan()).who.output
-    progress = Progress(
-        output.query_id, next_batch_id, **{"output_digest": output.digest, **digests}
-    )
+    own = {"output_digest": output.digest, "target": output.target}
+    progress = Progress(output.query_id, next_batch_id, **own | digests)
     offset = progress_offset(progress)
     committed = cluster.state.offsets[PROGRESS_GROUP if of is None else of.who.progress_group_id]
     committed[partition] = (offset.committed_offset, offset.metadata)

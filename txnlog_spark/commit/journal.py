@@ -13,9 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
-from txnlog_spark.commit.judgement import output_of
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
 from txnlog_spark.protocol.effects import Operation, RemoveOtherRuns
@@ -47,12 +46,12 @@ def _begun_of(path: str, data: bytes) -> Begun:
         topic, number = value.pop("progress_partition")
         ended_runs = tuple(map(str, value.pop("ended_runs")))
         output = Output(**value.pop("output"))
-        before = value.pop("progress_output")
+        earlier = tuple(map(str, value.pop("earlier")))
         place = TopicPartition(str(topic), int(number))
         return Begun(
             output=output,
             progress_partition=place,
-            progress_output=None if before is None else Output(**before),
+            earlier=earlier,
             ended_runs=ended_runs,
             **value,
         )
@@ -66,10 +65,9 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
+def begin(plan: CommitPlan) -> Operation[None]:
     """Record the batch, durably, before its transaction begins: its outcome may be unknown.
 
-    `found` is the progress that it was judged by.
     Raises ProducerFenced when another run went on meanwhile.
     """
     who, batch = plan.who, plan.batch
@@ -81,12 +79,16 @@ def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
         if recorded.batch_id > batch.batch_id:
             raise _overtaken(who, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
+    earlier: dict[str, None] = {}
     previous = -1
     if recorded is not None:
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == who.run_id
         ended = recorded.ended_runs if is_ours else ended_with(recorded)
+        if recorded.output.copy == who.output.copy:
+            earlier = dict.fromkeys(recorded.digests)
+            earlier.pop(who.output.digest, None)
     begun = Begun(
         output=who.output,
         batch_id=batch.batch_id,
@@ -94,7 +96,7 @@ def begin(plan: CommitPlan, found: Progress | None) -> Operation[None]:
         progress_group_id=who.progress_group_id,
         progress_partition=who.place,
         previous_batch_id=previous,
-        progress_output=None if found is None else output_of(plan, found),
+        earlier=tuple(earlier),
         ended_runs=ended,
         group_digest=group_digest(plan.group_id),
         host=who.host,

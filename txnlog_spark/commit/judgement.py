@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnlog_spark.commit.checkpoint import offsets_path
-from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
@@ -126,13 +125,10 @@ def judge(plan: CommitPlan, facts: Facts) -> Verdict:
     return Verdict.DO
 
 
-def output_of(plan: CommitPlan, found: Progress) -> Output | None:
-    """Which output of this checkpoint the progress is of, None when it is another one's."""
-    outputs = [plan.who.output, *plan.earlier]
-    if plan.begun is not None:
-        outputs.insert(1, plan.begun.output)
-        outputs += [each for each in (plan.begun.progress_output,) if each is not None]
-    return next((each for each in outputs if each.digest == found.output_digest), None)
+def is_own(plan: CommitPlan, found: Progress) -> bool:
+    """Whether this checkpoint committed the progress, with this transactional id or another."""
+    begun = () if plan.begun is None else plan.begun.digests
+    return found.output_digest in {plan.who.output.digest, *begun, *plan.digests}
 
 
 def check_output(plan: CommitPlan, found: Progress) -> None:
@@ -140,21 +136,19 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
 
     Raises AnotherOutput.
     """
-    output = output_of(plan, found)
-    if output is None:
+    output = plan.who.output
+    if not is_own(plan, found):
         if _is_baseline(found) and not is_committed(plan, found):
             return  # nobody has committed a batch
         raise AnotherOutput(_another_text(plan, found))
-    if output == plan.who.output or not is_committed(plan, found):
-        return
-    if output.target != plan.who.output.target:
+    if is_committed(plan, found) and found.target != output.target:
+        there, wanted = _shown_target(found.target), _shown_target(output.target)
         raise AnotherOutput(
-            f"{plan.name} is in topic {_target(output)} already, and the query was started with "
-            f"topic {_target(plan.who.output)}: skipped, its rows would be missing there. Nothing "
-            f"was written. Start the query with topic {_target(output)} until the batch is done "
-            "(trigger availableNow does that and ends), and then with the other one. If these are "
-            f"two sinks of one query, give the one of topic {_target(plan.who.output)} a name: "
-            "foreach_batch(..., name=...)"
+            f"{plan.name} is in topic {there} already, and the query was started with topic "
+            f"{wanted}: skipped, its rows would be missing there. Nothing was written. Start the "
+            f"query with topic {there} until the batch is done (trigger availableNow does that and "
+            "ends), and then with the other one. If these are two sinks of one query, give the one "
+            f"of topic {wanted} a name: foreach_batch(..., name=...)"
         )
 
 
@@ -167,8 +161,8 @@ def _another_text(plan: CommitPlan, found: Progress) -> str:
     if not who.is_query:
         return (
             f"the progress in group {who.progress_group_id!r} (version {found.next_batch_id - 1}) "
-            f"was committed for another output than topic {_target(who.output)}. Nothing was "
-            "written. Use another txnAppId"
+            f"was committed for another output than topic {_shown_target(who.output.target)}. "
+            "Nothing was written. Use another txnAppId"
         )
     return (
         f"the progress of {plan.query} in group {who.progress_group_id!r} (all "
@@ -181,8 +175,8 @@ def _another_text(plan: CommitPlan, found: Progress) -> str:
     )
 
 
-def _target(output: Output) -> str:
-    return repr(output.target) if output.target else "(of the column topic)"
+def _shown_target(target: str) -> str:
+    return repr(target) if target else "(of the column topic)"
 
 
 def _has_gap(plan: CommitPlan, found: Progress) -> bool:
@@ -284,7 +278,8 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
     With another transactional id of this checkpoint it may have been a copy of its volume, which
     lies at the same place: what that has written is known where all goes to one topic.
     """
-    return output_of(plan, found) == plan.who.output or bool(plan.who.output.target)
+    output = plan.who.output
+    return found.output_digest == output.digest or bool(output.target)
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:

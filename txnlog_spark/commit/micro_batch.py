@@ -50,8 +50,8 @@ from txnlog_spark.commit.judgement import (
     Verdict,
     check_output,
     is_committed,
+    is_own,
     judge,
-    output_of,
 )
 from txnlog_spark.commit.placement import place_progress
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
@@ -165,7 +165,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
-        yield from begin(plan, judged.progress)
+        yield from begin(plan)
     yield Reached("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction, judged)
@@ -195,12 +195,12 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
 
 def _with_earlier_ids(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
     """A plan that knows the progress of a driver of this checkpoint with another id."""
-    if found is None or not plan.who.is_query or output_of(plan, found) is not None:
+    if found is None or not plan.who.is_query or is_own(plan, found):
         return plan
     outputs = [plan.who.output] if plan.begun is None else [plan.who.output, plan.begun.output]
     names = yield from other_ids(plan.who)
-    earlier = [replace(each, transactional_id=name) for each in outputs for name in names]
-    return replace(plan, earlier=tuple(earlier))
+    digests = [replace(each, transactional_id=name).digest for each in outputs for name in names]
+    return replace(plan, digests=digests)
 
 
 def _skip(

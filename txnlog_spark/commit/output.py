@@ -3,8 +3,8 @@
 Theory of operation. "This batch is committed, skip it" may only be believed of the very output that
 the batch is for. A query id does not say that: a checkpoint can be copied, and a sink can be given
 another topic. So everything that makes an output another one is in one value. It is recorded in the
-checkpoint with each batch that is begun, and its digest is in the progress that the batch's
-transaction commits.
+checkpoint with each batch that is begun, and is in the progress that the batch's transaction
+commits: the target in clear, all else as a digest.
 
 When the recorded value and the present one differ, the table says what that is
 (docs/commit-protocol.md has the same one, with examples):
@@ -52,8 +52,10 @@ class Output:
 
     @property
     def digest(self) -> str:
-        """Names all of it in 16 characters."""
-        return _digest(json.dumps(asdict(self), sort_keys=True))[:_DIGEST_HEX]
+        """Names all of it but the target in 16 characters."""
+        value = asdict(self)
+        del value["target"]
+        return _digest(json.dumps(value, sort_keys=True))[:_DIGEST_HEX]
 
 
 def _digest(text: str) -> str:

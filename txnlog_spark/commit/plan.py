@@ -120,9 +120,9 @@ class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
 
     `previous_batch_id` is the batch that was begun before it, -1 for none: a sink that is not
-    called for each batch has nothing of those in between. `progress_output` is the output that the
-    progress was of, and still is when nothing was committed since. `ended_runs` are the runs before
-    `run_id`, the oldest first, as far back as they are kept.
+    called for each batch has nothing of those in between. `earlier` are digests of what the output
+    was before, such as in another place: progress may still be of one of them. `ended_runs` are the
+    runs before `run_id`, the oldest first, as far back as they are kept.
     """
 
     output: Output
@@ -131,25 +131,30 @@ class Begun:
     progress_group_id: str
     progress_partition: TopicPartition
     previous_batch_id: int = -1
-    progress_output: Output | None = None
+    earlier: tuple[str, ...] = ()
     ended_runs: tuple[str, ...] = ()
     group_digest: str = ""
     """Names the group that its source offsets were to be committed for."""
     host: str = ""
     pid: int = -1
 
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Of the output and what it was before."""
+        return *self.earlier, self.output.digest
+
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
     """One batch as it is to be committed; `begun` is None for a new query and for a batch write.
 
-    `earlier` are outputs under which this checkpoint's progress may have been committed as well.
+    `digests` are those of outputs under which this checkpoint may have committed progress as well.
     """
 
     who: Committer
     batch: Batch
     begun: Begun | None = None
-    earlier: Sequence[Output] = ()
+    digests: Sequence[str] = ()
 
     @property
     def query(self) -> str:
@@ -202,7 +207,7 @@ class Progress:
 
     `source_digest`, `group_digest` and `batch_hash` are of the last batch: its source offsets, the
     group that they were committed for with it, and all that Spark logged for it; "" where there was
-    none. `output_digest` names the output that it was committed for.
+    none. `output_digest` and `target` name the output that it was committed for.
     """
 
     query_id: str
@@ -211,6 +216,7 @@ class Progress:
     group_digest: str = ""
     batch_hash: str = ""
     output_digest: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

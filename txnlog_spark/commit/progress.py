@@ -2,9 +2,9 @@
 
 Theory of operation. Every micro-batch's transaction also commits one offset for the query's
 progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
-digests: of the output that it is of (`output.Output`), of the batch's source offsets, of the group
-that they were committed for, and of all that Spark logged for the batch
-(`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
+the output that it is of (`output.Output`: its topic, and a digest of the rest), and digests of the
+batch's source offsets, of the group that they were committed for, and of all that Spark logged for
+the batch (`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
 It becomes visible with the batch's records or not at all, and never goes back.
 
 What pins a batch: equal digests of the whole log entry are one planning, and Spark then reads the
@@ -47,6 +47,7 @@ def format_progress(progress: Progress) -> str:
         "g": progress.group_digest,
         "h": progress.batch_hash,
         "o": progress.output_digest,
+        "t": progress.target,
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -59,12 +60,12 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
         return None
     if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
         return None
-    fields = [value.get("q"), *(value.get(name, "") for name in "egho")]
+    fields = [value.get("q"), *(value.get(name, "") for name in "eghot")]
     texts = [each for each in fields if isinstance(each, str)]
     if len(texts) != len(fields):
         return None
-    query_id, *digests = texts
-    return Progress(query_id, committed.committed_offset, *digests)
+    query_id, *others = texts
+    return Progress(query_id, committed.committed_offset, *others)
 
 
 def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Progress | None:
@@ -83,6 +84,7 @@ def progress_after(plan: CommitPlan) -> Progress:
         group_digest(plan.group_id),
         batch.batch_hash,
         output.digest,
+        output.target,
     )
 
 
@@ -91,7 +93,11 @@ def baseline_of(plan: CommitPlan) -> Progress:
     group = "" if plan.begun is None else plan.begun.group_digest
     output = plan.who.output
     return Progress(
-        output.query_id, plan.batch.batch_id, group_digest=group, output_digest=output.digest
+        output.query_id,
+        plan.batch.batch_id,
+        group_digest=group,
+        output_digest=output.digest,
+        target=output.target,
     )
 
 

@@ -14,8 +14,8 @@ from txnlog_spark.commit.progress import (
 )
 from txnlog_spark.protocol.offsets import CommittedOffset
 
-PROGRESS = Progress("q", 7, source_digest="s", group_digest="g", batch_hash="h", output_digest="o")
-GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","q":"q","v":1}'
+PROGRESS = Progress("q", 7, "s", group_digest="g", batch_hash="h", output_digest="o", target="t")
+GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","q":"q","t":"t","v":1}'
 
 
 def test_progress_has_its_golden_form_both_ways() -> None:
@@ -23,11 +23,17 @@ def test_progress_has_its_golden_form_both_ways() -> None:
     assert parse_progress(CommittedOffset(7, GOLDEN)) == PROGRESS
 
 
-def test_progress_names_its_output_by_16_characters() -> None:
+def test_progress_names_its_topic_and_the_rest_of_its_output_by_16_characters() -> None:
     plan = build_plan()
-    assert progress_after(plan).output_digest == plan.who.output.digest
-    assert baseline_of(plan).output_digest == plan.who.output.digest
-    assert len(plan.who.output.digest) == 16
+    output = plan.who.output
+    for progress in (progress_after(plan), baseline_of(plan)):
+        assert (progress.output_digest, progress.target) == (output.digest, "out")
+    assert len(output.digest) == 16
+
+
+def test_the_longest_names_fit_into_what_kafka_allows_beside_an_offset() -> None:
+    longest = Progress("q" * 36, 2**62, *["d" * 16] * 4, target="t" * 249)
+    assert len(format_progress(longest)) < 4096  # offset.metadata.max.bytes
 
 
 @pytest.mark.parametrize("version", ["0", "2", "null", '"1"'])

@@ -30,7 +30,8 @@ DELETED = ("deleted", 0)
 
 def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_read_too():
     plan = build_plan(3, source_digest="the file source reaches further than in the committed one")
-    found = Progress(QUERY, 5, "digest of batch 4", output_digest=plan.who.output.digest)
+    digest = plan.who.output.digest
+    found = Progress(QUERY, 5, "digest of batch 4", output_digest=digest, target="out")
     with pytest.raises(BatchReplanned):
         judge(changed(plan, is_pinned=False), Facts(found, group={("in", 0): 5}))
 

@@ -183,6 +183,19 @@ def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> No
     assert not commit(cluster, elsewhere).skipped
 
 
+def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None:
+    """An object store set the record back, to a topic that was left again before any batch."""
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(0))
+    set_back = cluster.files[f"{FOLDER}/attempt.json"]
+    assert not commit(cluster, build_plan(1, target="b")).skipped
+    cluster.files[f"{FOLDER}/attempt.json"] = set_back
+    with pytest.raises(AnotherOutput, match="in topic 'b' already"):
+        commit(cluster, build_plan(1, target="c"))
+    assert commit(cluster, build_plan(1, target="b")).skipped
+    assert not commit(cluster, build_plan(2, target="c")).skipped
+
+
 def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
     """It committed the batch, and another one that it had fenced had recorded it as begun."""
     cluster = ScriptedCluster(2)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.checkpoint_files import read_begun, write_begun
-from support.commit_plans import build_plan, changed, recorded
+from support.commit_plans import build_plan, changed
 
 from txnlog_spark.commit.files import write_file
 from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, journal_folder
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun
-from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.local import write_atomically
@@ -37,7 +36,7 @@ BEGUN = Begun(
 
 def test_the_record_survives_and_is_replaced_whole(tmp_path: Path) -> None:
     assert read_begun(tmp_path) is None
-    for begun in (BEGUN, replace(BEGUN, batch_id=8, progress_output=OUTPUT)):
+    for begun in (BEGUN, replace(BEGUN, batch_id=8, earlier=("digest",))):
         write_begun(tmp_path, begun)
         assert read_begun(tmp_path) == begun
     assert os.listdir(tmp_path) == ["attempt.json"]
@@ -50,7 +49,7 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         '  "copy": "c0ffee",\n  "sink_name": "side",\n  "transactional_id": "tid",\n'
         '  "target": "out",\n  "cluster_id": "c"\n },\n "batch_id": 7,\n "run_id": "r",\n'
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
-        ' "previous_batch_id": 5,\n "progress_output": null,\n'
+        ' "previous_batch_id": 5,\n "earlier": [],\n'
         ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n "host": "host",\n'
         ' "pid": 12\n}'
     )
@@ -75,7 +74,7 @@ def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | Non
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
-    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan, None))
+    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
     return len(asked)
 
 
@@ -106,16 +105,21 @@ def test_a_run_that_another_has_ended_begins_nothing_however_many_came_since(
     assert read_begun(tmp_path) == found
 
 
-def test_the_record_says_of_which_output_the_progress_was_that_the_batch_was_judged_by(
-    tmp_path: Path,
-) -> None:
-    """Until the batch is committed the progress is still of that one."""
+def test_the_record_says_what_the_output_was_before(tmp_path: Path) -> None:
+    """Until a batch is committed under the new id the progress is still of an old one."""
     plan = build_plan(1, folder=str(tmp_path), progress_partition=("out", 0))
-    old = changed(plan, transactional_id="old")
-    Disk().run(begin(changed(plan, begun=recorded(old)), progress_after(old)))
+    digest = {}
+    for name in ("a", "b", "c", "b"):
+        changed_id = changed(plan, transactional_id=name)
+        digest[name] = changed_id.who.output.digest
+        Disk().run(begin(changed_id))
     found = read_begun(tmp_path)
     assert found is not None
-    assert (found.output, found.progress_output) == (plan.who.output, old.who.output)
+    assert found.digests == (digest["a"], digest["c"], digest["b"])
+    Disk().run(begin(changed(plan, copy="c0ffee")))
+    found = read_begun(tmp_path)
+    assert found is not None
+    assert found.earlier == (), "a copy was never the original's output"
 
 
 @pytest.mark.parametrize(
