@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -64,6 +65,7 @@ class LocalCluster:
         self.registry_port = 0
         """Where the registry of several brokers listens; it keeps its port. 0 before that."""
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._held: dict[int, socket.socket] = {}
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -106,6 +108,8 @@ class LocalCluster:
         brokers = sorted(self._processes, reverse=True) if broker_id is None else [broker_id]
         for each in brokers:
             _terminate(self._processes.pop(each))
+        while broker_id is None and self._held:
+            self._held.popitem()[1].close()
 
     def kill(self, broker_id: int = 0) -> None:
         """SIGKILL a broker, or the REGISTRY, and wait until it is gone."""
@@ -144,6 +148,7 @@ class LocalCluster:
         """Of several brokers, unless it runs; it keeps its port."""
         if len(self._ports) == 1 or self.is_running(REGISTRY):
             return
+        self.registry_port = self._hold(REGISTRY, self.registry_port)
         self._run(REGISTRY, ["registry", "--port", str(self.registry_port)])
         process = self._processes[REGISTRY]
         self.registry_port = self._await_ready(process, REGISTRY_READY, "registry")
@@ -151,8 +156,27 @@ class LocalCluster:
     def _launch(self, broker_id: int) -> None:
         arguments = ["start", "--config", str(self._write_config(broker_id))]
         if "listeners" not in self._configs[broker_id]:
+            self._ports[broker_id] = self._hold(broker_id, self._ports[broker_id])
             arguments += ["--port", str(self._ports[broker_id])]
         self._run(broker_id, arguments)
+
+    def _hold(self, broker_id: int, port: int) -> int:
+        """The port, a free one for 0, which nobody else gets while the broker is down.
+
+        A socket that is bound and does not listen keeps it, beside the broker's own. Where it
+        cannot be bound the broker says that it is in use.
+        """
+        if broker_id in self._held:
+            return port
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(("127.0.0.1", port))
+        except OSError:
+            held.close()
+            return port
+        self._held[broker_id] = held
+        return int(held.getsockname()[1])
 
     def _run(self, broker_id: int, arguments: Sequence[str]) -> None:
         left = self._processes.pop(broker_id, None)

@@ -62,6 +62,13 @@ def test_a_cluster_keeps_its_port_and_its_data_over_kill_and_restart(cluster):
     assert cluster_id(cluster) == identity
 
 
+def test_nobody_else_gets_the_port_of_a_broker_that_is_down(cluster):
+    cluster.kill()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port_of(cluster)))
+    cluster.restart()
+
+
 def test_a_clean_stop_leaves_the_marker_and_a_kill_does_not(cluster):
     marker = cluster.broker_dir() / ".kafka_cleanshutdown"
     assert not marker.exists()
