@@ -14,12 +14,11 @@ TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_proces
 # The long ones early, the many short ones at the end: then no worker is left alone with a long one.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 # All that share a Spark session with the first of them run where it does: two groups.
-TESTS_SESSION := $(addprefix tests/integration/test_,many_queries.py avro_registry.py)
+TESTS_SESSION := $(addprefix tests/integration/test_,running_query_topics.py connector_foreach_batch.py)
 TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
-	connector_secured_kafka.py local_cluster.py object_store_checkpoint.py \
-	connect_remote_session.py sink_migration.py planted_secrets.py readme_first_steps.py \
-	api_side_by_side.py)
+	local_cluster.py object_store_checkpoint.py sink_migration.py planted_secrets.py \
+	readme_first_steps.py api_side_by_side.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\

@@ -17,7 +17,7 @@ from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema
 from txnlog_spark.errors import OptionError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 
 URL = "schema.registry.url"
 SECRET = "bob:hunter-two"

@@ -12,7 +12,7 @@ from support.connect_server import ConnectServer
 from support.librdkafka import create_topic
 from support.spark_copy import CopyQuery
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 JOB = "copy_job.py"
 """The job that spark-submit runs in the tests of the driver's kills: nothing in it is changed."""
@@ -53,7 +53,6 @@ def test_a_remote_query_goes_on_exactly_once_after_its_server_died_behind_the_co
     assert set(query.output("read_uncommitted").values()) == {1}, "a committed batch came again"
 
 
-@pytest.mark.chaos
 def test_batch_writes_reads_and_two_sinks_of_a_remote_session_give_each_row_once(
     server: ConnectServer, broker, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
@@ -67,7 +66,6 @@ def test_batch_writes_reads_and_two_sinks_of_a_remote_session_give_each_row_once
     assert sorted(values) == sorted(["a", "b", "a", "c", *counted, *counted]), "of both sinks"
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize(
     "place", ["offset_log:after", "txn_offset_commit:after", "commit_log:before"]
 )

@@ -12,7 +12,7 @@ from support.connector import Pipe, error_of
 from support.spark_copy import KILLED, CopyQuery
 from support.tls_kafka import PASSWORD, USER, TlsKafka
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 
 EVENTS_MS_MAX = 60_000
 
@@ -141,7 +141,6 @@ def test_a_wrong_password_is_one_line_of_the_query(pipe, kafka):
     assert "hunter2" not in text
 
 
-@pytest.mark.chaos
 def test_a_job_under_spark_submit_is_exactly_once_after_a_kill_and_says_no_password(
     kafka, tmp_path, unique, monkeypatch
 ):

@@ -139,7 +139,6 @@ def arrived(live: StreamingQuery, copies: Copies) -> None:
     assert copies.prod.written() == copies.rows()
 
 
-@pytest.mark.live
 def test_a_copy_in_another_application_does_not_fence_the_original(
     copies: Copies, tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def check_all(pipe: Pipe, folder: Path, batch_counts: list[int]) -> None:
         assert numbers == list(range(len(numbers))), "a row is missing, or there twice"
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_two_queries_of_one_session_do_not_fence_themselves(
     both_pipe: Pipe, tmp_path: Path

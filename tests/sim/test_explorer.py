@@ -68,7 +68,7 @@ def see(record_property: Callable[[str, object], None]) -> Callable[[Explored, i
 @pytest.mark.parametrize(
     ("fault", "states_min"),
     [
-        (None, 40_000),
+        pytest.param(None, 40_000, marks=pytest.mark.chaos),
         (CRASH, 40_000),
         pytest.param(FILE_FAILED, 50_000, marks=pytest.mark.chaos),
         pytest.param(REQUEST_LOST, 200_000, marks=pytest.mark.chaos),
@@ -94,7 +94,7 @@ def test_two_drivers_that_are_left_standing_twice(see: Callable[[Explored, int],
 @pytest.mark.parametrize(
     ("fault", "states_min"),
     [
-        (None, 50_000),
+        pytest.param(None, 50_000, marks=pytest.mark.chaos),
         pytest.param(CRASH, 50_000, marks=pytest.mark.chaos),
         pytest.param(REQUEST_LOST, 200_000, marks=pytest.mark.chaos),
     ],
