@@ -14,7 +14,7 @@ TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_proces
 # The long ones early, the many short ones at the end: then no worker is left alone with a long one.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 # All that share a Spark session with the first of them run where it does: two groups.
-TESTS_SESSION := $(addprefix tests/integration/test_,running_query_topics.py connector_foreach_batch.py)
+TESTS_SESSION := $(addprefix tests/integration/test_,connector_batch.py connector_foreach_batch.py)
 TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
 	local_cluster.py object_store_checkpoint.py sink_migration.py planted_secrets.py \

@@ -28,13 +28,14 @@ STORIES = {
 """Where a planted bug is seen soon; else in SCENARIO."""
 KNOWN = {
     "high-watermark-of-one-that-left": 12,
-    "admitted-before-it-caught-up": 12,
-    "isr-proposal-not-fenced": 17,
+    "admitted-before-it-caught-up": 43,
+    "truncated-to-high-watermark": 2,
+    "isr-proposal-not-fenced": 1,
     "unclean-election": 7,
     "isr-change-not-fenced": 65,
     "producers-forgotten": 2,
     "loaded-to-high-watermark": 8,
-    "controller-after-its-session": 1,
+    "controller-after-its-session": 3,
     "any-generation-commits": 12,
     "high-watermark-with-few-in-sync": 1,
     "served-above-high-watermark": 6,
