@@ -99,7 +99,7 @@ def test_executors_without_a_shared_directory_lose_and_double_nothing(
     wait_for_batches(query, job, 1)
     (first, *_) = processes_of(job, EXECUTOR)
     first.send_signal(signal.SIGKILL)
-    ended = job.wait()
+    ended = job.wait(timeout_s=200)
     assert ended.code == 0, ended.stderr[-3000:]
     query.check_exactly_once()
     assert not list(query.checkpoint.rglob("*.staged"))

@@ -26,7 +26,7 @@ from support.warm_python import warm_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
-RUN_SECONDS_MAX = 200
+RUN_SECONDS_MAX = 300
 QUICK = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
