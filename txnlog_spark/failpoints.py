@@ -232,7 +232,9 @@ class FaultInjectingClient(Client):
 
     def _perform(self, ask: Ask, requests: Requests) -> Outcome:
         if isinstance(ask, Reached):
-            self._interference = reached(ask.step, ask.when, ask.batch_id)
+            found = reached(ask.step, ask.when, ask.batch_id)
+            if not self._has_interfered:  # else a step of the other half, at the same time
+                self._interference = found
             return None
         return super()._perform(ask, requests)
 

@@ -99,3 +99,22 @@ def test_a_client_that_injects_no_faults_passes_every_failpoint(broker, armed):
     with Client(broker.bootstrap_servers) as client:
         assert isinstance(client.run(step_then_ask())[0], Reply)
     assert failpoints.fired() == ()
+
+
+def send_and_come_to_a_step_of_the_other_half():
+    yield Reached("txn_offset_commit", "before", 3)
+    ticket = yield Send(metadata_call())
+    yield Reached("produce", "before", 3)
+    _, outcome = yield Receive(frozenset((ticket,)), within_ms=None)
+    return outcome
+
+
+def test_a_step_that_is_come_to_before_the_answer_leaves_the_request_interfered_with(
+    broker, armed, monkeypatch
+):
+    killed = []
+    monkeypatch.setattr(failpoints, "kill_driver", lambda: killed.append(len(broker.headers)))
+    armed("txn_offset_commit:before:kill-driver-on-send")
+    with FaultInjectingClient(broker.bootstrap_servers) as client:
+        client.run(send_and_come_to_a_step_of_the_other_half())
+    assert len(killed) == 1
