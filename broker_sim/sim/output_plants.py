@@ -16,32 +16,32 @@ from txnlog_spark.errors import CheckpointCopied
 
 
 @contextlib.contextmanager
-def _output_not_compared(_: Any) -> Iterator[None]:
+def _checked_by(check: Callable[[CommitPlan, Progress], None]) -> Iterator[None]:
+    """In place of `check_output`, wherever it is called."""
+    with (
+        replaced(judgement, "check_output", check),
+        replaced(micro_batch, "check_output", check),
+    ):
+        yield
+
+
+def _output_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """A batch that another output has is skipped."""
 
     def anything(*_: object) -> None:
         """In place of the check."""
 
-    with (
-        replaced(judgement, "check_output", anything),
-        replaced(micro_batch, "check_output", anything),
-    ):
-        yield
+    return _checked_by(anything)
 
 
-@contextlib.contextmanager
-def _topic_not_compared(_: Any) -> Iterator[None]:
+def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """An output is the same whatever its topic is."""
     original = check_output
 
     def of_any_topic(plan: CommitPlan, found: Progress) -> None:
         original(plan, dataclasses.replace(found, target=plan.who.output.target))
 
-    with (
-        replaced(judgement, "check_output", of_any_topic),
-        replaced(micro_batch, "check_output", of_any_topic),
-    ):
-        yield
+    return _checked_by(of_any_topic)
 
 
 def _recognised_as(

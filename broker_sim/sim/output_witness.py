@@ -69,10 +69,9 @@ class OutputWitness:
         """What it has read last, by path."""
         self._original = original
         self._is_refused = is_refused
-        self._overtaken: set[str] = set()
-        """The transactional ids of the records in which it has read that another run has followed,
-        since the commit began: a function of foreachBatch may catch the error, and try again.
-        """
+        self._is_told = False
+        """Whether it has read that another run has followed, since the commit began: a function of
+        foreachBatch may catch the error, and try again."""
         self._stood: Record | None = None
         """The record that stood when the commit of its batch began. A driver that was paused may
         write an older run's over it before it is read."""
@@ -105,13 +104,13 @@ class OutputWitness:
         if isinstance(ask, ReadFile) and not isinstance(found, FileFailed):
             self._read[path] = record = self._records.get(path, Record())
             if run_id in record.ended:
-                self._overtaken.add(self._transactional_id)
+                self._is_told = True
         return found
 
     def _on_reached(self, reached: Reached) -> None:
         if (reached.step, reached.when) == ("collect", "before"):
             self._stood = self._records.get(self._path)
-            self._overtaken.clear()
+            self._is_told = False
 
     @property
     def _path(self) -> str:
@@ -134,10 +133,9 @@ class OutputWitness:
         if key not in WRITING:
             return
         name = str(getattr(message, "transactional_id", None))
-        is_overtaken = name in self._overtaken or (
-            name == self._transactional_id and self._stands_overtaken()
-        )
-        if key is ApiKey.INIT_PRODUCER_ID and is_overtaken:
+        is_own = name == self._transactional_id
+        is_overtaken = self._is_told or self._stands_overtaken()
+        if key is ApiKey.INIT_PRODUCER_ID and is_own and is_overtaken:
             violated(78, "a run that was overtaken fences who has overtaken it",
                      run_id=self._driver.run_id, transactional_id=name)  # fmt: skip
         if self._is_refused:
