@@ -148,21 +148,20 @@ def _group_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
 def _start_compared_before_fencing(_: Any) -> Iterator[None]:
     """What the query starts from is compared while an old driver can still move it; and nobody
     reads it again."""
-    early: dict[int, list[Any]] = {}
+    early: dict[int, dict[TopicPartition, int]] = {}
     """By session: several drivers are at work."""
 
     def compare_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-        early[id(session)] = []
-        for expected in plan.batch.expected:
-            found = yield from fetch_committed(session, expected.group_id, require_stable=False)
-            early[id(session)].append({p: c.committed_offset for p, c in found.items()})
+        early.pop(id(session), None)
+        if plan.batch.expected and plan.group_id is not None:
+            found = yield from fetch_committed(session, plan.group_id, require_stable=False)
+            early[id(session)] = {p: c.committed_offset for p, c in found.items()}
         return (yield from initialise(session, plan))
 
     def facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
         known = yield from stable_facts(session, plan)
-        compared = tuple(early.get(id(session), ()))
-        is_whole = len(known.expected) == len(compared)
-        return dataclasses.replace(known, expected=compared) if is_whole else known
+        group = early.get(id(session), known.group)
+        return dataclasses.replace(known, group=group)
 
     with (
         replaced(micro_batch, "initialise", compare_first),

@@ -74,10 +74,15 @@ def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
 def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
     """Those of a planned batch; one that starts from committed offsets has none."""
     text = checkpoint.entry("offsets", batch_id)
-    if text is None or parse_batch_offsets("offsets", text).expected:
+    if text is None or _is_a_start(text):
         return []
     before, ends = ends_of(checkpoint, batch_id - 1), ends_of(checkpoint, batch_id)
     return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]
+
+
+def _is_a_start(text: str) -> bool:
+    """Whether the batch starts from committed offsets, which has no rows."""
+    return any(each.committed_start for each in parse_batch_offsets("offsets", text).sources)
 
 
 class FunctionFailed(TxnLogError):
@@ -383,7 +388,7 @@ class Driver:
 
     def _stage(self, batch_id: int, *, is_again: bool) -> Operation[list[StagedOutput]]:
         text = self.checkpoint.entry("offsets", batch_id)
-        if text is None or parse_batch_offsets("offsets", text).expected:
+        if text is None or _is_a_start(text):
             return []
         before, ends = ends_of(self.checkpoint, batch_id - 1), ends_of(self.checkpoint, batch_id)
         ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
-from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
     CommittedStart,
@@ -83,18 +82,14 @@ class BatchOffsets:
         """Whether `source_offsets` are all that the batch reads up to."""
         return all(source.offsets is not None for source in self.sources) and not self.read_twice
 
-    @property
-    def expected(self) -> tuple[ExpectedOffsets, ...]:
-        """Not empty for a batch that starts from a group's committed offsets."""
-        found = []
+    def expected(self, group_id: str | None) -> dict[TopicPartition, int | None]:
+        """What the batch starts from, if that is the group's committed offsets; None: it had none."""
+        found: dict[TopicPartition, int | None] = {}
         for source in self.sources:
             start = source.committed_start
-            if start is not None and source.offsets is not None:
-                committed: dict[TopicPartition, int | None] = {
-                    p: start.committed.get(p) for p in source.offsets
-                }
-                found.append(ExpectedOffsets(start.group_id, committed))
-        return tuple(found)
+            if start is not None and start.group_id == group_id:
+                found.update({p: start.committed.get(p) for p in source.offsets or {}})
+        return found
 
 
 def read_query_id(checkpoint: str) -> Operation[str]:

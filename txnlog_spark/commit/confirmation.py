@@ -36,7 +36,6 @@ from txnlog_spark.protocol.together import side_by_side
 from txnlog_spark.protocol.transaction import OffsetsCommitted
 from txnlog_spark.protocol.values import ProducerIdentity
 from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import present
 
 
 def confirm(
@@ -46,30 +45,28 @@ def confirm(
 
     Raises AbortableError: the batch has to be judged again.
     """
-    asked, progress_group_id = judged.asked, plan.who.progress_group_id
-    kinds = []
-    if asked.group:
-        group_id = present(plan.group_id, "offsets are asked of a group")
-        kinds.append((group_id, asked.group, judged.group))
-    for expected, committed in zip(asked.expected, judged.expected, strict=True):
-        kinds.append((expected.group_id, frozenset(expected.committed), committed))
-    unread = sorted({progress_group_id, *(kind[0] for kind in kinds)} - done.behind.keys())
+    progress_group_id, group_id = plan.who.progress_group_id, plan.group_id
+    names = [progress_group_id]
+    if group_id is not None and plan.who.is_query:
+        names.append(group_id)
+    unread = [name for name in names if name not in done.behind]
     read = yield from side_by_side(
         session.monotonic_ms,
-        *(fetch_committed(session, group_id, require_stable=False) for group_id in unread),
+        *(fetch_committed(session, name, require_stable=False) for name in unread),
     )
     groups = {**done.behind, **dict(zip(unread, read, strict=True))}
     found = newest_progress(plan.who.output.query_id, groups[progress_group_id].values())
     if found != judged.progress:
         raise _of_a_former_coordinator(
-            f"the progress in group {plan.who.progress_group_id} is {_shown(found)}, and was "
+            f"the progress in group {progress_group_id} is {_shown(found)}, and was "
             f"{_shown(judged.progress)} when {plan.name} was begun"
         )
-    for group_id, partitions, before in kinds:
-        now = {p: each.committed_offset for p, each in groups[group_id].items()}
-        if any(now.get(p) != before.get(p) for p in partitions):
+    for name in names[1:]:
+        now = {p: each.committed_offset for p, each in groups[name].items()}
+        places = {*plan.batch.source_offsets, *plan.batch.expected, *judged.previous}
+        if any(now.get(p) != judged.group.get(p) for p in places):
             raise _of_a_former_coordinator(
-                f"the offsets of group {group_id} are not those that {plan.name} was judged by"
+                f"the offsets of group {name} are not those that {plan.name} was judged by"
             )
 
 

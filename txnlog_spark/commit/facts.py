@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
-from txnlog_spark.commit.judgement import Facts, asks_log_starts, questions, unexpected_positions
+from txnlog_spark.commit.judgement import (
+    Facts,
+    foreign_sources,
+    has_gap,
+    is_committed,
+    is_missing,
+    previous_batch,
+    unexpected_positions,
+)
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.protocol.effects import Operation
@@ -19,7 +26,6 @@ from txnlog_spark.protocol.offsets import (
 )
 from txnlog_spark.protocol.session import Session
 from txnlog_spark.protocol.together import side_by_side
-from txnlog_spark.wire.invariants import present
 from txnlog_spark.wire.topics import TopicPartition
 
 
@@ -42,83 +48,63 @@ def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | 
 
 def stable_facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
     """What `judge` needs to know, after InitProducerId; one round where nothing is special."""
-    if plan.group_id is None:
-        found = yield from stable_progress(session, plan)
-        return (yield from facts_about(session, plan, found))
     found, group = yield from side_by_side(
-        session.monotonic_ms,
-        stable_progress(session, plan),
-        committed_offsets(session, plan.group_id, plan.batch.source_offsets),
+        session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
     )
-    return (yield from facts_about(session, plan, found, group))
-
-
-def facts_about(
-    session: Session,
-    plan: CommitPlan,
-    found: Progress | None,
-    group: Mapping[TopicPartition, int] | None = None,
-) -> Operation[Facts]:
-    """Ask what `judge` needs to know for this progress; `group` is what is known of the group."""
-    asked = questions(plan, found)
-    gone = False
-    if asked.progress_topic:
-        gone = bool((yield from confirm_missing(session, [plan.who.place])))
-    gap_is_empty = asked.gap is not None and (yield from _is_empty(plan, asked.gap))
-    previous: Mapping[TopicPartition, int] = {}
-    if asked.previous is not None:
-        logged = yield from read_logged_offsets(plan.who.checkpoint, asked.previous)
-        previous = {} if logged is None else logged.source_offsets
-        asked = replace(asked, group=asked.group | frozenset(previous))
-    expected = []
-    for each in asked.expected:
-        expected.append((yield from committed_offsets(session, each.group_id, each.committed)))
-    foreign = []
-    for offsets in asked.foreign:
-        foreign.append((yield from _log_ends(session, offsets)))
-    if asked.group and group is None:
-        group = yield from committed_offsets(session, plan.group_id, asked.group)
-    group = {p: at for p, at in (group or {}).items() if p in asked.group}
-    starts: dict[TopicPartition, int] = {}
-    if asks_log_starts(plan, found):
-        specs = dict.fromkeys(unexpected_positions(plan, group), EARLIEST_TIMESTAMP)
-        listed = yield from list_offsets(session, specs, read_committed=False)
-        starts = {p: each.offset for p, each in listed.items()}
+    if not plan.who.is_query or is_committed(plan, found):
+        return Facts(found, group)
+    if is_missing(plan, found):
+        gone = yield from confirm_missing(session, [plan.who.place])
+        return Facts(found, group, progress_topic_is_gone=bool(gone))
     return Facts(
-        progress=found,
-        asked=asked,
-        group=group,
-        expected=tuple(expected),
-        foreign=tuple(foreign),
-        log_starts=starts,
-        previous=previous,
-        progress_topic_is_gone=gone,
-        gap_is_empty=gap_is_empty,
+        found,
+        group,
+        previous=(yield from _previous(plan, found)),
+        log_starts=(yield from _log_starts(session, unexpected_positions(plan, group))),
+        log_ends=(yield from _log_ends(session, foreign_sources(plan, found))),
+        gap_is_empty=(yield from _gap_is_empty(plan, found)),
     )
 
 
-def _is_empty(plan: CommitPlan, first: int) -> Operation[bool]:
-    """Whether all batches from `first` on to this one are Spark's own, without any input."""
-    for batch_id in range(first, plan.batch.batch_id):
+def stable_group(session: Session, plan: CommitPlan) -> Operation[dict[TopicPartition, int]]:
+    """The committed offsets of a query's group, {} without one."""
+    if plan.group_id is None or not plan.who.is_query:
+        return {}
+    partitions = plan.batch.source_offsets
+    committed = yield from fetch_committed(session, plan.group_id, partitions=partitions)
+    return {p: each.committed_offset for p, each in committed.items()}
+
+
+def _previous(plan: CommitPlan, found: Progress | None) -> Operation[Mapping[TopicPartition, int]]:
+    batch_id = previous_batch(plan, found)
+    if batch_id is None:
+        return {}
+    logged = yield from read_logged_offsets(plan.who.checkpoint, batch_id)
+    return {} if logged is None else logged.source_offsets
+
+
+def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:
+    """Whether all batches that the progress lacks are Spark's own, without any input."""
+    if found is None or not has_gap(plan, found):
+        return True
+    for batch_id in range(found.next_batch_id, plan.batch.batch_id):
         if not (yield from is_repartitioning(plan.who.checkpoint, batch_id)):
             return False
     return True
 
 
-def committed_offsets(
-    session: Session,
-    group_id: str | None,
-    partitions: Iterable[TopicPartition],
+def _log_starts(
+    session: Session, partitions: Iterable[TopicPartition]
 ) -> Operation[dict[TopicPartition, int]]:
-    """A group's committed offsets, those of `partitions` among them."""
-    group = present(group_id, "offsets are asked of a group")
-    committed = yield from fetch_committed(session, group, partitions=partitions)
-    return {p: c.committed_offset for p, c in committed.items()}
+    specs = dict.fromkeys(partitions, EARLIEST_TIMESTAMP)
+    starts = yield from list_offsets(session, specs, read_committed=False)
+    return {p: each.offset for p, each in starts.items()}
 
 
 def _log_ends(
-    session: Session, offsets: Mapping[TopicPartition, int]
+    session: Session, sources: Iterable[Mapping[TopicPartition, int]]
 ) -> Operation[dict[TopicPartition, int]]:
+    offsets = [p for source in sources for p in source]
     missing = yield from confirm_missing(session, offsets)
     specs = {p: LATEST_TIMESTAMP for p in offsets if p not in missing}
     ends = yield from list_offsets(session, specs, read_committed=False)

@@ -1,9 +1,9 @@
 """Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
 
-`judge` gets the plan and what the brokers say (`Facts`), and says SKIP or DO, or raises why a
-person has to look. What it needs depends on the case: `questions` says it, and `facts.py`
-asks. All facts but a visible progress that has the batch are taken after InitProducerId, when
-nobody else can move the query's progress or its group under the query's transactional id.
+`judge` gets the plan and what the brokers say (`Facts`, which `facts.py` asks), and says SKIP or
+DO, or raises why a person has to look. All facts but a visible progress that has the batch are
+taken after InitProducerId, when nobody else can move the query's progress or its group under the
+query's transactional id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnlog_spark.commit.checkpoint import offsets_path
-from txnlog_spark.commit.plan import CommitPlan, ExpectedOffsets, Progress
+from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
     AnotherOutput,
@@ -24,7 +24,6 @@ from txnlog_spark.errors import (
     ProgressMissing,
     WrongCluster,
 )
-from txnlog_spark.wire.invariants import check
 from txnlog_spark.wire.topics import TopicPartition
 
 _SHOWN_MAX = 5
@@ -40,39 +39,23 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """What has to be asked before the batch can be judged."""
-
-    group: frozenset[TopicPartition] = frozenset()
-    """Stable committed offsets of the plan's group."""
-    expected: Sequence[ExpectedOffsets] = ()
-    """Stable committed offsets that the query started from."""
-    foreign: Sequence[Mapping[TopicPartition, int]] = ()
-    """Offsets that have to be positions in this cluster's logs."""
-    previous: int | None = None
-    """The batch before, whose source offsets the group was left at."""
-    progress_topic: bool = False
-    """Whether the topic that progress lies on still exists."""
-    gap: int | None = None
-    """The first of the batches that the progress lacks: whether no sink was to see them."""
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """What the brokers answered to `Questions`; a partition without an offset is left out."""
+    """What the brokers and the checkpoint say, as far as the case needs it.
+
+    `group` has the stable committed offsets of the plan's group; a partition without one is left
+    out. `previous` is where the batch before left the group, {} where that is not known.
+    """
 
     progress: Progress | None
-    asked: Questions = Questions()
     group: Mapping[TopicPartition, int] = field(default_factory=dict)
-    expected: Sequence[Mapping[TopicPartition, int]] = ()
-    foreign: Sequence[Mapping[TopicPartition, int]] = ()
-    """The log ends of those partitions that exist."""
+    previous: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of `unexpected_positions`."""
-    previous: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """{} where they are not known."""
+    log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of `foreign_sources`, those that exist."""
     progress_topic_is_gone: bool = False
     gap_is_empty: bool = False
+    """No sink was to see the batches that the progress lacks."""
 
 
 def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
@@ -80,22 +63,9 @@ def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
     return found is not None and found.next_batch_id > plan.batch.batch_id
 
 
-def questions(plan: CommitPlan, found: Progress | None) -> Questions:
-    """What `judge` needs besides the progress that was found."""
-    if not plan.who.is_query:
-        return Questions()
-    if found is None and plan.was_begun:
-        return Questions(progress_topic=True)
-    batch = plan.batch
-    if found is not None and is_committed(plan, found):
-        several = found.next_batch_id > batch.batch_id + 1
-        return Questions(group=frozenset(batch.source_offsets if several and plan.group_id else ()))
-    gap = found.next_batch_id if found is not None and _has_gap(plan, found) else None
-    group: frozenset[TopicPartition] = frozenset()
-    if _is_first(plan) and not plan.who.overwrite_group:
-        group = frozenset(_unexpected(plan))
-    foreign = batch.foreign_sources if _cluster_is_unknown(plan, found) else ()
-    return Questions(group, batch.expected, foreign, _previous(plan, found), gap=gap)
+def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
+    """Whether there has to be progress, and is none."""
+    return found is None and plan.was_begun
 
 
 def judge(plan: CommitPlan, facts: Facts) -> Verdict:
@@ -109,7 +79,7 @@ def judge(plan: CommitPlan, facts: Facts) -> Verdict:
         check_output(plan, found)
     if not plan.who.is_query:
         return Verdict.SKIP if is_committed(plan, found) else Verdict.DO
-    if found is None and plan.was_begun:
+    if is_missing(plan, found):
         if facts.progress_topic_is_gone:
             raise progress_topic_deleted(plan)
         raise ProgressMissing(_missing_text(plan))
@@ -119,9 +89,13 @@ def judge(plan: CommitPlan, facts: Facts) -> Verdict:
                 raise AnotherOutput(_another_text(plan, found))
             raise BatchReplanned(_replanned_text(plan, found))
         return Verdict.SKIP
-    if found is not None and _has_gap(plan, found) and not facts.gap_is_empty:
+    if found is not None and has_gap(plan, found) and not facts.gap_is_empty:
         raise _behind(plan, found)
-    _check_start(plan, facts)
+    check_expected(plan, facts)
+    for offsets in foreign_sources(plan, found):
+        _check_of_this_cluster(plan, offsets, facts.log_ends)
+    _check_group_is_unused(plan, facts)
+    check_previous(plan, facts)
     return Verdict.DO
 
 
@@ -179,7 +153,7 @@ def _shown_target(target: str) -> str:
     return repr(target) if target else "(of the column topic)"
 
 
-def _has_gap(plan: CommitPlan, found: Progress) -> bool:
+def has_gap(plan: CommitPlan, found: Progress) -> bool:
     """Whether the progress lacks batches before this one that may have been written.
 
     A sink that is not called for each batch lacks none when it has all that was begun.
@@ -191,60 +165,36 @@ def _has_gap(plan: CommitPlan, found: Progress) -> bool:
     return not (plan.who.leaves_out_batches and is_whole)
 
 
-def _check_start(plan: CommitPlan, facts: Facts) -> None:
-    """Whether the batch begins where the output and the group end."""
-    found, batch = facts.progress, plan.batch
-    check(len(facts.expected) == len(batch.expected), "what was expected has to be compared")
-    for expected, committed in zip(batch.expected, facts.expected, strict=True):
-        check_expected(plan, expected, committed)
-    if _cluster_is_unknown(plan, found):
-        for offsets, ends in zip(batch.foreign_sources, facts.foreign, strict=True):
-            _check_of_this_cluster(plan, offsets, ends)
-    if _is_first(plan) and not plan.who.overwrite_group:
-        _check_group_is_unused(plan, facts)
-    check_previous(plan, facts)
-
-
 def unexpected_positions(
     plan: CommitPlan, group: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Where the group of a new query has come to, and the query does not say that it knows.
 
-    A committed offset at the end of an empty first batch is where the query begins.
+    The query has not committed any batch, so what its group has is of somebody else: that may be a
+    newer checkpoint, which was begun when this one was believed to be lost. A committed offset at
+    the end of an empty first batch is where the query begins.
     """
-    stand = {p: group[p] for p in _unexpected(plan) if p in group}
+    if not plan.is_first or plan.who.overwrite_group:
+        return {}
+    ends = plan.batch.source_offsets
+    stand = {p: group[p] for p in ends if p in group and p not in plan.batch.expected}
     if plan.batch.staged:
         return stand
-    return {p: offset for p, offset in stand.items() if offset != plan.batch.source_offsets[p]}
+    return {p: offset for p, offset in stand.items() if offset != ends[p]}
 
 
-def asks_log_starts(plan: CommitPlan, found: Progress | None) -> bool:
-    """Whether `Facts.log_starts` are needed."""
-    is_open = not is_committed(plan, found) and not (found is None and plan.was_begun)
-    return plan.who.is_query and is_open and _is_first(plan) and not plan.who.overwrite_group
-
-
-def _is_first(plan: CommitPlan) -> bool:
-    """Whether the query has not committed any batch: what its group has is of somebody else.
-
-    That may be a newer checkpoint, which was begun when this one was believed to be lost.
-    """
-    return plan.is_first and plan.group_id is not None
-
-
-def _unexpected(plan: CommitPlan) -> list[TopicPartition]:
-    expected = [e.committed for e in plan.batch.expected]
-    return [p for p in plan.batch.source_offsets if not any(p in c for c in expected)]
-
-
-def _cluster_is_unknown(plan: CommitPlan, found: Progress | None) -> bool:
-    """Whether no batch of the query has been committed for this group on this cluster."""
+def foreign_sources(
+    plan: CommitPlan, found: Progress | None
+) -> Sequence[Mapping[TopicPartition, int]]:
+    """Offsets that have to be positions in this cluster's logs: no batch of the query has been
+    committed for this group on this cluster."""
     if plan.group_id is None:
-        return False
-    return found is None or found.group_digest != group_digest(plan.group_id)
+        return ()
+    is_known = found is not None and found.group_digest == group_digest(plan.group_id)
+    return () if is_known else plan.batch.foreign_sources
 
 
-def _previous(plan: CommitPlan, found: Progress | None) -> int | None:
+def previous_batch(plan: CommitPlan, found: Progress | None) -> int | None:
     """The batch that has left the group where this one has to find it, None if that is open."""
     begun = plan.begun
     left = found.group_digest if found is not None else begun.group_digest if begun else ""
@@ -303,13 +253,14 @@ def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
 
 
 def _check_of_this_cluster(
-    plan: CommitPlan, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    plan: CommitPlan, offsets: Mapping[TopicPartition, int], log_ends: Mapping[TopicPartition, int]
 ) -> None:
     """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs.
 
     Spark's own Kafka source does not say which cluster it reads, and other systems' connectors
     write offsets of the same shape (Azure Event Hubs).
     """
+    ends = {p: log_ends[p] for p in offsets if p in log_ends}
     if offsets and not ends:
         raise WrongCluster(_wrong_cluster(plan, f"{_places(offsets)} do not exist there"))
     beyond = {p: offsets[p] for p, end in ends.items() if offsets[p] > end}
@@ -326,9 +277,7 @@ def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
     )
 
 
-def check_expected(
-    plan: CommitPlan, expected: ExpectedOffsets, committed: Mapping[TopicPartition, int]
-) -> None:
+def check_expected(plan: CommitPlan, facts: Facts) -> None:
     """Refuse a start from committed offsets that the group has left meanwhile.
 
     A driver of the lost checkpoint that still lived committed a batch after this query had read
@@ -336,16 +285,12 @@ def check_expected(
     InitProducerId, which ends what such a driver had open and fences it: from then on the offsets
     stay. Raises CommittedOffsetsMoved.
     """
-    moved = [
-        f"{name[0]}-{name[1]} from {_shown(was)} to {_shown(committed.get(name))}"
-        for name, was in sorted(expected.committed.items())
-        if committed.get(name) != was
-    ]
+    moved = _moved(plan.batch.expected, facts.group)
     if not moved:
         return
     raise CommittedOffsetsMoved(
-        f"{plan.query} starts from the committed offsets of group {expected.group_id!r}, "
-        f"but these moved after it had read them: {', '.join(moved)}. Another driver of this group "
+        f"{plan.query} starts from the committed offsets of group {plan.group_id!r}, "
+        f"but these moved after it had read them: {moved}. Another driver of this group "
         "was still at work; it is fenced now if it had this query's transactional id "
         f"{plan.who.transactional_id!r}. Nothing was written. Start again with a new, empty "
         "checkpoint and startingOffsets=committed"
@@ -359,21 +304,26 @@ def check_previous(plan: CommitPlan, facts: Facts) -> None:
     next batch holds records that are in the output already. A partition without a committed offset
     says nothing: its topic was deleted. Raises CommittedOffsetsMoved.
     """
-    committed = facts.group
-    moved = [
-        f"{name[0]}-{name[1]} from {was} to {committed[name]}"
-        for name, was in sorted(facts.previous.items())
-        if committed.get(name, was) != was
-    ]
+    moved = _moved({p: at for p, at in facts.previous.items() if p in facts.group}, facts.group)
     if not moved:
         return
     raise CommittedOffsetsMoved(
-        f"{plan.query} committed its batch {facts.asked.previous} and the offsets of group "
-        f"{plan.group_id!r} with it, but these moved since: {', '.join(moved)}. Either a newer "
+        f"{plan.query} committed its batch {previous_batch(plan, facts.progress)} and the offsets "
+        f"of group {plan.group_id!r} with it, but these moved since: {moved}. Either a newer "
         "checkpoint went on from there, and what this one has next may be in the output already: "
         "start the query with the newer one. Or a person set the group's offsets: set them back, "
         "or start with a new, empty checkpoint and startingOffsets=committed. Or two queries share "
         "the group: give each its own. Nothing was written"
+    )
+
+
+def _moved(
+    before: Mapping[TopicPartition, int | None], now: Mapping[TopicPartition, int | None]
+) -> str:
+    return ", ".join(
+        f"{name[0]}-{name[1]} from {_shown(was)} to {_shown(now.get(name))}"
+        for name, was in sorted(before.items())
+        if now.get(name) != was
     )
 
 

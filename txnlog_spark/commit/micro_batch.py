@@ -43,7 +43,7 @@ from txnlog_spark.commit.attempt import (
     coordinator_version,
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
-from txnlog_spark.commit.facts import facts_about, stable_facts, visible_progress
+from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progress
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
     Facts,
@@ -150,7 +150,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     visible = yield from _look_up(session, attempt)
     yield Reached("look_up", "after", batch_id)
     plan = attempt.plan
-    if is_committed(plan, visible):
+    if visible is not None and is_committed(plan, visible):
         return (yield from _skip(session, attempt, visible))
     identity = yield from initialise(session, plan)
     yield Reached("judge", "before", batch_id)
@@ -203,14 +203,13 @@ def _with_earlier_ids(plan: CommitPlan, found: Progress | None) -> Operation[Com
     return replace(plan, digests=digests)
 
 
-def _skip(
-    session: Session, attempt: TransactionTry, found: Progress | None
-) -> Operation[CommitOutcome]:
+def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operation[CommitOutcome]:
     """The outcome of a batch that visible progress has, before anybody is fenced.
 
     Raises BatchReplanned when it is another batch.
     """
-    facts = yield from facts_about(session, attempt.plan, found)
+    is_last = found.next_batch_id == attempt.plan.batch.batch_id + 1
+    facts = Facts(found, {} if is_last else (yield from stable_group(session, attempt.plan)))
     verdict = judge(attempt.plan, facts)
     check(verdict is Verdict.SKIP, "a batch that is to be done was skipped")
     return _skipped(attempt, facts)

@@ -41,17 +41,6 @@ class CommitOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedOffsets:
-    """What a group's stable committed offsets must still be when the batch is committed.
-
-    None says that the group had no committed offset for the partition.
-    """
-
-    group_id: str
-    committed: Mapping[TopicPartition, int | None]
-
-
-@dataclass(frozen=True, slots=True)
 class Committer:
     """Who commits: the same for all batches of a run.
 
@@ -100,9 +89,9 @@ class Batch:
     group. `batch_hash` is of all that Spark logged for the batch: equal hashes are one planning of
     it. `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's,
     each partition once, so that equal offsets are equal records however often the batch is planned.
-    `expected` is what the query started from, for the batch that starts it from a group's committed
-    offsets. `foreign_sources` are offsets, per source, that do not say which cluster they belong
-    to. A batch write's `batch_id` is its version.
+    `expected` are the group's committed offsets that the query started from, for the batch that
+    starts it from these, None where the group had none. `foreign_sources` are offsets, per source,
+    that do not say which cluster they belong to. A batch write's `batch_id` is its version.
     """
 
     batch_id: int
@@ -111,7 +100,7 @@ class Batch:
     source_digest: str = ""
     batch_hash: str = ""
     is_pinned: bool = False
-    expected: Sequence[ExpectedOffsets] = ()
+    expected: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
 
 

@@ -37,7 +37,6 @@ from txnlog_spark.commit.plan import (
     CommitOutcome,
     CommitPlan,
     Committer,
-    ExpectedOffsets,
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
@@ -156,15 +155,10 @@ def _plan(
     plan = CommitPlan(who, _batch(batch, sources), begun)
     if not plan.is_first or batch.batch_id == 0:
         return plan
-    expected = yield from _expected_of_first(batch)
-    return replace(plan, batch=replace(plan.batch, expected=expected))
-
-
-def _expected_of_first(batch: QueryBatch) -> Operation[tuple[ExpectedOffsets, ...]]:
-    """What the query started from: its batch 0 says it, for which the sink was not called."""
+    # What the query started from its batch 0 says, for which the sink was not called.
     logged = yield from read_logged_offsets(batch.checkpoint, 0)
-    expected = () if logged is None else logged.expected
-    return tuple(each for each in expected if each.group_id == batch.options.group_id)
+    expected = {} if logged is None else logged.expected(options.group_id)
+    return replace(plan, batch=replace(plan.batch, expected=expected))
 
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
@@ -200,7 +194,7 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(batch.options.group_id, sources),
-        expected=sources.expected,
+        expected=sources.expected(batch.options.group_id),
         foreign_sources=tuple(foreign),
     )
 

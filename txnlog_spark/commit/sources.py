@@ -62,7 +62,7 @@ def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> Non
 
 def _check_start(group_id: str, sources: BatchOffsets) -> None:
     """A start from committed offsets does not hold for what has none, such as a source of files."""
-    if all(at is None for e in sources.expected for at in e.committed.values()):
+    if all(at is None for at in sources.expected(group_id).values()):
         return
     raise OptionError(
         "startingOffsets",

@@ -6,7 +6,6 @@ import pytest
 from support.commit_plans import build_plan, commit, nothing_is_written
 from support.scripted_broker import ScriptedCluster
 
-from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.errors import CommittedOffsetsMoved
 from txnlog_spark.wire.messages import ApiKey as K
 
@@ -20,7 +19,7 @@ def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> Scr
 
 
 def commit_from(cluster: ScriptedCluster, expected: dict[tuple[str, int], int | None]):
-    plan = build_plan(source_offsets={A: 5, B: 0}, expected=(ExpectedOffsets("g", expected),))
+    plan = build_plan(source_offsets={A: 5, B: 0}, expected=expected)
     return commit(cluster, plan)
 
 

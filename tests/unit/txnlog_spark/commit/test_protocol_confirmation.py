@@ -8,7 +8,6 @@ import pytest
 from support.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
 from support.scripted_broker import ScriptedCluster, refused
 
-from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
 from txnlog_spark.protocol.transaction import init_producer_id
@@ -96,7 +95,7 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
     cluster.state.offsets["g"][PART] = (4, "")
     former = FormerCoordinator(cluster)
     cluster.state.offsets["g"][PART] = (9, "")
-    plan = build_plan(0, expected=(ExpectedOffsets("g", {PART: 4}),))
+    plan = build_plan(0, expected={PART: 4})
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)
     assert not former.is_asked

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.checkpoint_files import read_batch_offsets, read_query_id
 
-from txnlog_spark.commit.plan import ExpectedOffsets
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.offsets import SourceNote
 from txnlog_spark.wire.topics import TopicPartition
@@ -72,9 +71,9 @@ def test_a_start_from_a_group_expects_its_offsets_and_has_the_digest_of_a_plain_
     write_offsets(tmp_path, f"v1\n{METADATA}\n{line}")
     started = read_batch_offsets(tmp_path, 4)
     expected = {TopicPartition("in", 0): 2, TopicPartition("in", 1): None}
-    assert started.expected == (ExpectedOffsets("g", expected),)
+    assert started.expected("g") == expected
     assert (started.source_offsets, started.digest) == (plain.source_offsets, plain.digest)
-    assert plain.expected == ()
+    assert started.expected(None) == plain.expected("g") == {}
 
 
 def test_a_damaged_start_from_a_group_is_an_error_that_names_the_file(tmp_path: Path) -> None:
