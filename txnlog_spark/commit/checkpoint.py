@@ -83,7 +83,7 @@ class BatchOffsets:
         return all(source.offsets is not None for source in self.sources) and not self.read_twice
 
     def expected(self, group_id: str | None) -> dict[TopicPartition, int | None]:
-        """What the batch starts from, if that is the group's committed offsets; None: it had none."""
+        """The group's offsets that the batch starts from, if it does; None where it had none."""
         found: dict[TopicPartition, int | None] = {}
         for source in self.sources:
             start = source.committed_start
