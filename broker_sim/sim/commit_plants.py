@@ -15,6 +15,7 @@ from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, q
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit.attempt import TransactionTry
 from txnlog_spark.commit.facts import stable_facts, visible_progress
+from txnlog_spark.commit.former_outputs import record_output
 from txnlog_spark.commit.journal import begin, write_begun
 from txnlog_spark.commit.judgement import Facts
 from txnlog_spark.commit.placement import place_progress
@@ -22,7 +23,6 @@ from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
 from txnlog_spark.commit.query import QueryBatch
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
-from txnlog_spark.commit.transactional_ids import record_id
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.protocol import fetch
 from txnlog_spark.protocol.effects import Operation
@@ -104,7 +104,7 @@ def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[N
     """The later one of two drivers may have listed before the first had anything to fence."""
 
     def fence_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-        yield from record_id(plan.who)
+        yield from record_output(plan.who)
         yield from fence_other_ids(session, plan)
         return (yield from _own_id(session, plan))
 
@@ -117,7 +117,7 @@ def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
     def record_last(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         identity = yield from _own_id(session, plan)
         yield from fence_other_ids(session, plan)
-        yield from record_id(plan.who)
+        yield from record_output(plan.who)
         return identity
 
     return _initialised_by(record_last)

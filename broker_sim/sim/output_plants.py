@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker_sim.sim.commit_plants import Plant, replaced
-from txnlog_spark.commit import judgement, micro_batch, query, transactional_ids
+from txnlog_spark.commit import former_outputs, judgement, micro_batch, query
 from txnlog_spark.commit.judgement import check_output
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitPlan, Committer, Progress
@@ -92,9 +92,9 @@ def _ids_of_the_original_fenced(_: Any) -> contextlib.AbstractContextManager[Non
     """A copy has the original's recorded ids, and fences them as its own of before."""
 
     def shared(who: Committer) -> str:
-        return f"{who.folder}/ids"
+        return f"{who.folder}/outputs"
 
-    return replaced(transactional_ids, "ids_folder", shared)
+    return replaced(former_outputs, "outputs_folder", shared)
 
 
 def _one_folder_for_all_sinks(_: Any) -> contextlib.AbstractContextManager[None]:

@@ -131,14 +131,14 @@ def test_of_two_drivers_with_two_new_ids_one_goes_on(
 ) -> None:
     """The first is stopped before it asks for its id, between which the second does the batch."""
     first, second = renamed(query, unique("first")), renamed(query, unique("second"))
-    record = takeover.record_id
+    record = takeover.record_output
 
     def overtaken(who: Committer) -> Operation[None]:
-        monkeypatch.setattr(takeover, "record_id", record)
+        monkeypatch.setattr(takeover, "record_output", record)
         yield from record(who)
         commit_streaming(second, [query.stage(1, ["b"])], 1, "run-2")
 
-    monkeypatch.setattr(takeover, "record_id", overtaken)
+    monkeypatch.setattr(takeover, "record_output", overtaken)
     commit_streaming(first, [query.stage(1, ["b"], "first")], 1, "run-3")
     query.log(2, 30)
     commit_streaming(first, [query.stage(2, ["c"], "first")], 2, "run-3")

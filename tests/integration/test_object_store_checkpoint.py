@@ -53,7 +53,7 @@ def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of,
     assert not query.checkpoint.exists()
     last = max(query.logged("commits"))
     assert json.loads(query.text_of("txnlog/attempt.json"))["batch_id"] == last
-    assert len(query.names_in("txnlog/ids")) == 1
+    assert len(query.names_in("txnlog/outputs")) == 1
     check_tool(query, last, capsys)
     check_secret_is_nowhere(query)
 

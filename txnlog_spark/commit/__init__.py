@@ -10,6 +10,7 @@
     confirmation.py reads them again, of who has answered TxnOffsetCommit
     progress.py     the committed offset that says how far a query has come
     checkpoint.py   what Spark logged for a batch
+    former_outputs.py  which outputs the query has had: their ids are fenced
     journal.py      what the sink keeps in the checkpoint
     sources.py      which sources may be committed for a group
     set_progress.py progress set by hand

@@ -46,15 +46,8 @@ def _begun_of(path: str, data: bytes) -> Begun:
         topic, number = value.pop("progress_partition")
         ended_runs = tuple(map(str, value.pop("ended_runs")))
         output = Output(**value.pop("output"))
-        earlier = tuple(map(str, value.pop("earlier")))
         place = TopicPartition(str(topic), int(number))
-        return Begun(
-            output=output,
-            progress_partition=place,
-            earlier=earlier,
-            ended_runs=ended_runs,
-            **value,
-        )
+        return Begun(output=output, progress_partition=place, ended_runs=ended_runs, **value)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
 
@@ -79,16 +72,12 @@ def begin(plan: CommitPlan) -> Operation[None]:
         if recorded.batch_id > batch.batch_id:
             raise _overtaken(who, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
-    earlier: dict[str, None] = {}
     previous = -1
     if recorded is not None:
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == who.run_id
         ended = recorded.ended_runs if is_ours else ended_with(recorded)
-        if recorded.output.copy == who.output.copy:
-            earlier = dict.fromkeys(recorded.digests)
-            earlier.pop(who.output.digest, None)
     begun = Begun(
         output=who.output,
         batch_id=batch.batch_id,
@@ -96,7 +85,6 @@ def begin(plan: CommitPlan) -> Operation[None]:
         progress_group_id=who.progress_group_id,
         progress_partition=who.place,
         previous_batch_id=previous,
-        earlier=tuple(earlier),
         ended_runs=ended,
         group_digest=group_digest(plan.group_id),
         host=who.host,

@@ -44,6 +44,7 @@ from txnlog_spark.commit.attempt import (
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progress
+from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
     Facts,
@@ -58,7 +59,6 @@ from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
-from txnlog_spark.commit.transactional_ids import other_ids
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
 from txnlog_spark.protocol.metadata import require_cluster, require_leaders
@@ -155,7 +155,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     identity = yield from initialise(session, plan)
     yield Reached("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
-    plan = attempt.plan = yield from _with_earlier_ids(plan, judged.progress)
+    plan = attempt.plan = yield from _with_former(plan, judged.progress)
     verdict = yield from judge_for_certain(session, attempt, judged, identity)
     if verdict is Verdict.SKIP:
         yield Reached("judge", "after", batch_id)
@@ -187,20 +187,17 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
         place_progress(session, plan),
     )
     plan = replace(plan, who=replace(plan.who, progress_partition=place))
-    attempt.plan = plan = yield from _with_earlier_ids(plan, visible)
+    attempt.plan = plan = yield from _with_former(plan, visible)
     if visible is not None:
         check_output(plan, visible)
     return visible
 
 
-def _with_earlier_ids(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
-    """A plan that knows the progress of a driver of this checkpoint with another id."""
+def _with_former(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
+    """A plan that knows the query's former outputs, if the progress is not of the present one."""
     if found is None or not plan.who.is_query or is_own(plan, found):
         return plan
-    outputs = [plan.who.output] if plan.begun is None else [plan.who.output, plan.begun.output]
-    names = yield from other_ids(plan.who)
-    digests = [replace(each, transactional_id=name).digest for each in outputs for name in names]
-    return replace(plan, digests=digests)
+    return replace(plan, former=(yield from recorded_digests(plan.who)))
 
 
 def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operation[CommitOutcome]:

@@ -109,9 +109,8 @@ class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
 
     `previous_batch_id` is the batch that was begun before it, -1 for none: a sink that is not
-    called for each batch has nothing of those in between. `earlier` are digests of what the output
-    was before, such as in another place: progress may still be of one of them. `ended_runs` are the
-    runs before `run_id`, the oldest first, as far back as they are kept.
+    called for each batch has nothing of those in between. `ended_runs` are the runs
+    before `run_id`, the oldest first, as far back as they are kept.
     """
 
     output: Output
@@ -120,30 +119,24 @@ class Begun:
     progress_group_id: str
     progress_partition: TopicPartition
     previous_batch_id: int = -1
-    earlier: tuple[str, ...] = ()
     ended_runs: tuple[str, ...] = ()
     group_digest: str = ""
     """Names the group that its source offsets were to be committed for."""
     host: str = ""
     pid: int = -1
 
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """Of the output and what it was before."""
-        return *self.earlier, self.output.digest
-
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
     """One batch as it is to be committed; `begun` is None for a new query and for a batch write.
 
-    `digests` are those of outputs under which this checkpoint may have committed progress as well.
+    `former` are digests of the outputs that the query has had, where they had to be read.
     """
 
     who: Committer
     batch: Batch
     begun: Begun | None = None
-    digests: Sequence[str] = ()
+    former: frozenset[str] = frozenset()
 
     @property
     def query(self) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
+from txnlog_spark.commit.former_outputs import other_ids, record_output
 from txnlog_spark.commit.judgement import progress_topic_deleted
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import baseline_of
-from txnlog_spark.commit.transactional_ids import other_ids, record_id, record_path
 from txnlog_spark.errors import FatalError, UnknownTopic
 from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.protocol.metadata import confirm_missing, require_leaders
@@ -20,7 +20,7 @@ def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity
     who, batch_id = plan.who, plan.batch.batch_id
     yield Reached("init_producer_id", "before", batch_id)
     if who.is_query and not _is_recorded(plan):
-        yield from record_id(who)
+        yield from record_output(who)
     timeout_ms = who.transaction_timeout_ms
     identity = yield from init_producer_id(session, who.transactional_id, timeout_ms)
     if who.is_query:
@@ -30,7 +30,7 @@ def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity
 
 
 def _is_recorded(plan: CommitPlan) -> bool:
-    """Whether this run has recorded its transactional id: that comes before its first batch."""
+    """Whether this run has recorded its output: that comes before its first batch."""
     begun = plan.begun
     if begun is None or begun.run_id != plan.who.run_id:
         return False
@@ -38,20 +38,20 @@ def _is_recorded(plan: CommitPlan) -> bool:
 
 
 def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
-    """Nobody may commit under another id of the query any more (`transactional_ids` says why).
+    """Nobody may commit under another id of the query any more (`former_outputs` says why).
 
     Raises FatalError when the user may not write with one of them.
     """
     who = plan.who
     others = yield from other_ids(who)
-    for name in others:
+    for name, path in others.items():
         try:
             yield from init_producer_id(session, name, who.transaction_timeout_ms)
         except FatalError as error:
             error.add(
                 f"Query {who.output.query_id} had transactional id {name!r} before "
                 f"{who.transactional_id!r}, and a driver with it has to be fenced. If none can be "
-                f"running any more, delete {record_path(who, name)} and start the query again"
+                f"running any more, delete {path} and start the query again"
             )
             raise
     before = None if plan.begun is None else plan.begun.output.transactional_id

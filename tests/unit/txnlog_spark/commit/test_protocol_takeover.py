@@ -24,9 +24,10 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_spark.commit.former_outputs import outputs_folder, record_output
+from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.takeover import initialise
-from txnlog_spark.commit.transactional_ids import record_id, record_path
 from txnlog_spark.errors import (
     AnotherOutput,
     BatchReplanned,
@@ -202,15 +203,19 @@ def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_id
     first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
     put_progress(cluster, 2, of=first, batch_hash="planned-1")
     put_begun(cluster, recorded(second))
-    cluster.run(record_id(second.who))
+    cluster.run(record_output(second.who))
     with pytest.raises(AnotherOutput):
         commit(cluster, third)
-    cluster.run(record_id(first.who))
+    cluster.run(record_output(first.who))
     assert commit(cluster, third).skipped
     assert K.INIT_PRODUCER_ID not in cluster.apis()
 
 
 # ------------------------------------------------------------------ several transactional ids
+
+
+def path_of(plan: CommitPlan) -> str:
+    return f"{outputs_folder(plan.who)}/{plan.who.output.digest}.json"
 
 
 def initialised(cluster: ScriptedCluster) -> list[str]:
@@ -221,7 +226,7 @@ def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_
     cluster = ScriptedCluster(2)
     plans = [build_plan(0, transactional_id=name) for name in ("a", "b", "c")]
     for plan in plans:
-        cluster.run(record_id(plan.who))
+        cluster.run(record_output(plan.who))
     seen = []
 
     def watched(operation: Operation[Any]) -> Operation[Any]:
@@ -247,7 +252,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
 ):
     cluster = ScriptedCluster(2)
     commit(cluster, build_plan(0, transactional_id="old"))
-    own = record_path(build_plan().who, "t")
+    own = path_of(build_plan())
     for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
         cluster.asked.clear()
         cluster.files.pop(own, None)
@@ -255,7 +260,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
         assert initialised(cluster) == ["t", "old"]
         assert (own in cluster.files) == is_recorded
     commit(cluster, build_plan(4, run_id="b", transactional_id="u"))
-    assert record_path(build_plan().who, "u") in cluster.files
+    assert path_of(build_plan(transactional_id="u")) in cluster.files
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
@@ -277,8 +282,8 @@ def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2}', b"\xff"])
 def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> None:
     cluster = ScriptedCluster(2)
-    cluster.files[f"{FOLDER}/ids/some.json"] = text
-    with pytest.raises(ProgressError, match=r"txnlog/ids/some\.json cannot be used"):
+    cluster.files[f"{FOLDER}/outputs/some.json"] = text
+    with pytest.raises(ProgressError, match=r"txnlog/outputs/some\.json cannot be used"):
         commit(cluster, build_plan(0))
 
 

@@ -36,7 +36,7 @@ BEGUN = Begun(
 
 def test_the_record_survives_and_is_replaced_whole(tmp_path: Path) -> None:
     assert read_begun(tmp_path) is None
-    for begun in (BEGUN, replace(BEGUN, batch_id=8, earlier=("digest",))):
+    for begun in (BEGUN, replace(BEGUN, batch_id=8)):
         write_begun(tmp_path, begun)
         assert read_begun(tmp_path) == begun
     assert os.listdir(tmp_path) == ["attempt.json"]
@@ -49,7 +49,7 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         '  "copy": "c0ffee",\n  "sink_name": "side",\n  "transactional_id": "tid",\n'
         '  "target": "out",\n  "cluster_id": "c"\n },\n "batch_id": 7,\n "run_id": "r",\n'
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
-        ' "previous_batch_id": 5,\n "earlier": [],\n'
+        ' "previous_batch_id": 5,\n'
         ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n "host": "host",\n'
         ' "pid": 12\n}'
     )
@@ -103,23 +103,6 @@ def test_a_run_that_another_has_ended_begins_nothing_however_many_came_since(
         with pytest.raises(ProducerFenced, match="process 7 on host h has begun batch 0"):
             begin_on(tmp_path, 1, ended)
     assert read_begun(tmp_path) == found
-
-
-def test_the_record_says_what_the_output_was_before(tmp_path: Path) -> None:
-    """Until a batch is committed under the new id the progress is still of an old one."""
-    plan = build_plan(1, folder=str(tmp_path), progress_partition=("out", 0))
-    digest = {}
-    for name in ("a", "b", "c", "b"):
-        changed_id = changed(plan, transactional_id=name)
-        digest[name] = changed_id.who.output.digest
-        Disk().run(begin(changed_id))
-    found = read_begun(tmp_path)
-    assert found is not None
-    assert found.digests == (digest["a"], digest["c"], digest["b"])
-    Disk().run(begin(changed(plan, copy="c0ffee")))
-    found = read_begun(tmp_path)
-    assert found is not None
-    assert found.earlier == (), "a copy was never the original's output"
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,21 @@
-"""The files of a query's transactional ids, on a real disk."""
+"""The files of the outputs that a query has had, on a real disk."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.commit_plans import build_plan
 
-from txnlog_spark.commit.transactional_ids import other_ids, record_id
+from txnlog_spark.commit.former_outputs import other_ids, record_output, recorded_digests
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage import local
 
 
 def record(folder: Path, name: str, copy: str = "") -> None:
-    Disk().run(record_id(build_plan(transactional_id=name, folder=str(folder), copy=copy).who))
+    Disk().run(record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).who))
 
 
 def others(folder: Path, name: str, copy: str = "") -> list[str]:
@@ -24,8 +25,9 @@ def others(folder: Path, name: str, copy: str = "") -> list[str]:
 
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
     record(tmp_path, "orders-1")
-    (found,) = (tmp_path / "ids").iterdir()
-    assert found.name == "32ecd062fef11317700fb72a3ae68798.json"
+    (found,) = (tmp_path / "outputs").iterdir()
+    digest = build_plan(transactional_id="orders-1").who.output.digest
+    assert found.name == f"{digest}.json" == "8c7d6148d9c11ff8.json"
     assert found.read_text() == '{\n "version": 1,\n "transactional_id": "orders-1"\n}'
 
 
@@ -36,6 +38,16 @@ def test_all_ids_but_the_own_are_listed_whatever_their_names_are(tmp_path: Path)
         record(tmp_path, name)
     assert others(tmp_path, "another") == sorted(names)
     assert others(tmp_path, "a") == sorted(names[1:])
+
+
+def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path: Path) -> None:
+    moved = build_plan(transactional_id="a", folder=str(tmp_path), checkpoint="/elsewhere")
+    moved = replace(moved.who, output=replace(moved.who.output, checkpoint="/elsewhere"))
+    record(tmp_path, "a")
+    Disk().run(record_output(moved))
+    assert Disk().run(other_ids(moved)) == {}
+    here = build_plan(transactional_id="a").who.output.digest
+    assert Disk().run(recorded_digests(moved)) == {here, moved.output.digest}
 
 
 def test_a_copy_of_the_checkpoint_has_ids_of_its_own(tmp_path: Path) -> None:
@@ -52,18 +64,18 @@ def test_new_folders_are_flushed_into_those_above_them(
     flushed: list[Path] = []
     monkeypatch.setattr(local, "flush_directory", flushed.append)
     record(tmp_path / "txnlog", "a")
-    assert flushed == [tmp_path, tmp_path / "txnlog", tmp_path / "txnlog" / "ids"]
+    assert flushed == [tmp_path, tmp_path / "txnlog", tmp_path / "txnlog" / "outputs"]
     record(tmp_path / "txnlog", "b")
-    assert flushed[3:] == [tmp_path / "txnlog" / "ids"]
+    assert flushed[3:] == [tmp_path / "txnlog" / "outputs"]
 
 
 def test_a_record_that_was_begun_and_not_renamed_is_none(tmp_path: Path) -> None:
     record(tmp_path, "a")
-    (tmp_path / "ids" / ".b.json.77.new").write_text("torn")
+    (tmp_path / "outputs" / ".b.json.77.new").write_text("torn")
     assert others(tmp_path, "b") == ["a"]
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "ids").write_text("a file")
-    with pytest.raises(ProgressError, match="ids cannot be used: Not a directory"):
+    (tmp_path / "outputs").write_text("a file")
+    with pytest.raises(ProgressError, match="outputs cannot be used: Not a directory"):
         others(tmp_path, "a")

@@ -1,0 +1,72 @@
+"""The outputs that a query has had, one file each in the checkpoint, under `txnlog/outputs/`.
+
+InitProducerId fences the drivers that hold the same transactional id. After the option or the group
+was changed a driver with the id of before may live, or be started once more, or two drivers with
+two new ids at once. So a driver
+
+    1. records its output (`record_output`), with its id, once in a run,
+    2. initialises the id, for each batch,
+    3. lists all ids of the query and fences the others (`other_ids`), for each batch,
+
+in this order, before it judges what is committed. Of two drivers the one that initialised its own
+id later listed after that; the other had recorded its id before it initialised it, so the later
+one finds it, and fences what the other initialised. At most one of the two goes on. (Both may be
+fenced; Spark stops both queries, and whoever is started again goes on.)
+
+The same files say which progress is the query's own: it was committed for one of these outputs.
+
+A record is never replaced by other content and never removed: a driver that wrote it may be paused
+anywhere after it. An id costs one InitProducerId in each batch of a query that has changed it. A
+copy of the checkpoint has a folder of its own, and so fences nobody of the original's.
+"""
+
+from __future__ import annotations
+
+import json
+
+from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
+from txnlog_spark.commit.plan import Committer
+from txnlog_spark.protocol.effects import Operation
+
+RECORD_VERSION = 1
+
+
+def outputs_folder(who: Committer) -> str:
+    """Where the outputs of this query, or of this copy of it, are recorded."""
+    copy = who.output.copy
+    return f"{who.folder}/outputs-{copy}" if copy else f"{who.folder}/outputs"
+
+
+def record_output(who: Committer) -> Operation[None]:
+    """Record the committer's output, durably. Raises ProgressError."""
+    value = {"version": RECORD_VERSION, "transactional_id": who.transactional_id}
+    path = f"{outputs_folder(who)}/{who.output.digest}.json"
+    yield from write_file(path, json.dumps(value, indent=1).encode(), durable=True)
+
+
+def recorded_digests(who: Committer) -> Operation[frozenset[str]]:
+    """Those of all recorded outputs. Raises ProgressError."""
+    names = yield from list_folder(outputs_folder(who))
+    return frozenset(name.removesuffix(".json") for name in names)
+
+
+def other_ids(who: Committer) -> Operation[dict[str, str]]:
+    """All recorded ids but the committer's, each with its file. Raises ProgressError."""
+    folder, own = outputs_folder(who), f"{who.output.digest}.json"
+    found = {}
+    for name in (yield from list_folder(folder)):
+        path = f"{folder}/{name}"
+        if name != own:
+            found[_id_of(path, (yield from read_text(path)))] = path
+    found.pop(who.transactional_id, None)
+    return found
+
+
+def _id_of(path: str, text: str) -> str:
+    value = json_of(path, text)
+    if not isinstance(value, dict) or value.get("version") != RECORD_VERSION:
+        raise unreadable(path, "it is not an output as this version records it")
+    name = value.get("transactional_id")
+    if not isinstance(name, str) or not name:
+        raise unreadable(path, "it has no transactional_id")
+    return name
