@@ -89,7 +89,7 @@ def _moved_taken_for_a_copy(_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _ids_of_the_original_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
-    """A copy has the original's recorded ids, and fences them as its own of before."""
+    """A copy has the original's recorded outputs, and fences them as its own of before."""
 
     def shared(who: Committer) -> str:
         return f"{who.folder}/outputs"

@@ -22,7 +22,9 @@ copy of the checkpoint has a folder of its own, and so fences nobody of the orig
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import defaultdict
 
 from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
 from txnlog_spark.commit.plan import Committer
@@ -37,28 +39,37 @@ def outputs_folder(who: Committer) -> str:
     return f"{who.folder}/outputs-{copy}" if copy else f"{who.folder}/outputs"
 
 
+def record_path(who: Committer) -> str:
+    """Where the output is recorded: its name tells the own id's records without reading them."""
+    return f"{outputs_folder(who)}/{_id_digest(who)}-{who.output.digest}.json"
+
+
+def _id_digest(who: Committer) -> str:
+    """Ids may have any length and characters, names of files not."""
+    return hashlib.sha256(who.transactional_id.encode()).hexdigest()[:32]
+
+
 def record_output(who: Committer) -> Operation[None]:
     """Record the committer's output, durably. Raises ProgressError."""
     value = {"version": RECORD_VERSION, "transactional_id": who.transactional_id}
-    path = f"{outputs_folder(who)}/{who.output.digest}.json"
-    yield from write_file(path, json.dumps(value, indent=1).encode(), durable=True)
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(record_path(who), data, durable=True)
 
 
 def recorded_digests(who: Committer) -> Operation[frozenset[str]]:
     """Those of all recorded outputs. Raises ProgressError."""
     names = yield from list_folder(outputs_folder(who))
-    return frozenset(name.removesuffix(".json") for name in names)
+    return frozenset(name.removesuffix(".json").rpartition("-")[2] for name in names)
 
 
-def other_ids(who: Committer) -> Operation[dict[str, str]]:
-    """All recorded ids but the committer's, each with its file. Raises ProgressError."""
-    folder, own = outputs_folder(who), f"{who.output.digest}.json"
-    found = {}
+def other_ids(who: Committer) -> Operation[dict[str, list[str]]]:
+    """All recorded ids but the committer's, each with its files. Raises ProgressError."""
+    folder, own = outputs_folder(who), f"{_id_digest(who)}-"
+    found: dict[str, list[str]] = defaultdict(list)
     for name in (yield from list_folder(folder)):
         path = f"{folder}/{name}"
-        if name != own:
-            found[_id_of(path, (yield from read_text(path)))] = path
-    found.pop(who.transactional_id, None)
+        if not name.startswith(own):
+            found[_id_of(path, (yield from read_text(path)))].append(path)
     return found
 
 

@@ -109,8 +109,8 @@ class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
 
     `previous_batch_id` is the batch that was begun before it, -1 for none: a sink that is not
-    called for each batch has nothing of those in between. `ended_runs` are the runs
-    before `run_id`, the oldest first, as far back as they are kept.
+    called for each batch has nothing of those in between. `ended_runs` are the runs before
+    `run_id`, the oldest first, as far back as they are kept.
     """
 
     output: Output

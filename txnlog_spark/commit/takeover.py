@@ -44,14 +44,14 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
     """
     who = plan.who
     others = yield from other_ids(who)
-    for name, path in others.items():
+    for name, paths in others.items():
         try:
             yield from init_producer_id(session, name, who.transaction_timeout_ms)
         except FatalError as error:
             error.add(
                 f"Query {who.output.query_id} had transactional id {name!r} before "
                 f"{who.transactional_id!r}, and a driver with it has to be fenced. If none can be "
-                f"running any more, delete {path} and start the query again"
+                f"running any more, delete {' and '.join(paths)} and start the query again"
             )
             raise
     before = None if plan.begun is None else plan.begun.output.transactional_id

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.commit_plans import build_plan
 
-from txnlog_spark.commit.former_outputs import other_ids, record_output, recorded_digests
+from txnlog_spark.commit.former_outputs import (
+    other_ids,
+    record_output,
+    record_path,
+    recorded_digests,
+)
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage import local
@@ -26,8 +30,9 @@ def others(folder: Path, name: str, copy: str = "") -> list[str]:
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
     record(tmp_path, "orders-1")
     (found,) = (tmp_path / "outputs").iterdir()
-    digest = build_plan(transactional_id="orders-1").who.output.digest
-    assert found.name == f"{digest}.json" == "8c7d6148d9c11ff8.json"
+    who = build_plan(transactional_id="orders-1", folder=str(tmp_path)).who
+    assert str(found) == record_path(who)
+    assert found.name == "32ecd062fef11317700fb72a3ae68798-8c7d6148d9c11ff8.json"
     assert found.read_text() == '{\n "version": 1,\n "transactional_id": "orders-1"\n}'
 
 
@@ -41,13 +46,15 @@ def test_all_ids_but_the_own_are_listed_whatever_their_names_are(tmp_path: Path)
 
 
 def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path: Path) -> None:
-    moved = build_plan(transactional_id="a", folder=str(tmp_path), checkpoint="/elsewhere")
-    moved = replace(moved.who, output=replace(moved.who.output, checkpoint="/elsewhere"))
-    record(tmp_path, "a")
-    Disk().run(record_output(moved))
+    here, moved = (
+        build_plan(transactional_id="a", folder=str(tmp_path), checkpoint=place).who
+        for place in ("/here", "/elsewhere")
+    )
+    for who in (here, moved):
+        Disk().run(record_output(who))
     assert Disk().run(other_ids(moved)) == {}
-    here = build_plan(transactional_id="a").who.output.digest
-    assert Disk().run(recorded_digests(moved)) == {here, moved.output.digest}
+    assert Disk().run(recorded_digests(moved)) == {here.output.digest, moved.output.digest}
+    assert others(tmp_path, "b") == ["a"]
 
 
 def test_a_copy_of_the_checkpoint_has_ids_of_its_own(tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster, refused
 
-from txnlog_spark.commit.former_outputs import outputs_folder, record_output
-from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.former_outputs import record_output, record_path
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import (
@@ -214,10 +213,6 @@ def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_id
 # ------------------------------------------------------------------ several transactional ids
 
 
-def path_of(plan: CommitPlan) -> str:
-    return f"{outputs_folder(plan.who)}/{plan.who.output.digest}.json"
-
-
 def initialised(cluster: ScriptedCluster) -> list[str]:
     return [each.transactional_id for each in cluster.requests(K.INIT_PRODUCER_ID)]
 
@@ -252,7 +247,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
 ):
     cluster = ScriptedCluster(2)
     commit(cluster, build_plan(0, transactional_id="old"))
-    own = path_of(build_plan())
+    own = record_path(build_plan().who)
     for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
         cluster.asked.clear()
         cluster.files.pop(own, None)
@@ -260,20 +255,23 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
         assert initialised(cluster) == ["t", "old"]
         assert (own in cluster.files) == is_recorded
     commit(cluster, build_plan(4, run_id="b", transactional_id="u"))
-    assert path_of(build_plan(transactional_id="u")) in cluster.files
+    assert record_path(build_plan(transactional_id="u").who) in cluster.files
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
+    """It has two records, as the checkpoint was moved."""
     cluster = ScriptedCluster(2)
     commit(cluster, build_plan(0, transactional_id="old"))
+    cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").who))
     cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     asked = len(cluster.asked)
     with pytest.raises(FatalError, match="had transactional id 'old' before 't'") as caught:
         commit(cluster, build_plan(1))
     assert nothing_is_written(cluster, asked)
-    named = re.search(r"delete (\S+) and start the query again", str(caught.value))
+    named = re.search(r"delete (\S+) and (\S+) and start the query again", str(caught.value))
     assert named is not None
-    del cluster.files[named[1]]
+    for path in named.groups():
+        del cluster.files[path]
     cluster.asked.clear()
     assert not commit(cluster, build_plan(1)).skipped
     assert initialised(cluster) == ["t"]
