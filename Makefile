@@ -11,15 +11,17 @@ READY := $(VENV)/.installed
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 # They start processes, and mostly wait for them.
 TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
+# What `make wheel` runs, on the wheel.
+TESTS_WHEEL := tests/integration/test_readme_first_steps.py
 # The long ones early, the many short ones at the end: then no worker is left alone with a long one.
 TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 # All that share a Spark session with the first of them run where it does: two groups.
 TESTS_SESSION := $(addprefix tests/integration/test_,connector_batch.py connector_foreach_batch.py)
 TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
-TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py demo.py \
+TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py \
 	local_cluster.py object_store_checkpoint.py sink_migration.py planted_secrets.py \
-	readme_first_steps.py api_side_by_side.py)
-TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG),\
+	api_side_by_side.py)
+TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_WHEEL),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\
 	security.py acls.py broker_kill.py java_spark_source.py)
@@ -110,7 +112,7 @@ wheel: java $(READY)  ## the wheel in an environment with nothing else: a job an
 	$(BIN)/python -m venv "$$folder/env"; \
 	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
 	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
-		tests/integration/test_readme_first_steps.py; \
+		$(TESTS_WHEEL); \
 	cd "$$folder"; env/bin/python -m broker_sim simulate --scenario stories --seeds 0:1
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios

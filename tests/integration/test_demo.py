@@ -1,4 +1,7 @@
-"""The demo, with fewer flights: three kills, and an audit that finds nothing wrong."""
+"""The demo, with fewer flights: three kills, and an audit that finds nothing wrong.
+
+`.ci/run` has `make demo` itself.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from jobs import demo
 from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("quick_java")
 def test_the_demo_survives_its_three_kills(

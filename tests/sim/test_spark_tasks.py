@@ -32,7 +32,7 @@ CANARY_SEEDS = range(200)
 KNOWN = {
     "no-abort-before-a-retry": (12, {18, 35}),
     "progress-in-a-second-transaction": (2, {35, 36, 37, 41}),
-    "judged-before-initialising": (28, {35, 37, 41}),
+    "judged-before-initialising": (182, {35, 37, 41}),
     "sequences-reset-without-a-leader": (6, {13, 18}),
     "batches-built-again": (5, {18}),
     "both-attempts-taken": (7, {35}),
