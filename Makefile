@@ -30,11 +30,12 @@ TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_
 TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(TESTS_CONFORMANCE) tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
-WHEEL_SOURCES := txnlog_spark broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
+WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Of `make demo`: 1, or 3 for a cluster whose leader is killed.
 BROKERS ?= 1
+SIMULATE ?= --seeds 0:1000
 # Of `make picture`.
 PICTURE ?= transaction.svg
 PICTURED := coordinator_of_three_dies
@@ -42,7 +43,7 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test record lint picture wheel bench chaos clean
+.PHONY: help setup java demo test record simulate lint picture wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -92,6 +93,9 @@ test: java $(READY)  ## all tests
 record: java $(READY)  ## ask Apache Kafka again what the conformance tests have recorded of it
 	$(BIN)/python -m pytest $(WORKERS) --record -m recordable $(PYTEST_ARGS) tests/conformance
 
+simulate: $(READY)  ## random seeds of the simulator; SIMULATE="--scenario cluster --seeds 0:200"
+	$(BIN)/python -m simulation $(SIMULATE)
+
 lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -100,11 +104,11 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 
 picture: $(READY)  ## one transaction across three simulated brokers, as PICTURE=transaction.svg
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(BIN)/python -m broker_sim simulate --scenario $(PICTURED) --seeds 1 --save-logs "$$folder"; \
+	$(BIN)/python -m simulation --scenario $(PICTURED) --seeds 1 --save-logs "$$folder"; \
 	$(BIN)/python -m broker_sim timeline "$$folder/seed-1-$(PICTURED)" \
 		--transactional-id txnlog-job --transaction 2 --output $(PICTURE)
 
-wheel: java $(READY)  ## the wheel in an environment with nothing else: a job and the simulator
+wheel: java $(READY)  ## the wheel in an environment with nothing else: the first steps
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; mkdir "$$folder/source"; \
 	cp -r $(WHEEL_SOURCES) "$$folder/source"; \
 	echo "== wheel: building it, and installing it with what it needs (some minutes)"; \
@@ -112,8 +116,7 @@ wheel: java $(READY)  ## the wheel in an environment with nothing else: a job an
 	$(BIN)/python -m venv "$$folder/env"; \
 	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
 	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
-		$(TESTS_WHEEL); \
-	cd "$$folder"; env/bin/python -m broker_sim simulate --scenario stories --seeds 0:1
+		$(TESTS_WHEEL)
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)

@@ -1,7 +1,7 @@
 """A transactional log store with Kafka's wire protocol and log format, in pure Python.
 
-`python -m broker_sim start --data-dir DIR` runs a broker, `python -m broker_sim simulate` the
-deterministic simulator of the same code, and `LocalCluster` runs brokers as child processes.
+`python -m broker_sim start --data-dir DIR` runs a broker, and `LocalCluster` runs brokers as child
+processes.
 """
 
 from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster

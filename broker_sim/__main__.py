@@ -1,4 +1,4 @@
-"""The command line: `python -m broker_sim start | registry | simulate | topics | groups | ...`."""
+"""The command line: `python -m broker_sim start | registry | topics | groups | ...`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from broker_sim.cli.main import main as run_command
 
         return run_command(arguments)
-    if arguments[:1] == ["simulate"]:
-        from broker_sim.sim.cli import main as simulate
-
-        return int(simulate(arguments[1:]))
     parsed = _parser().parse_args(arguments)
     return _start(parsed) if parsed.command == "start" else _start_registry(parsed)
 
@@ -91,7 +87,6 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--metrics-address", default="127.0.0.1", metavar="ADDRESS")
     start.add_argument("--log-level", default="WARNING", choices=LOG_LEVELS)
     _add_registry(commands)
-    commands.add_parser("simulate", help="run seeds of the deterministic simulator", add_help=False)
     for name, text in CLI_COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser
@@ -148,7 +143,7 @@ def _version() -> str:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    # The host imports asyncio and sockets: not needed to simulate.
+    # The host imports asyncio and sockets: not needed for the other commands.
     from broker_sim.server.process import run
 
     def serve() -> None:

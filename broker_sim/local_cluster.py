@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from txnlog_spark.wire.invariants import present
+from txnlog_kafka.wire.invariants import present
 
 REGISTRY = -1
 """Stands for the registry where the number of a broker is asked for."""

@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from jobs import audit_checks as checks
 from jobs.cluster_options import add_cluster_arguments, cluster_client
 from jobs.topic_columns import LogColumns, TopicColumns, end_offsets, read_committed, read_log
-from txnlog_spark.client.admin import committed_offsets
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.admin import committed_offsets
+from txnlog_kafka.host.client import Client
 from txnlog_spark.errors import TxnLogError
 
 _SOURCE_TYPE = pa.struct(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from txnlog_spark.client.client import Client
-from txnlog_spark.command_config import read_command_config, read_options
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.command_config import read_command_config, read_options
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

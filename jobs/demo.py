@@ -25,11 +25,11 @@ from pathlib import Path
 from jobs import audit
 from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT
-from txnlog_spark.client.admin import create_topic
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.admin import create_topic
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.metadata import require_leaders
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.metadata import require_leaders
-from txnlog_spark.wire.topics import TopicPartition
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "flights-enriched"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from txnlog_spark.wire.invariants import present
+from txnlog_kafka.wire.invariants import present
 
 ROOT = Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2

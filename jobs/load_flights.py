@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from jobs.cluster_options import add_cluster_arguments, cluster_client, connector_options
 from jobs.flights_data import FLIGHT_COUNT, read_flights
 from jobs.topic_columns import read_committed
-from txnlog_spark.client.admin import create_topic
+from txnlog_kafka.host.admin import create_topic
 from txnlog_spark.errors import TxnLogError
 
 

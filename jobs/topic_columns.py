@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.audit_checks import Int64s, Markers, decide
-from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets, topic_partitions
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
+from txnlog_kafka.host.admin import EARLIEST, LATEST, list_offsets, topic_partitions
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.fetcher import FetchedBatches, fetch_range
+from txnlog_kafka.operations.values import Bytes
+from txnlog_kafka.wire.records import MarkerType, decode_marker, iter_batches
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.codec.decode import decode_batches
-from txnlog_spark.protocol.values import Bytes
-from txnlog_spark.wire.records import MarkerType, decode_marker, iter_batches
-from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

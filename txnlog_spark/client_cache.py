@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_spark import embedded
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import PLAINTEXT, PREFIX, Security, read_security
+from txnlog_kafka.host import embedded
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.security import PLAINTEXT, PREFIX, Security, read_security
+from txnlog_kafka.host.security_options import SECURITY_OPTIONS
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
 from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
 from txnlog_spark.options import check_cluster
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.security_options import SECURITY_OPTIONS
-from txnlog_spark.wire.invariants import present
 
 TOPIC_WAIT_MS_MAX = 15_000
 BOOTSTRAP_TIMEOUT_MS_MAX = 30_000

@@ -24,12 +24,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from txnlog_kafka.host.processes import is_private
+from txnlog_kafka.operations.effects import Ask, Operation, Outcome, Reached, relayed
+from txnlog_kafka.operations.produce import staged_totals
+from txnlog_kafka.operations.values import StagedPartition
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
-from txnlog_spark.processes import is_private
-from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached, relayed
-from txnlog_spark.protocol.produce import staged_totals
-from txnlog_spark.protocol.values import StagedPartition
 
 T = TypeVar("T")
 

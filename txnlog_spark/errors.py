@@ -1,159 +1,76 @@
-"""What can go wrong in the connector: one root, distinguished by what the caller should do.
+"""What can go wrong in the connector: Kafka's errors (`txnlog_kafka.errors`), and its own.
 
     TxnLogError
-    ├─ OptionError                 wrong option: name, value, what is allowed
-    ├─ RemoteProtocolError         the peer's bytes
-    │                              └─ SecurityRefused  a certificate or a login was refused
-    ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
-    │                              ├─ AbortableError   this transaction is lost, the next one may do
-    │                              └─ FatalError       asking again cannot help
-    │                                 └─ ProducerFenced, UnknownTopic, RecordRefused
     ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
-    ├─ CommitStateUnknown          EndTxn sent and no answer: ask the coordinator, never guess
     ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
+    │                              ├─ AnotherOutput  ├─ CheckpointCopied
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
     ├─ StagingFailed               the staging directory cannot be written or read
-    ├─ StagedBatchesInvalid        staged bytes are not what was staged
-    ├─ DataLoss                    ├─ OffsetOutOfRange  └─ CorruptData
-    ├─ OldMessageFormat            records of before Kafka 0.11
-    ├─ DeadlineExceeded            how long, doing what, last error
     └─ FailpointRaised             tests only
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
-
-Every class carries a stable `condition`, which is part of the message, and every message says what
-happened, the ids involved and what to do. All errors survive pickling between Spark's processes.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-from txnlog_spark.wire.errors import error_name
-
-
-def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLogError:
-    error = cls.__new__(cls, text)
-    error.args = (text,)
-    error.__dict__.update(state)
-    return error
-
-
-HIDDEN = "..."
-_SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
-_SECRET_NAMES = (
-    "kafka.ssl.keystore.key",
-    "kafka.ssl.keystore.certificate.chain",
-    "txnlog.fs.s3a.access.key",
-    "txnlog.fs.azure.account.key",
+from txnlog_kafka.errors import (
+    HIDDEN,
+    AbortableError,
+    BrokerError,
+    CommitStateUnknown,
+    CorruptData,
+    DataLoss,
+    DeadlineExceeded,
+    FatalError,
+    OffsetOutOfRange,
+    OldMessageFormat,
+    OptionError,
+    ProducerFenced,
+    RecordRefused,
+    RemoteProtocolError,
+    RetriableError,
+    SecurityRefused,
+    StagedBatchesInvalid,
+    TxnLogError,
+    UnknownTopic,
+    is_secret,
 )
 
-
-def is_secret(option_name: str) -> bool:
-    """Whether an option's value may be a password or a key, which no message may show."""
-    name = option_name.lower()
-    return name in _SECRET_NAMES or any(word in name for word in _SECRET_WORDS)
-
-
-class TxnLogError(Exception):
-    """The root. `condition` is a stable name for programs; the text is for people."""
-
-    condition = "TXNLOG_ERROR"
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"[{self.condition}] {message}")
-
-    def add(self, text: str) -> None:
-        """Say more, at the end: what only a caller knows."""
-        self.args = (f"{self}. {text}",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by state, so that subclasses may have any constructor."""
-        return _rebuild, (type(self), str(self), dict(self.__dict__))
-
-
-class OptionError(TxnLogError):
-    """A wrong or unsupported option: which, what was given, what is allowed."""
-
-    condition = "TXNLOG_OPTION"
-
-    def __init__(self, name: str, value: object, allowed: str) -> None:
-        """`value` None means that there is none to show: not set, or not what is wrong."""
-        shown = HIDDEN if value is not None and is_secret(name) else value
-        super().__init__(
-            f"option {name}: {allowed}" if shown is None else f"option {name}={shown!r}: {allowed}"
-        )
-        self.name = name
-        self.value = shown
-        self.allowed = allowed
-
-
-class RemoteProtocolError(TxnLogError):
-    """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
-
-    condition = "TXNLOG_PROTOCOL.REMOTE"
-
-
-class SecurityRefused(RemoteProtocolError):
-    """Broker and client do not trust each other: a certificate, a login, the security protocol.
-
-    The text says which option to look at; asking again cannot help.
-    """
-
-    condition = "TXNLOG_SECURITY"
-
-
-class BrokerError(TxnLogError):
-    """A broker refused. `code` is Kafka's number, `code_name` Kafka's name."""
-
-    condition = "TXNLOG_BROKER"
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"{message}: {error_name(code)} ({int(code)})")
-        self.code = int(code)
-        self.code_name = error_name(code)
-
-
-class RetriableError(BrokerError):
-    """The same request may succeed later."""
-
-    condition = "TXNLOG_BROKER.RETRIABLE"
-
-
-class AbortableError(BrokerError):
-    """This transaction cannot be committed; a new one with a new producer epoch may be."""
-
-    condition = "TXNLOG_BROKER.ABORTABLE"
-
-
-class FatalError(BrokerError):
-    """Asking again cannot help."""
-
-    condition = "TXNLOG_BROKER.FATAL"
-
-
-class ProducerFenced(FatalError):
-    """A newer epoch of the transactional id exists: this holder must stop and write nothing."""
-
-    condition = "TXNLOG_PRODUCER_FENCED"
-
-
-class UnknownTopic(FatalError):
-    """A topic does not exist and was not created in time. `topics` names all that are missing."""
-
-    condition = "TXNLOG_UNKNOWN_TOPIC"
-
-    def __init__(self, code: int, message: str, *, topics: tuple[str, ...] = ()) -> None:
-        super().__init__(code, message)
-        self.topics = topics
-
-
-class RecordRefused(FatalError):
-    """A partition leader refused records for what they are: size, timestamp, CRC, policy."""
-
-    condition = "TXNLOG_RECORD_REFUSED"
+__all__ = [
+    "HIDDEN",
+    "AbortableError",
+    "AnotherOutput",
+    "BatchReplanned",
+    "BrokerError",
+    "CheckpointCopied",
+    "CommitStateUnknown",
+    "CommittedOffsetsMoved",
+    "CorruptData",
+    "DataLoss",
+    "DeadlineExceeded",
+    "FailpointRaised",
+    "FatalError",
+    "GroupHasOffsets",
+    "NoCommittedOffsets",
+    "OffsetOutOfRange",
+    "OldMessageFormat",
+    "OptionError",
+    "ProducerFenced",
+    "ProgressBehind",
+    "ProgressError",
+    "ProgressMissing",
+    "RecordRefused",
+    "RemoteProtocolError",
+    "RetriableError",
+    "SecurityRefused",
+    "StagedBatchesInvalid",
+    "StagingFailed",
+    "TransactionTimedOut",
+    "TxnLogError",
+    "UnknownTopic",
+    "WrongCluster",
+    "is_secret",
+]
 
 
 class TransactionTimedOut(TxnLogError):
@@ -163,21 +80,6 @@ class TransactionTimedOut(TxnLogError):
     """
 
     condition = "TXNLOG_TRANSACTION_TIMED_OUT"
-
-
-class CommitStateUnknown(TxnLogError):
-    """EndTxn(commit) may or may not have been carried out.
-
-    Never to be treated as failed or as done, and never followed by an abort: the next
-    InitProducerId and the stable progress read decide.
-    """
-
-    condition = "TXNLOG_COMMIT_STATE_UNKNOWN"
-
-    def __init__(self, message: str, *, transactional_id: str = "", batch_id: int = -1) -> None:
-        super().__init__(message)
-        self.transactional_id = transactional_id
-        self.batch_id = batch_id
 
 
 class ProgressError(TxnLogError):
@@ -244,69 +146,6 @@ class StagingFailed(TxnLogError):
     """The staging directory cannot be written, such as a full disk or a missing permission."""
 
     condition = "TXNLOG_STAGING"
-
-
-class StagedBatchesInvalid(TxnLogError):
-    """Staged batches cannot be read back as they were written: torn file, wrong CRC."""
-
-    condition = "TXNLOG_STAGED_BATCHES_INVALID"
-
-
-class DataLoss(TxnLogError):
-    """Records that should be read are gone. The text says which, and the remedy."""
-
-    condition = "TXNLOG_DATA_LOSS"
-
-
-class OffsetOutOfRange(DataLoss):
-    """An offset lies outside what the partition holds."""
-
-    condition = "TXNLOG_DATA_LOSS.OFFSET_OUT_OF_RANGE"
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        partition: int,
-        start_offset: int,
-        log_start_offset: int,
-        log_end_offset: int,
-    ) -> None:
-        super().__init__(
-            f"offset {start_offset} of {topic}-{partition} is out of range: the partition holds "
-            f"[{log_start_offset}, {log_end_offset}). Records were deleted (retention, "
-            "DeleteRecords, a recreated topic) before they were read. Set failOnDataLoss=false to "
-            "go on with what is left, or start a new checkpoint"
-        )
-        self.topic = topic
-        self.partition = partition
-        self.start_offset = start_offset
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-
-
-class CorruptData(DataLoss):
-    """A broker reports, or serves, bytes that fail their CRC."""
-
-    condition = "TXNLOG_DATA_LOSS.CORRUPT"
-
-
-class OldMessageFormat(TxnLogError):
-    """Records of message format v0 or v1, which brokers serve as they were written."""
-
-    condition = "TXNLOG_OLD_MESSAGE_FORMAT"
-
-
-class DeadlineExceeded(TxnLogError):
-    """Not done in time. The text says how long, doing what, and the last error."""
-
-    condition = "TXNLOG_DEADLINE_EXCEEDED"
-
-    def __init__(self, doing: str, waited_ms: int, last_error: str) -> None:
-        super().__init__(f"{doing} was not done within {waited_ms} ms; last error: {last_error}")
-        self.doing = doing
-        self.waited_ms = waited_ms
-        self.last_error = last_error
 
 
 class FailpointRaised(TxnLogError):

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.client.client import Client, Requests
+from txnlog_kafka.host.client import Client, Requests
+from txnlog_kafka.operations.effects import Ask, Call, Outcome, Reached, Reply, Ticket, Unanswered
 from txnlog_spark.errors import FailpointRaised, OptionError
-from txnlog_spark.protocol.effects import Ask, Call, Outcome, Reached, Reply, Ticket, Unanswered
 
 ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"

@@ -13,7 +13,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnlog_spark.security_options import SECURITY_OPTIONS
+from txnlog_kafka.host.security_options import SECURITY_OPTIONS
 
 PREFIX = "kafka."
 SECURITY_FAMILIES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from txnlog_spark.wire.kafka_python import data_class
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.kafka_python import data_class
+from txnlog_kafka.wire.messages import ApiKey
 
 
 class RegistryApiKey(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""Frames of all requests: `txnlog_spark.wire.framing`, with the APIs that are defined here beside.
+"""Frames of all requests: `txnlog_kafka.wire.framing`, with the APIs that are defined here beside.
 
 A request of the registry has Kafka's request header v1, and its answer Kafka's response header v0:
 neither has tagged fields. Kafka's requests between brokers have headers v2 and v1. Whatever the
@@ -20,11 +20,11 @@ from broker_sim.apis import (
     RegistryApiKey,
     own_api_of,
 )
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.framing import DecodeBody, MalformedFrame, RequestHeader, decode_body
-from txnlog_spark.wire.messages import ApiKey, Message, api_of
-from txnlog_spark.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.framing import DecodeBody, MalformedFrame, RequestHeader, decode_body
+from txnlog_kafka.wire.messages import ApiKey, Message, api_of
+from txnlog_kafka.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 
 _HEAD = struct.Struct(">hhih")
 _INT32 = struct.Struct(">i")

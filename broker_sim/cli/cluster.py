@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from broker_sim.cli.output import write_error
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import PLAINTEXT, Security
-from txnlog_spark.errors import RemoteProtocolError
-from txnlog_spark.protocol.calls import CoordinatorRequest, call_all, call_coordinator
-from txnlog_spark.protocol.cluster_view import NO_LEADER
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import Message, api_of
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.errors import RemoteProtocolError
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.security import PLAINTEXT, Security
+from txnlog_kafka.operations.calls import CoordinatorRequest, call_all, call_coordinator
+from txnlog_kafka.operations.cluster_view import NO_LEADER
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.messages import Message, api_of
+from txnlog_kafka.wire.topics import TopicPartition
 
 _E = ErrorCode
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_sim.cli.arguments import UsageError
-from txnlog_spark.wire.records import BatchHeader, Record
+from txnlog_kafka.wire.records import BatchHeader, Record
 
 READER_PROPERTIES: Mapping[str, str] = {
     "parse.key": "false",

@@ -24,9 +24,9 @@ from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
 from broker_sim.cli.dump_log import plain_records
 from broker_sim.cli.output import EXIT_OK, write_error
-from txnlog_spark.client.admin import EARLIEST, LATEST, list_offsets
-from txnlog_spark.client.fetcher import FetchedBatches, fetch_range
-from txnlog_spark.wire.records import (
+from txnlog_kafka.host.admin import EARLIEST, LATEST, list_offsets
+from txnlog_kafka.host.fetcher import FetchedBatches, fetch_range
+from txnlog_kafka.wire.records import (
     BatchHeader,
     MarkerType,
     Record,
@@ -34,7 +34,7 @@ from txnlog_spark.wire.records import (
     decode_marker,
     iter_batches,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from broker_sim.cli.dump_records import decode_control, decode_record
 from broker_sim.cli.dump_values import Damage, Item
 from broker_sim.server.codecs import CODECS
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.records import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     LENGTH_END,

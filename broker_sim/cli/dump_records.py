@@ -11,7 +11,7 @@ from typing import Any
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.group import log_records as group_records
 from broker_sim.core.transaction import log_records as transaction_records
-from txnlog_spark.wire.records import Record
+from txnlog_kafka.wire.records import Record
 
 PLAIN = "none"
 GROUPS = "offsets"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 
 from broker_sim.cli.cluster import Cluster, check_code
-from txnlog_spark.protocol.calls import GROUP
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.operations.calls import GROUP
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
 
 DEAD = "Dead"
 INACTIVE = ("Empty", DEAD)

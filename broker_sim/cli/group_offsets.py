@@ -10,14 +10,14 @@ from broker_sim.cli.arguments import UsageError, resolve_partitions
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.group_description import INACTIVE, described
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.client.admin import (
+from txnlog_kafka.host.admin import (
     EARLIEST,
     LATEST,
     commit_offsets,
     committed_offsets,
     list_offsets,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ from broker_sim.cli.arguments import UsageError, add_command, one_of, resolve_pa
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.group_description import DEAD, assigned_partitions, described
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.protocol.calls import GROUP
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.operations.calls import GROUP
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
 
 STATES = (
     "PreparingRebalance",

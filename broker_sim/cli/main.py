@@ -20,11 +20,11 @@ from broker_sim.cli.output import (
     Output,
     write_error,
 )
-from txnlog_spark.client.addresses import BOOTSTRAP_OPTION
-from txnlog_spark.client.security import PLAINTEXT, Security
-from txnlog_spark.command_config import read_command_config
-from txnlog_spark.embedded import ensure_broker
-from txnlog_spark.errors import OptionError, TxnLogError
+from txnlog_kafka.errors import OptionError, TxnLogError
+from txnlog_kafka.host.addresses import BOOTSTRAP_OPTION
+from txnlog_kafka.host.command_config import read_command_config
+from txnlog_kafka.host.embedded import ensure_broker
+from txnlog_kafka.host.security import PLAINTEXT, Security
 
 
 def build_parser() -> argparse.ArgumentParser:

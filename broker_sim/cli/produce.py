@@ -20,22 +20,22 @@ from broker_sim.cli.arguments import add_broker_options
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import READER_PROPERTIES, LineReader, LineRefused, read_properties
 from broker_sim.cli.output import Output, Table, write_error
-from txnlog_spark.client.admin import topic_partitions
-from txnlog_spark.errors import RemoteProtocolError
-from txnlog_spark.protocol.calls import call_all, call_any, refuse_if_final
-from txnlog_spark.protocol.effects import Call, Operation, Reply, Unanswered
-from txnlog_spark.protocol.metadata import require_leaders
-from txnlog_spark.protocol.retry import Action, decide, describe_code, error_of
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import (
+from txnlog_kafka.errors import RemoteProtocolError
+from txnlog_kafka.host.admin import topic_partitions
+from txnlog_kafka.operations.calls import call_all, call_any, refuse_if_final
+from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
+from txnlog_kafka.operations.metadata import require_leaders
+from txnlog_kafka.operations.retry import Action, decide, describe_code, error_of
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Record,
     encode_batch,
     increment_sequence,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 READ_BYTES = 64 * 1024
 TOPIC_NAME_VERSION_MAX = 12

@@ -1,8 +1,8 @@
 """`timeline DIR`: the life of one transaction, drawn from the log files of a broker or a cluster.
 
-`DIR` is a data directory, of ours or of one broker of Apache Kafka, or what `simulate --save-logs`
-has left, also of a cluster: then each broker has its lanes, and after a failover the next
-coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id it
+`DIR` is a data directory, of ours or of one broker of Apache Kafka, or what the simulator's
+`--save-logs` has left, also of a cluster: then each broker has its lanes, and after a failover the
+next coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id it
 lists what there is.
 """
 
@@ -27,7 +27,7 @@ from broker_sim.cli.timeline_logs import (
 )
 from broker_sim.cli.timeline_svg import Event, Picture, draw
 from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 PRODUCER, COORDINATOR = "producer", "coordinator"
 _COMMITS = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)

@@ -1,8 +1,8 @@
 """Several brokers' data directories side by side: whose replica to read, and who led when.
 
 A batch says by its leader epoch under whom it was appended. Which broker that was is in the
-cluster's metadata: `metadata.jsonl`, one record a line, which `simulate --save-logs` leaves beside
-the brokers' directories. Without it all is drawn as of one broker.
+cluster's metadata: `metadata.jsonl`, one record a line, which the simulator's `--save-logs`
+leaves beside the brokers' directories. Without it all is drawn as of one broker.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import decode_key, decode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, COMPLETED, PREPARED, TransactionState
-from txnlog_spark.wire.records import BatchHeader
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.records import BatchHeader
+from txnlog_kafka.wire.topics import TopicPartition
 
 TRANSACTION_TOPIC = "__transaction_state"
 GROUP_TOPIC = "__consumer_offsets"

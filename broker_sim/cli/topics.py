@@ -17,9 +17,9 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.operations.metadata import KAFKA_INTERNAL_TOPICS
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 USE_DEFAULT = -1
 TOPIC = 2

@@ -24,10 +24,10 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, Refused, check_code
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.client.admin import describe_transaction, list_transactions
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.host.admin import describe_transaction, list_transactions
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
 
 TIMEOUT_MINUTES = 15
 """Kafka's default of transaction.max.timeout.ms, in minutes."""

@@ -43,9 +43,9 @@ from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from broker_sim.core.security.logins import LOGIN_TIMER
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation, check, present
-from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation, check, present
+from txnlog_kafka.wire.messages import ApiKey, Message
 
 if TYPE_CHECKING:
     from random import Random

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from broker_sim.apis import AnyApiKey
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.messages import Message
 
 ConnectionId = int
 TimerKey = tuple[str, ...]

@@ -28,7 +28,7 @@ from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.messages import Message
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 from broker_sim.apis import BROKER_APIS
 from broker_sim.core.effects import Effects, PeerAnswer, PeerLost, Send
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 
 class ConnectionKind(enum.Enum):

@@ -24,7 +24,7 @@ from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from txnlog_spark.wire.topics import (
+from txnlog_kafka.wire.topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,

@@ -18,8 +18,8 @@ from broker_sim.apis.registry import NO_SESSION, Operation, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import Message
 
 REGISTRY_PEER = -1
 """The peer id of the registry, which no broker has."""

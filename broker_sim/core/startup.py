@@ -49,9 +49,9 @@ from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
-from txnlog_spark.wire.messages import Message
-from txnlog_spark.wire.records import CorruptBatch
-from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.messages import Message
+from txnlog_kafka.wire.records import CorruptBatch
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.kafka_python import data_class, decode_at
-from txnlog_spark.wire.shape import check_shape
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.kafka_python import data_class, decode_at
+from txnlog_kafka.wire.shape import check_shape
 
 VERSION = 1
 ELEMENTS_MAX = 1 << 31

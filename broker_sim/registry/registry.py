@@ -55,8 +55,8 @@ from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, Sessi
 from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 if TYPE_CHECKING:
     from random import Random

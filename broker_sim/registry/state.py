@@ -18,8 +18,8 @@ from broker_sim.registry.changes import (
     encode_versioned,
 )
 from broker_sim.registry.metadata_log import MetadataLog
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.kafka_python import data_class
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.kafka_python import data_class
 
 _RegistrySnapshot = data_class("RegistrySnapshot", __package__)
 

@@ -6,7 +6,7 @@ subscription of a consumer is defined in kafka-python.
 
 from __future__ import annotations
 
-from txnlog_spark.wire.kafka_python import data_class
+from txnlog_kafka.wire.kafka_python import data_class
 
 TransactionLogKey = data_class("TransactionLogKey", __name__)
 TransactionLogValue = data_class("TransactionLogValue", __name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from broker_sim.core.log.compression import Codecs
-from txnlog_spark.wire.compression import compress, decompress
+from txnlog_kafka.wire.compression import compress, decompress
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 

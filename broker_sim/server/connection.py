@@ -24,12 +24,12 @@ from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.tls import certified_principal
-from txnlog_spark.wire.framing import (
+from txnlog_kafka.wire.framing import (
     FrameDecoder,
     MalformedFrame,
     UnsupportedVersion,
 )
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 DEFAULT_LISTENER = "PLAINTEXT"
 READ_AHEAD_BYTES = 64 * 1024

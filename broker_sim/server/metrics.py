@@ -23,9 +23,9 @@ from broker_sim.core.effects import Append, Input, Rename, Request, Respond, Ste
 from broker_sim.core.log import DELETED_SUFFIX, PartitionLog
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import iter_batches
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import iter_batches
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics"
 CONTROLLER_METRICS = "kafka_controller_controllerstats"

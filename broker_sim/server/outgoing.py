@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from broker_sim.apis.frames import encode_response
 from broker_sim.core.effects import FileSlice, RecordsField, Respond
 from broker_sim.server.storage import FileStorage, SlicesInUse
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.varint import encode_unsigned
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.varint import encode_unsigned
 
 WHOLE_BYTES_MAX = 64 * 1024
 """Answers with at most this many record bytes are encoded at once."""

@@ -18,11 +18,11 @@ from broker_sim.core.config.security import listener_option
 from broker_sim.core.endpoint import Listener, inter_broker_listener, read_listeners
 from broker_sim.core.security.logins import read_login_module
 from broker_sim.server.tls import build_peer_context
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.framing import MalformedFrame
-from txnlog_spark.wire.kafka_python import password_mechanism
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.framing import MalformedFrame
+from txnlog_kafka.wire.kafka_python import password_mechanism
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 2

@@ -41,9 +41,9 @@ from broker_sim.server.peer_security import (
     PeerSecurity,
     read_peer_security,
 )
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.framing import FrameDecoder, MalformedFrame
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.framing import FrameDecoder, MalformedFrame
+from txnlog_kafka.wire.messages import Message
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""

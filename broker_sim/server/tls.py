@@ -17,8 +17,8 @@ from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
 from broker_sim.core.endpoint import Listener, SecurityProtocol
 from broker_sim.core.security.principals import ANONYMOUS, distinguished_name, principal_of
-from txnlog_spark.errors import OptionError
-from txnlog_spark.stores import (
+from txnlog_kafka.errors import OptionError
+from txnlog_kafka.stores import (
     PREFIX,
     limit_versions,
     load_key,

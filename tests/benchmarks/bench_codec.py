@@ -18,13 +18,13 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from txnlog_kafka.wire.records import parse_header, stamp_offsets
 from txnlog_spark.codec.decode import iter_decoded
 from txnlog_spark.codec.encode import encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.task import TaskEncoder
-from txnlog_spark.wire.records import parse_header, stamp_offsets
 
 ROWS = {10: 200_000, 100: 200_000, 1000: 50_000, 10_000: 5_000}
 

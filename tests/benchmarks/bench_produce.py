@@ -25,9 +25,9 @@ from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.codecs import CODECS
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 TOPIC = "bench"
 VERSION = 9

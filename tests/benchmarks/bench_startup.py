@@ -22,7 +22,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Effects, Start, Stop, TimerFired
 from broker_sim.core.log import AppendOrigin
 from broker_sim.server.storage import FileStorage
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.records import Record, encode_batch
 
 BATCH_BYTES = 64 << 10
 TAIL_BATCHES = 20

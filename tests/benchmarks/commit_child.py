@@ -22,19 +22,19 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import txnlog_spark
+from txnlog_kafka.operations.session import Deadline
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark import commit_reports
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit_reports import CommitReport
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
-from txnlog_spark.protocol.session import Deadline
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.staging.address import ensure_server
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.writer import StagingWriter
-from txnlog_spark.wire.records import Record, encode_batch
-from txnlog_spark.wire.topics import TopicPartition
 
 STARTING_LOG = "v1\n{}\n"
 TOPIC_TIMEOUT_S = 30.0

@@ -20,8 +20,8 @@ from support.connector import Pipe
 from support.librdkafka import produce_values
 from support.secured_kafka import SECURED_BROKERS, Acl, Secured
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.sink.committer import commit_batch_write

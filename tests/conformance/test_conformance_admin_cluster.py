@@ -21,8 +21,8 @@ from support.raw_admin import (
 )
 from support.routed import connect
 
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 MARKERS = pytest.mark.no_kill("a marker that the next coordinator writes again takes an offset")
 

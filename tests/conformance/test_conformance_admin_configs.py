@@ -20,7 +20,7 @@ from support.raw_admin import (
 )
 from support.routed import connect
 
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.records import Record, encode_batch
 
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
 

@@ -19,7 +19,7 @@ from support.raw_admin import (
 )
 from support.routed import connect
 
-from txnlog_spark.wire.errors import error_name
+from txnlog_kafka.wire.errors import error_name
 
 ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
 

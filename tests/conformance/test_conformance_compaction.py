@@ -12,8 +12,8 @@ from support.probe import wait_until
 from support.raw import message_class
 from support.routed import connect
 
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 KEYS = 6
 ROUNDS = 30

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from support.librdkafka import TIMEOUT_S, consumer, create_topic, produce_values
 
-from txnlog_spark.wire.records import iter_batches
+from txnlog_kafka.wire.records import iter_batches
 
 
 def flip_in_batch(path, wanted_offset: int) -> None:

@@ -9,8 +9,8 @@ from support.librdkafka import create_topic, produce_values
 from support.raw import Connection, message_class
 from support.routed import leader
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 REQUEST = message_class(ApiKey.FETCH)
 NAMED_IN_HEADER, NAMED_IN_STATE, NEWEST = 12, 15, 18

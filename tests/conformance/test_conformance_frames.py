@@ -9,8 +9,8 @@ import pytest
 from support.probe import ports_of, read_exactly
 from support.raw import Connection, message_class
 
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import ApiKey
 
 pytestmark = pytest.mark.no_kill("looks at the connections of one broker")
 

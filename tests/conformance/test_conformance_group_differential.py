@@ -28,8 +28,8 @@ from support.librdkafka import create_topic
 from support.recordings import wants_live
 from support.transcripts import Transcript, read_transcripts, write_transcripts
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey
 SEQUENCES = 200

@@ -15,7 +15,7 @@ from support.prepared import wait_until_marked
 
 from broker_sim.core.effects import WriteFile
 from broker_sim.core.log import Folder, KnownAtStart, LogConfig, PartitionLog, files
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 
 pytestmark = [pytest.mark.kafka, pytest.mark.only_kafka]
 

@@ -11,10 +11,10 @@ from support.probe import wait_for
 from support.raw import RawProducer, message_class
 from support.routed import connect, leader
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import (  # fmt: skip
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import (  # fmt: skip
     MarkerType,
     Record,
     TransactionMarker,

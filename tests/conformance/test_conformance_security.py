@@ -27,7 +27,7 @@ from support.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
 from broker_sim.cli.main import main
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation
 from broker_sim.core.handlers._access import ACCESS, CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 GUARDED = {

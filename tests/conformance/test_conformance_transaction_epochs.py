@@ -20,7 +20,7 @@ from support.transaction_presets import Preset, plant_transactions
 from support.transaction_steps import Side, build_sequence
 
 from broker_sim.core.transaction import TransactionState
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 S = TransactionState
 TOPIC = "epochs"

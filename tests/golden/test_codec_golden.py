@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 from support.encode_rows import encode_batches
 
+from txnlog_kafka.wire.compression import compress
+from txnlog_kafka.wire.records import Compression
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.codec.partitioner import murmur2
-from txnlog_spark.wire.compression import compress
-from txnlog_spark.wire.records import Compression
 
 RECORDS = bytes.fromhex(
     # length 9 -> 0x12; attributes; time delta 0; offset delta 0; key "k"; value "vw"; no headers

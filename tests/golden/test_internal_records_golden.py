@@ -22,7 +22,7 @@ from broker_sim.core.group.log_records import (
 from broker_sim.core.transaction import log_records as transactions
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.records import Record, decode_records, encode_batch, iter_batches
+from txnlog_kafka.wire.records import Record, decode_records, encode_batch, iter_batches
 
 LINES = (Path(__file__).parent / "internal_records.txt").read_text(encoding="utf-8").splitlines()
 WRITTEN = {name: bytes.fromhex(data) for name, data in map(str.split, LINES)}

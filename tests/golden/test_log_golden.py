@@ -38,9 +38,9 @@ from broker_sim.core.log.offset_checkpoint import (
     encode_offsets,
     encode_stray,
 )
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
-from txnlog_spark.wire.topics import METADATA_TOPIC
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
+from txnlog_kafka.wire.topics import METADATA_TOPIC
 
 STORED = Path(__file__).with_name("at_rest.json")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)

@@ -14,7 +14,7 @@ from support.probe import live_brokers, wait_until
 from support.raw import Connection, message_class
 from support.sim_cluster import SimCluster
 
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
 KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.probe import wait_until
 
-from txnlog_spark.client.client import Client
-from txnlog_spark.embedded import ADDRESS_FILE
-from txnlog_spark.processes import start_time
-from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.embedded import ADDRESS_FILE
+from txnlog_kafka.host.processes import start_time
+from txnlog_kafka.operations.metadata import refresh_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSUME = ("consume", "--from-beginning", "--topic", "orders", "--path", ".txnlog")

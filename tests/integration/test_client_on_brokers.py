@@ -23,9 +23,12 @@ from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from support.staged_pieces import piece_of
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.fetcher import fetch_range
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.fetcher import fetch_range
+from txnlog_kafka.operations.effects import Reached
+from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.wire.records import decode_records, iter_batches
 from txnlog_spark.commit.journal import write_begun
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
@@ -39,9 +42,6 @@ from txnlog_spark.errors import (
     TxnLogError,
     UnknownTopic,
 )
-from txnlog_spark.protocol.effects import Reached
-from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.wire.records import decode_records, iter_batches
 
 pytestmark = pytest.mark.live
 

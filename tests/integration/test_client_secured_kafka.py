@@ -12,15 +12,15 @@ from support.probe import wait_until
 from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TLS_BROKERS, TOKEN_USER, USER
 from support.token_endpoint import TokenEndpoint, unsigned_token
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import read_security
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.security import read_security
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Receive, Reply, Send
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, SecurityRefused, TxnLogError
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Receive, Reply, Send
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.topics import TopicPartition
 
 SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)
 MODULES = "org.apache.kafka.common.security"

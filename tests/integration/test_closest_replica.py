@@ -18,11 +18,11 @@ from support.probe import wait_until
 from support.raw import Connection
 from support.sim_cluster import SimCluster
 
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.fetcher import fetch_range
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.fetcher import fetch_range
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.errors import ErrorCode as E
 
 CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
 RACKS = ("a", "b", "c")

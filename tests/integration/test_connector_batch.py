@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from support.connector import Pipe, error_of
 from support.librdkafka import producer, transactional
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from support.checkpoint_query import Query
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.effects import Operation, Reached
 from txnlog_spark.commit import micro_batch, takeover
 from txnlog_spark.commit import query as query_module
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.plan import Committer
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProducerFenced
-from txnlog_spark.protocol.effects import Operation, Reached
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import read_sink_settings

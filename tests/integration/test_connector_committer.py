@@ -16,7 +16,8 @@ from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
 from support.staged_messages import flip_a_byte, is_there, with_location
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import (
@@ -32,7 +33,6 @@ from txnlog_spark.errors import (
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.live
 

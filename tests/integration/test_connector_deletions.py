@@ -16,14 +16,14 @@ from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from support.staged_messages import stage
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import batch_write
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging.frames import Attempt
-from txnlog_spark.wire.records import Record, encode_batch
 
 pytestmark = pytest.mark.live
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from support.connector import Pipe, error_of, finish
 
-from txnlog_spark.embedded import ensure_broker
+from txnlog_kafka.host.embedded import ensure_broker
 
 
 def test_a_path_given_to_load_start_and_save_is_the_embedded_broker(

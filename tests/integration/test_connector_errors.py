@@ -11,7 +11,7 @@ from support.connector import Pipe, error_of, finish
 from support.librdkafka import committed_offsets, create_topic
 from support.probe import free_ports
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -17,7 +17,7 @@ from support.librdkafka import committed_offsets
 from support.prepared import wait_until_marked
 from support.probe import wait_until
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.connector import error_of
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 

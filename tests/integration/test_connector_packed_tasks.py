@@ -10,13 +10,13 @@ from confluent_kafka.admin import AdminClient
 from support.connector import Pipe
 from support.librdkafka import create_topic, produce_values
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.messages import api_of
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
-from txnlog_spark.wire.messages import api_of
-from txnlog_spark.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.live
 

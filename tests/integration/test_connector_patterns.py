@@ -10,12 +10,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support.librdkafka import create_topic
 from support.probe import wait_until
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.messages import ApiKey, api_of
 from txnlog_spark.offsets import from_json_value
 from txnlog_spark.source import stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-from txnlog_spark.wire.messages import ApiKey, api_of
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from support.probe import wait_until
 
 from broker_sim.server.process import LINGER_SECONDS, PARENT_POLL_SECONDS
-from txnlog_spark.embedded import ensure_broker
+from txnlog_kafka.host.embedded import ensure_broker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTICED_SECONDS = PARENT_POLL_SECONDS + LINGER_SECONDS + 1
@@ -24,9 +24,9 @@ NOTICED_SECONDS = PARENT_POLL_SECONDS + LINGER_SECONDS + 1
 
 APPLICATION = """
 import sys
-from txnlog_spark.client.client import Client
-from txnlog_spark.embedded import ensure_broker
-from txnlog_spark.protocol.metadata import refresh_metadata
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.embedded import ensure_broker
+from txnlog_kafka.operations.metadata import refresh_metadata
 print("begun", flush=True)
 address = ensure_broker(sys.argv[1])
 with Client(address) as client:

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from support.connector import Pipe
 from support.librdkafka import produce_values
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.messages import api_of
 from txnlog_spark.source.batch import FilteringBatchReader
 from txnlog_spark.source.settings import read_source_settings
-from txnlog_spark.wire.messages import api_of
 
 CONFIG = "spark.sql.python.filterPushdown.enabled"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,11 +16,11 @@ from support.checkpoint_query import Query
 from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
 from support.prepared import wait_until_marked
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.operations import admin as operations
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
-from txnlog_spark.protocol import admin as operations
 from txnlog_spark.tools.cli import main
 
 pytestmark = pytest.mark.live

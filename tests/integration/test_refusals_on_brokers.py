@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from support.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.admin import fetch_broker_config
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_spark.errors import DeadlineExceeded, FatalError
-from txnlog_spark.protocol.admin import fetch_broker_config
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.offsets import fetch_committed
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.protocol.transaction import init_producer_id
 
 pytestmark = pytest.mark.live
 

@@ -12,9 +12,9 @@ from support.raw import Connection
 from support.sim_broker import SimBroker
 from support.swarm import Peer, connect, open_descriptors, resident_bytes
 
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 IDLE = 1000
 BUSY = 200

@@ -11,8 +11,8 @@ import pytest
 from support.checkpoint_query import Query
 from support.probe import wait_until
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import TransactionTimedOut
 from txnlog_spark.sink.settings import read_sink_settings

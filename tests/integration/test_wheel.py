@@ -65,15 +65,11 @@ def build_wheel(source: Path, folder: Path) -> Path:
     return wheel
 
 
-def test_the_wheel_runs_its_commands_and_its_scenarios(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_its_commands(installed: Path, tmp_path: Path) -> None:
     def module(*words: str) -> str:
         return run(tmp_path, "-m", *words, path=str(installed))
 
     assert module("broker_sim", "--version") == f"broker_sim {__version__}\n"
-    assert module("broker_sim", "simulate", "--seeds", "0", "--scenario", "calm").endswith(
-        "1 passed, 0 failed\n"
-    )
-    assert "zombie_is_fenced" in module("broker_sim", "simulate", "--help")
     assert "progress" in module("txnlog_spark", "--help")
     assert "--isolation-level" in module("broker_sim", "consume", "--help")
 
@@ -83,5 +79,6 @@ def test_the_wheel_has_the_packages_and_nothing_of_the_checkout_besides(installe
     found = run(installed.parent, "-c", where, path=str(installed)).strip()
     assert Path(found) == installed / "txnlog_spark" / "__init__.py"
     names = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
-    assert names == {"txnlog_spark", "broker_sim", "pyspark_txnlog"}
-    assert (installed / "txnlog_spark" / "py.typed").exists()
+    assert names == {"txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog"}
+    for name in names:
+        assert (installed / name / "py.typed").exists()

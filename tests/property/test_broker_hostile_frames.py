@@ -21,15 +21,15 @@ from support.hostile import (
 from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
-from txnlog_spark.wire.compression import decompress
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.framing import (
+from txnlog_kafka.wire.compression import decompress
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.framing import (
     FrameDecoder,
     MalformedFrame,
     UnsupportedVersion,
     decode_request,
 )
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 SPOKEN = [*APIS.values()]
 HARMLESS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.broker_build import BrokerOnDisk
 from support.message_build import any_request
 
-from txnlog_spark.wire.messages import APIS
+from txnlog_kafka.wire.messages import APIS
 
 SPOKEN = [*APIS]
 

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encode_rows import encode_batches
 
-from txnlog_spark.codec import encode
-from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
-from txnlog_spark.codec.partitioner import murmur2, partition_rows
-from txnlog_spark.codec.scatter import sort_rows
-from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag
-from txnlog_spark.wire.compression import COMPRESSIONS, compress, decompress
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.compression import COMPRESSIONS, compress, decompress
+from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     CorruptBatch,
     MarkerType,
@@ -31,7 +25,13 @@ from txnlog_spark.wire.records import (
     refresh_crc,
     stamp_offsets,
 )
-from txnlog_spark.wire.varint import decode_signed, encode_signed
+from txnlog_kafka.wire.varint import decode_signed, encode_signed
+from txnlog_spark.codec import encode
+from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
+from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
+from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.codec.scatter import sort_rows
+from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag
 
 FIELD = st.one_of(st.none(), st.binary(max_size=12), st.binary(min_size=60, max_size=140))
 HEADER = st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=5)))

@@ -23,10 +23,10 @@ from broker_sim.core.group.requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
+from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 DAY_MS = 86_400_000

@@ -31,9 +31,9 @@ from broker_sim.core.group.requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
+from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 MEMBERS_MAX = 5

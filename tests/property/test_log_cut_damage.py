@@ -10,8 +10,8 @@ from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import DamagedLog, LogConfig, segment_states
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import stamp_offsets
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import stamp_offsets
 
 LEADER_EPOCH_BYTES = range(12, 16)
 """Outside the CRC: a change that fits both neighbours is not seen."""

@@ -24,7 +24,7 @@ from support.log_build import LogOnDisk
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import InconsistentTopicId, LogConfig
-from txnlog_spark.wire.records import HEADER_BYTES, iter_batches
+from txnlog_kafka.wire.records import HEADER_BYTES, iter_batches
 
 SIDE_FILES = (
     ".index",

@@ -13,8 +13,8 @@ from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Effects, Truncate
 from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.records import MarkerType, TransactionMarker, iter_batches
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker, iter_batches
 
 _CLIENT = AppendOrigin.CLIENT
 PRODUCERS = (7, 8)

@@ -8,7 +8,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, request
 from support.sasl_client import SASL_CONFIG, USERS
 
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "")
 TOKENS = (

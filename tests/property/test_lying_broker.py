@@ -18,17 +18,17 @@ from support.message_build import fill
 from support.scripted_broker import ScriptedCluster
 from support.socket_broker import SocketBroker, answer_bytes
 
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.effects import Calls, Reply, Unanswered
+from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP, fetch_committed, list_offsets
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.framing import MalformedFrame, decode_response, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol.effects import Calls, Reply, Unanswered
-from txnlog_spark.protocol.fetch import FetchCursor, fetch_next
-from txnlog_spark.protocol.metadata import refresh_metadata
-from txnlog_spark.protocol.offsets import LATEST_TIMESTAMP, fetch_committed, list_offsets
-from txnlog_spark.protocol.session import SessionConfig
-from txnlog_spark.wire.framing import MalformedFrame, decode_response, encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import Record, encode_batch
 
 LIES = 40
 ASKED_MAX = 5_000

@@ -14,15 +14,15 @@ from support.produce_run import Watched, cluster_of, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, refused
 from support.staged_pieces import read_back
 
-from txnlog_spark.protocol import produce
-from txnlog_spark.protocol.batches import queues_of
-from txnlog_spark.protocol.cluster_view import ClusterView, TopicView
-from txnlog_spark.protocol.produce import MISSES_MAX
-from txnlog_spark.protocol.transaction import Transaction
-from txnlog_spark.protocol.turns import Turns
-from txnlog_spark.protocol.values import ProducePlan
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_kafka.operations import produce
+from txnlog_kafka.operations.batches import queues_of
+from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
+from txnlog_kafka.operations.produce import MISSES_MAX
+from txnlog_kafka.operations.transaction import Transaction
+from txnlog_kafka.operations.turns import Turns
+from txnlog_kafka.operations.values import ProducePlan
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 
 PIECES = st.lists(st.lists(st.integers(0, 900), min_size=1, max_size=4), min_size=1, max_size=5)
 FAULT = st.sampled_from(

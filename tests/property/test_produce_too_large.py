@@ -10,10 +10,10 @@ from support.produce_run import Watched
 from support.staged_pieces import staged_of
 from test_produce_window import FAULTS, cluster_of, move_leaders
 
-from txnlog_spark.protocol.produce import staged_totals
-from txnlog_spark.protocol.values import ProducePlan
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.operations.produce import staged_totals
+from txnlog_kafka.operations.values import ProducePlan
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import Record, encode_batch
 
 RECORD_BYTES_MAX = 400
 """A record of 300 bytes fits alone into each of the limits."""

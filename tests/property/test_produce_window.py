@@ -15,9 +15,9 @@ from support.produce_run import Watched, part_of
 from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.virtual_cluster import VirtualCluster
 
-from txnlog_spark.protocol.values import ProducePlan
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
+from txnlog_kafka.operations.values import ProducePlan
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 
 FAULTS = [
     LOST,

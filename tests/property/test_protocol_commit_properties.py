@@ -25,11 +25,11 @@ from support.scripted_broker import (
     refused,
 )
 
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
 
 BATCHES = 4
 RESTARTS_MAX = 60

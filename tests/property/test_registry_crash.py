@@ -18,7 +18,7 @@ from broker_sim.apis.registry import (
     registry_of_session,
     session_of_registry,
 )
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 
 PATHS = ("/a", "/b", "/c/1", "/c/2")
 

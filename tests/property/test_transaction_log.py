@@ -13,9 +13,9 @@ from broker_sim.core.transaction import TransactionFilters
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import Record
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import Record
 
 E = ErrorCode
 EXPIRING = dataclasses.replace(ONE, id_expiration_ms=60_000, remove_expired_interval_ms=30_000)

@@ -20,9 +20,9 @@ from support.transaction_reference import LAST, Identity, Reference, Txn
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction import TransactionState
-from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import iter_batches
+from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import iter_batches
 
 NAMES = ("alpha", "beta", "gamma")
 GROUPS = ("g", "h")

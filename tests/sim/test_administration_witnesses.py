@@ -11,18 +11,18 @@ import pytest
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append, Delete, Rename, WriteFile
 from broker_sim.core.log.files import encode_partition_metadata
-from broker_sim.sim import administrator as administration
-from broker_sim.sim.administrator import Administrator, Place
-from broker_sim.sim.cluster import Cluster
-from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.metadata_oracle import MetadataOracle
-from broker_sim.sim.passing_topic import PassingTopic, _Life
-from broker_sim.sim.places import Places
-from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
-from broker_sim.sim.trace import Trace
-from broker_sim.sim.violation import Violation
-from txnlog_spark.protocol.effects import Reply
-from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
+from simulation.checkers.metadata_oracle import MetadataOracle
+from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
+from simulation.checkers.violation import Violation
+from simulation.hosts.cluster import Cluster
+from simulation.hosts.disk import SimDisk
+from simulation.load import administrator as administration
+from simulation.load.administrator import Administrator, Place
+from simulation.load.passing_topic import PassingTopic, _Life
+from simulation.load.places import Places
+from simulation.report.trace import Trace
+from txnlog_kafka.operations.effects import Reply
+from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 
 DIRECTORY = "t-0"
 IDS = [uuid.UUID(int=number).bytes for number in (1, 2)]

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.sim.network import Network, Weather
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimulatedBroker
-from broker_sim.sim.trace import Trace
+from simulation.hosts.network import Network, Weather
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.report.trace import Trace
 
 
 class End:

@@ -18,25 +18,25 @@ from broker_sim.core.effects import (
     TraceEvent,
     Truncate,
 )
-from broker_sim.sim.bounds_oracle import Bounds, BoundsOracle, _said
-from broker_sim.sim.cluster import Cluster
-from broker_sim.sim.cluster_clients import TOPIC, PlainClients
-from broker_sim.sim.controller_oracle import ControllerOracle
-from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.invariants import Observations
-from broker_sim.sim.metadata_oracle import METADATA_TRACE, MetadataOracle
-from broker_sim.sim.neighbour import check_order
-from broker_sim.sim.pipelined_writer import PipelinedWriter
-from broker_sim.sim.places import Places
-from broker_sim.sim.reader import ReadBounds
-from broker_sim.sim.replica_oracle import ReplicaLogs, ReplicaOracle
-from broker_sim.sim.scenario import load_scenario
-from broker_sim.sim.sync_oracle import HIGH_WATERMARK_TRACE, SyncOracle
-from broker_sim.sim.violation import Violation
-from broker_sim.sim.world import World
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import (
+from simulation.checkers.bounds_oracle import Bounds, BoundsOracle, _said
+from simulation.checkers.controller_oracle import ControllerOracle
+from simulation.checkers.invariants import Observations
+from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataOracle
+from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle
+from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE, SyncOracle
+from simulation.checkers.violation import Violation
+from simulation.hosts.cluster import Cluster
+from simulation.hosts.disk import SimDisk
+from simulation.load.cluster_clients import TOPIC, PlainClients
+from simulation.load.neighbour import check_order
+from simulation.load.pipelined_writer import PipelinedWriter
+from simulation.load.places import Places
+from simulation.load.reader import ReadBounds
+from simulation.scenario import load_scenario
+from simulation.world import World
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import (
     MarkerType,
     Record,
     TransactionMarker,

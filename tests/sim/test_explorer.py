@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from planted.commit_plants import COMMIT_PLANTS
 from support.explored_query import driver, explore, hanging_worker, two_workers
 from support.explorer import (
     ANSWER_LOST,
@@ -24,8 +25,6 @@ from support.explorer import (
     Explored,
     Violated,
 )
-
-from broker_sim.sim.commit_plants import COMMIT_PLANTS
 
 CAUGHT_BY = {
     "baseline-not-transactional": (frozenset(), "progress is"),

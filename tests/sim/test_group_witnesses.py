@@ -3,11 +3,11 @@
 import pytest
 
 from broker_sim.core.group.offsets import OffsetStore
-from broker_sim.sim import one_broker
-from broker_sim.sim.cli import run_seed
-from broker_sim.sim.group_history import Committed, GroupHistory, metadata_of
-from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.records import Record
+from simulation.checkers.group_history import Committed, GroupHistory, metadata_of
+from simulation.checkers.violation import Violation
+from simulation.cli import run_seed
+from simulation.hosts import one_broker
+from txnlog_kafka.wire.records import Record
 
 
 def committed(offset, generation=1):

@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from broker_sim.sim.client_history import ClientHistory
-from broker_sim.sim.invariants import INVARIANTS
-from broker_sim.sim.outcomes import (
+from simulation.checkers.client_history import ClientHistory
+from simulation.checkers.invariants import INVARIANTS
+from simulation.checkers.outcomes import (
     COPY,
     DRIVER,
     NEIGHBOUR,
@@ -16,13 +16,13 @@ from broker_sim.sim.outcomes import (
     Outcome,
     lines,
 )
-from broker_sim.sim.producer_history import check_in_transaction
-from broker_sim.sim.violation import ANOMALIES, DUPLICATE, Violation, violated
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.records import (
+from simulation.checkers.producer_history import check_in_transaction
+from simulation.checkers.violation import ANOMALIES, DUPLICATE, Violation, violated
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.records import (
     MarkerType,
     Record,
     TransactionMarker,

@@ -11,13 +11,13 @@ from test_cluster_witnesses import DIRECTORY, PATH, Replicas, batch, changed, re
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import TraceEvent, Truncate
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
-from broker_sim.sim.cli import run_seed
-from broker_sim.sim.losses import Losses
-from broker_sim.sim.scenario import THREE_BROKERS, load_scenario
-from broker_sim.sim.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
-from broker_sim.sim.unsafe_topic import Transaction, check_transaction
-from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.records import parse_header
+from simulation.checkers.losses import Losses
+from simulation.checkers.violation import Violation
+from simulation.cli import run_seed
+from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.load.unsafe_topic import Transaction, check_transaction
+from simulation.scenario import THREE_BROKERS, load_scenario
+from txnlog_kafka.wire.records import parse_header
 
 LED_BY_1 = PartitionRegistration((0, 1), (1,), 1, 3, 6)
 

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_sim.sim.checkpoint import STORE_FAILED, Checkpoint, Files
-from broker_sim.sim.output_witness import OutputWitness
-from broker_sim.sim.violation import Violation
+from simulation.checkers.output_witness import OutputWitness
+from simulation.checkers.violation import Violation
+from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
+from txnlog_kafka.operations.effects import Reached, ReadFile, WriteFile
+from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark.commit.plan import CommitOptions
-from txnlog_spark.protocol.effects import Reached, ReadFile, WriteFile
-from txnlog_spark.wire.messages import APIS, ApiKey
 
 PATH = "checkpoint/txnlog/attempt.json"
 

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from broker_sim.sim.client import ClientProcess
-from broker_sim.sim.network import Network
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.trace import Trace
-from txnlog_spark.protocol.effects import Call, Calls, Receive, Reply, Send, Sleep, Unanswered
-from txnlog_spark.wire.framing import decode_request, encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
+from simulation.hosts.client import ClientProcess
+from simulation.hosts.network import Network
+from simulation.hosts.scheduler import Scheduler
+from simulation.report.trace import Trace
+from txnlog_kafka.operations.effects import Call, Calls, Receive, Reply, Send, Sleep, Unanswered
+from txnlog_kafka.wire.framing import decode_request, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA].request
 API_VERSIONS = APIS[ApiKey.API_VERSIONS].response

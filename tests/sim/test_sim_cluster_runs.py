@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planted import PLANTS
+from planted.replication_plants import REPLICATION_PLANTS
 from support.planted_bugs import assert_caught
 
-from broker_sim.sim.cli import run_seed
-from broker_sim.sim.replication_plants import REPLICATION_PLANTS
-from broker_sim.sim.scenario import load_scenario
-from broker_sim.sim.world import World
+from simulation.cli import run_seed
+from simulation.scenario import load_scenario
+from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = "cluster"
@@ -121,7 +122,7 @@ def test_a_bug_planted_in_one_of_three_brokers_is_caught(plant):
 @pytest.mark.parametrize("story", ["former_coordinator", "former_start"])
 def test_a_driver_that_believes_a_former_coordinator_is_caught(story):
     seeds = [1, *CANARY_SEEDS]  # 1 did when this was written
-    plant = "former-coordinator-believed"
+    plant = PLANTS["former-coordinator-believed"]
     failures = (run_seed(seed, f"three_brokers_{story}", plant).failure or "" for seed in seeds)
     assert any("invariant 35" in failure for failure in failures)
 
@@ -130,9 +131,11 @@ def test_a_driver_that_believes_a_former_coordinator_is_caught(story):
 @pytest.mark.timeout(3_600)
 @pytest.mark.invariant(49, 75)
 def test_a_task_that_believes_a_former_leader_is_caught():
-    long = {"chaos_ms": 60_000, "plant": "former-leader-believed"}
-    seeds = range(3_000)
-    worlds = (World(seed, replace(load_scenario(SCENARIO, seed), **long)) for seed in seeds)
+    plant = PLANTS["former-leader-believed"]
+    scenarios = ((seed, load_scenario(SCENARIO, seed)) for seed in range(3_000))
+    worlds = (
+        World(seed, replace(drawn, chaos_ms=60_000), plant=plant) for seed, drawn in scenarios
+    )
     assert any("invariant 75" in (world.run().failure or "") for world in worlds)
 
 
@@ -140,7 +143,7 @@ def test_a_task_that_believes_a_former_leader_is_caught():
 @pytest.mark.parametrize("seeds", ["3:6", pytest.param("100:140", marks=pytest.mark.chaos)])
 def test_two_runs_of_a_cluster_give_one_trace_digest_under_two_hash_seeds(seeds):
     def digests(hash_seed):
-        command = [sys.executable, "-m", "broker_sim.sim.cli", "--seeds", seeds, "--digest"]
+        command = [sys.executable, "-m", "simulation.cli", "--seeds", seeds, "--digest"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [*command, "--scenario", SCENARIO],

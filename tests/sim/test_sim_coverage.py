@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.sim.cli import main, run_seed
-from broker_sim.sim.coverage import (
+from simulation.checkers.outcomes import DRIVER, KINDS, ORDER, SEND, Outcome
+from simulation.cli import main, run_seed
+from simulation.report.coverage import (
     ALONE,
     ALONE_FAULTS,
     COLUMNS,
@@ -25,7 +26,6 @@ from broker_sim.sim.coverage import (
     idle_cells,
     never,
 )
-from broker_sim.sim.outcomes import DRIVER, KINDS, ORDER, SEND, Outcome
 
 ENOUGH_SEEDS = 1_500
 

@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from broker_sim.sim.decoded import DecodedMessages
-from txnlog_spark.wire.framing import MalformedFrame, decode_request, decode_response
-from txnlog_spark.wire.framing import encode_request as framed
-from txnlog_spark.wire.framing import encode_response as framed_answer
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.messages import APIS, ApiKey
+from simulation.checkers.decoded import DecodedMessages
+from txnlog_kafka.wire.framing import MalformedFrame, decode_request, decode_response
+from txnlog_kafka.wire.framing import encode_request as framed
+from txnlog_kafka.wire.framing import encode_response as framed_answer
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA]
 WANTED = METADATA.request.MetadataRequestTopic

@@ -6,15 +6,15 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
-from broker_sim.sim.batches import decode_batches
-from broker_sim.sim.bit_flips import flip_beside_logs, flip_in_closed_segment
-from broker_sim.sim.clock import MachineClock
-from broker_sim.sim.disk import FlushFailed, NoSpace, SimDisk
-from broker_sim.sim.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimulatedBroker
-from broker_sim.sim.trace import Trace
-from txnlog_spark.wire.records import CorruptBatch, Record, encode_batch, stamp_offsets
+from simulation.checkers.batches import decode_batches
+from simulation.faults.bit_flips import flip_beside_logs, flip_in_closed_segment
+from simulation.hosts.clock import MachineClock
+from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
+from simulation.hosts.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.report.trace import Trace
+from txnlog_kafka.wire.records import CorruptBatch, Record, encode_batch, stamp_offsets
 
 
 def test_a_write_that_does_not_fit_leaves_its_first_part_and_a_replacement_the_old_file():

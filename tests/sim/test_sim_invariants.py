@@ -14,12 +14,11 @@ from broker_sim.core.replica.delayed_fetch import FETCH_TIMER, DelayedFetches
 from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER
 from broker_sim.registry.sessions import SESSION_TIMER
 from broker_sim.registry.waits import WAIT_TIMER
-from broker_sim.sim import leftovers, running, world
-from broker_sim.sim.cli import run_seed
-from broker_sim.sim.compaction_oracle import check_compaction
-from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.fetch_oracle import check_aborted, check_last_stable_offset
-from broker_sim.sim.invariants import (
+from simulation import world
+from simulation.checkers import leftovers
+from simulation.checkers.compaction_oracle import check_compaction
+from simulation.checkers.fetch_oracle import check_aborted, check_last_stable_offset
+from simulation.checkers.invariants import (
     FinalState,
     Observations,
     check_decided_batches,
@@ -28,12 +27,15 @@ from broker_sim.sim.invariants import (
     check_observed,
     check_order,
 )
-from broker_sim.sim.log_oracle import LogOracle
-from broker_sim.sim.producer_history import ProducerHistory
-from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.records import (
+from simulation.checkers.log_oracle import LogOracle
+from simulation.checkers.producer_history import ProducerHistory
+from simulation.checkers.violation import Violation
+from simulation.cli import run_seed
+from simulation.hosts.disk import SimDisk
+from simulation.load import running
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.records import (
     DELETE_HORIZON_MASK,
     HEADER_BYTES,
     MarkerType,
@@ -46,7 +48,7 @@ from txnlog_spark.wire.records import (
     refresh_crc,
     stamp_offsets,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 PLACE = TopicPartition("out", 0)
 SOURCE = SimpleNamespace(ends={TopicPartition("in", 0): 2}, output_partition=lambda key: 0)

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker_sim.sim import world as world_
-from broker_sim.sim.scenario import Fault, Scenario
-from broker_sim.sim.world import World
+from simulation import world as world_
+from simulation.scenario import Fault, Scenario
+from simulation.world import World
 
 SEED = 5
 CALM = Scenario(

@@ -7,17 +7,17 @@ import pytest
 from support.transaction_records import state_record
 
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
-from broker_sim.sim.disk import SimDisk
-from broker_sim.sim.log_oracle import LogOracle
-from broker_sim.sim.neighbour import Neighbourhood
-from broker_sim.sim.network import Network, Weather
-from broker_sim.sim.places import Places
-from broker_sim.sim.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.trace import Trace
-from broker_sim.sim.violation import Violation
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.records import (
+from simulation.checkers.log_oracle import LogOracle
+from simulation.checkers.violation import Violation
+from simulation.hosts.disk import SimDisk
+from simulation.hosts.network import Network, Weather
+from simulation.hosts.scheduler import Scheduler
+from simulation.load.neighbour import Neighbourhood
+from simulation.load.places import Places
+from simulation.report.trace import Trace
+from simulation.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.records import (
     MarkerType,
     Record,
     TransactionMarker,
@@ -276,7 +276,7 @@ def test_a_scenario_with_an_unknown_field_is_refused_by_name():
 
 
 def test_every_scenario_file_can_be_read_and_says_what_it_is_about():
-    from broker_sim.sim.scenario import load_scenario
+    from simulation.scenario import load_scenario
 
     assert len(scenario_names()) >= 10
     for name in scenario_names():

@@ -33,14 +33,14 @@ from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
-from broker_sim.sim import sim_broker
-from broker_sim.sim.decoded import DecodedMessages
-from broker_sim.sim.network import Connection
-from broker_sim.sim.scheduler import Scheduler
-from broker_sim.sim.sim_broker import SimulatedBroker
-from broker_sim.sim.trace import Trace
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey
+from simulation.checkers.decoded import DecodedMessages
+from simulation.hosts import sim_broker
+from simulation.hosts.network import Connection
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.report.trace import Trace
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 CONNECTIONS = 4
 TURNS = ("step", "answer")

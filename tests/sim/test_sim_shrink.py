@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
-from broker_sim.sim import failure_report
-from broker_sim.sim.cli import main
-from broker_sim.sim.failure_report import TIMELINE_LINES_MAX, report_failure, timeline
-from broker_sim.sim.scenario import Expect, Fault, Scenario, load_scenario, parse_scenario
-from broker_sim.sim.shrink import as_toml, kind_of, shrunk
+from planted import PLANTS
+
+from simulation.cli import main
+from simulation.report import failure_report
+from simulation.report.failure_report import TIMELINE_LINES_MAX, report_failure, timeline
+from simulation.report.shrink import as_toml, kind_of, shrunk
+from simulation.scenario import Expect, Fault, Scenario, load_scenario, parse_scenario
 
 
 def test_only_what_it_takes_is_left():
@@ -29,23 +31,23 @@ def test_a_scenario_is_read_as_it_was_written():
     assert parse_scenario("cluster", as_toml(drawn)) == drawn
     planned = Scenario(
         name="x", faults=(Fault("marker", flushed=True), Fault("step", step="txn_offset_commit")),
-        expect=Expect(fenced=2), plant="flush-skipped",
+        expect=Expect(fenced=2),
     )  # fmt: skip
     assert parse_scenario("x", as_toml(planned)) == planned
 
 
 def test_the_command_writes_the_scenario_of_the_first_failure(tmp_path, capsys):
     path = tmp_path / "small.toml"
-    words = ["--seeds", "0:3", "--plant", "aborted-list-missing", "--shrink", str(path)]
+    words = ["--seeds", "0:3", "--plant", "planted:aborted-list-missing", "--shrink", str(path)]
     assert main(words) == 1
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "shrunk: " in each]
-    replay = line.partition(" simulate ")[2].removesuffix(" --trace").split()
+    replay = line.partition(" -m simulation ")[2].removesuffix(" --trace").split()
     assert main(replay) == 1
     assert "1 failed" in capsys.readouterr().out
 
 
 def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsys):
-    assert main(["--seeds", "0:6", "--plant", "aborted-list-missing"]) == 1
+    assert main(["--seeds", "0:6", "--plant", "planted:aborted-list-missing"]) == 1
     lines = capsys.readouterr().out.splitlines()
     (at,) = [at for at, line in enumerate(lines) if line.startswith("  the fewest kinds of faults")]
     assert lines[at - 2].startswith("FAILED seed 0 "), "of the first failure only"
@@ -56,10 +58,9 @@ def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsy
 
 
 def test_a_report_is_of_a_scenario_that_fails_with_less():
-    drawn = replace(load_scenario("random", 0), plant="aborted-list-missing")
-    report = report_failure(0, drawn)
+    drawn = load_scenario("random", 0)
+    report = report_failure(0, drawn, PLANTS["aborted-list-missing"])
     assert report.scenario.driver_kill == drawn.driver_kill > 0
-    assert report.scenario.plant == drawn.plant
     assert drawn.driver_pause > 0 == report.scenario.driver_pause
     assert report.failure.startswith("invariant 27: ")
 

@@ -6,27 +6,27 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from planted.client_plants import CLIENT_PLANTS
 
-from broker_sim.sim.cli import run_seed
-from broker_sim.sim.client import ClientProcess
-from broker_sim.sim.client_plants import CLIENT_PLANTS
-from broker_sim.sim.clock import EXACT
-from broker_sim.sim.coverage import OF_TASKS
-from broker_sim.sim.invariants import FinalState, check_taken
-from broker_sim.sim.network import Network
-from broker_sim.sim.scenario import Scenario, load_scenario
-from broker_sim.sim.scheduler import START_WALL_MS, Scheduler
-from broker_sim.sim.shrink import kind_of
-from broker_sim.sim.spark_tasks import FAILURES_MAX, LATE_MS, Executors, Job, TasksFailed
-from broker_sim.sim.staging import Staging, StagingFiles, StagingServer
-from broker_sim.sim.trace import Trace
-from broker_sim.sim.violation import Violation
-from broker_sim.sim.world import World
+from simulation.checkers.invariants import FinalState, check_taken
+from simulation.checkers.violation import Violation
+from simulation.cli import run_seed
+from simulation.hosts.client import ClientProcess
+from simulation.hosts.clock import EXACT
+from simulation.hosts.network import Network
+from simulation.hosts.scheduler import START_WALL_MS, Scheduler
+from simulation.hosts.spark_tasks import FAILURES_MAX, LATE_MS, Executors, Job, TasksFailed
+from simulation.hosts.staging import Staging, StagingFiles, StagingServer
+from simulation.report.coverage import OF_TASKS
+from simulation.report.shrink import kind_of
+from simulation.report.trace import Trace
+from simulation.scenario import Scenario, load_scenario
+from simulation.world import World
+from txnlog_kafka.operations.effects import FileFailed, Sleep
+from txnlog_kafka.wire.records import Record, decode_records, iter_batches
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.protocol.effects import FileFailed, Sleep
 from txnlog_spark.staging.output import plan_partitions
-from txnlog_spark.wire.records import Record, decode_records, iter_batches
-from txnlog_spark.wire.topics import TopicPartition
 
 CANARY_SEEDS = range(200)
 KNOWN = {
@@ -224,7 +224,9 @@ def test_each_fault_of_tasks_happens_and_costs_no_row():
 def test_a_bug_planted_in_what_is_done_again_is_caught_by_its_invariant(plant):
     seed, numbers = KNOWN[plant]
     wanted = {f"invariant {number}" for number in numbers}
-    failures = (run_seed(n, "random", plant).failure or "" for n in (seed, *CANARY_SEEDS))
+    failures = (
+        run_seed(n, "random", CLIENT_PLANTS[plant]).failure or "" for n in (seed, *CANARY_SEEDS)
+    )
     caught = next((f for f in failures if kind_of(f) in wanted), None)
     assert caught is not None, f"no seed of {CANARY_SEEDS} caught {plant}"
 

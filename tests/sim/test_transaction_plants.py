@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from planted.transaction_plants import TRANSACTION_PLANTS
 from support.planted_bugs import assert_caught
-
-from broker_sim.sim.transaction_plants import TRANSACTION_PLANTS
 
 
 class Known(NamedTuple):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from support.broker_build import fetch_request, produce_request, request, struct
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 K, E = ApiKey, ErrorCode
 TOPIC_REFUSED = E.TOPIC_AUTHORIZATION_FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.audit import audit
 from support.spark_copy import CopyQuery
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host.client import Client
 
 
 def check_audit(query: CopyQuery) -> None:

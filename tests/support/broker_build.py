@@ -24,15 +24,15 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.security.principals import ANONYMOUS
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.framing import (
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.framing import (
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 SMALL = {
     "offsets.topic.num.partitions": 2,

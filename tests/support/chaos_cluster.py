@@ -10,7 +10,7 @@ from support.network import Network, Way
 from support.probe import free_ports, wait_until
 from support.raw import Connection
 from support.sim_cluster import NODES, REPLICATED
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 HEALED_SECONDS_MAX = 120.0
 SHORT = {

@@ -10,7 +10,9 @@ from pathlib import Path
 from support.checkpoint_files import read_begun
 from support.librdkafka import create_topic, read_topic
 from support.staged_messages import in_file, on_server, stage
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit.plan import Begun
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
@@ -18,8 +20,6 @@ from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
-from txnlog_spark.wire.records import Record, encode_batch
-from txnlog_spark.wire.topics import TopicPartition
 
 
 class Query:

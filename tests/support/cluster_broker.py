@@ -27,7 +27,7 @@ from support.probe import wait_until
 from support.raw import Connection, message_class
 from support.sim_broker import SMALL_BROKER
 from support.sim_cluster import SimCluster
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 WHOLE, KILLED = "broker_sim_cluster", "broker_sim_cluster_killed"
 SESSION_TIMEOUT_MS = 2000

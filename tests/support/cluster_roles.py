@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from support.coordinators_ready import TRANSACTION
 from support.raw import Connection, message_class
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 ANSWER_SECONDS_MAX = 60
 

@@ -13,8 +13,8 @@ from typing import Any
 from support.raw import RawProducer, message_class
 from support.raw_admin import create_topics, new_topic
 from support.swarm import Peer, connect
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 ORDERS = "orders"
 """A topic that stays."""

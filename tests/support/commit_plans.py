@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from broker_sim.sim.checkpoint import Checkpoint, Files
+from simulation.hosts.checkpoint import Checkpoint, Files
 from support.scripted_broker import ScriptedCluster
 from support.staged_pieces import served, staged_of
+from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
+from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch, parse_header
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Batch, Begun, CommitOutcome, CommitPlan, Committer, Progress
 from txnlog_spark.commit.progress import newest_progress, progress_offset
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.effects import Ask, FileAsk, Operation, relayed
-from txnlog_spark.protocol.offsets import CommittedOffset
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch, parse_header
-from txnlog_spark.wire.topics import TopicPartition
 
 QUERY = "query-1"
 PROGRESS_GROUP = "t.progress.query-1"

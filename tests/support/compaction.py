@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, LogConfig
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 from support.log_build import LogOnDisk, deliver
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
 
 COMPACTED = LogConfig(
     segment_bytes=600,

@@ -18,9 +18,9 @@ from broker_sim.core.log import AppendResult
 from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
 from broker_sim.core.transaction.log_records import encode_key, encode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import BatchHeader, MarkerType, Record, TransactionMarker
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import BatchHeader, MarkerType, Record, TransactionMarker
 
 NOW_MS = 1_700_000_000_000
 ONE = TransactionConfig(partition_count=1, offsets_partition_count=1)

@@ -8,8 +8,8 @@ clients that try again as well as to requests that are sent once.
 from __future__ import annotations
 
 from support.raw import Connection, message_class
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 GROUP, TRANSACTION = 0, 1
 LOADED = {"NONE", "TRANSACTIONAL_ID_NOT_FOUND"}

@@ -27,9 +27,9 @@ from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
 from support.broker_build import BrokerOnDisk, fetch_request, produce_request, request, struct
 from support.log_build import build_batch
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 LAG_MS = 10_000

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import LogConfig, PartitionLog
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 from support.log_build import NOW_MS, SMALL, LogOnDisk, deliver
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import CorruptBatch, iter_batches
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import CorruptBatch, iter_batches
 
 BASE_OFFSET_BYTES = range(8)
 

@@ -19,7 +19,7 @@ from typing import Any
 from support.generator_state import state_of
 from support.scripted_broker import ScriptedCluster
 from support.staged_pieces import read_back
-from txnlog_spark.protocol.effects import (
+from txnlog_kafka.operations.effects import (
     Call,
     Calls,
     ListFolder,
@@ -35,10 +35,10 @@ from txnlog_spark.protocol.effects import (
     Unanswered,
     WriteFile,
 )
-from txnlog_spark.protocol.session import Session, SessionConfig
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import ApiKey, api_of
+from txnlog_kafka.operations.session import Session, SessionConfig
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import ApiKey, api_of
 
 LOCAL_APIS = frozenset(
     {ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.LIST_OFFSETS}

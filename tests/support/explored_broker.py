@@ -14,9 +14,9 @@ from typing import Any
 
 from support.scripted_broker import ScriptedCluster
 from support.scripted_state import FakeState, FakeTransaction, Partition
-from txnlog_spark.protocol.effects import Call, Reply, Unanswered
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.records import iter_batches
+from txnlog_kafka.operations.effects import Call, Reply, Unanswered
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.records import iter_batches
 
 PREPARED = ("PrepareCommit", "PrepareAbort")
 

@@ -12,18 +12,18 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker_sim.sim.checkpoint import ConcurrentQuery
+from simulation.hosts.checkpoint import ConcurrentQuery
 from support.commit_plans import record_batch, staged
 from support.explored_actor import Actor, CreateFile, ListFiles, Program
 from support.explored_broker import BrokerAutomaton, LateMarkerState
 from support.explorer import Explored, Explorer
+from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.progress import parse_progress
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
-from txnlog_spark.protocol.offsets import CommittedOffset
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.wire.topics import TopicPartition
 
 PLACE = "/checkpoint"
 QUERY = "query-1"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker_sim.sim.checkpoint import names_in
+from simulation.hosts.checkpoint import names_in
 from support.explored_actor import (
     Actor,
     CreateFile,
@@ -29,8 +29,7 @@ from support.explored_actor import (
     SharedAsk,
 )
 from support.explored_broker import BrokerAutomaton, LateMarkerState
-from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.protocol.effects import (
+from txnlog_kafka.operations.effects import (
     Call,
     FileFailed,
     ListFolder,
@@ -38,7 +37,8 @@ from txnlog_spark.protocol.effects import (
     Unanswered,
     WriteFile,
 )
-from txnlog_spark.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.messages import ApiKey, api_of
+from txnlog_spark.errors import ProgressError, TxnLogError
 
 CRASH, REQUEST_LOST, ANSWER_LOST, LATE = "crash", "request lost", "answer lost", "late"
 FILE_FAILED, WRITE_DONE, WRITE_LATE = "file failed", "write done", "write late"

@@ -19,8 +19,8 @@ from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from support.broker_build import SMALL
-from txnlog_spark.wire.framing import FrameDecoder, decode_response, encode_request
-from txnlog_spark.wire.messages import api_of
+from txnlog_kafka.wire.framing import FrameDecoder, decode_response, encode_request
+from txnlog_kafka.wire.messages import api_of
 
 PLENTY = 1 << 40
 

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.security import PLAINTEXT, Security
-from txnlog_spark.protocol.session import SessionConfig
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.security import PLAINTEXT, Security
+from txnlog_kafka.operations.session import SessionConfig
 
 LOOK_MS = 4_000
 LOOKS = 10

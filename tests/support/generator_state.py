@@ -15,8 +15,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from txnlog_spark.protocol.session import Deadline
-from txnlog_spark.protocol.together import Together
+from txnlog_kafka.operations.session import Deadline
+from txnlog_kafka.operations.together import Together
 
 CLOCKS = frozenset(
     {"began_ms", "started_ms", "wakes_at_ms", "now_ms", "timeout_ms", "times", "received"}

@@ -26,9 +26,9 @@ from support.broker_build import BrokerOnDisk, request
 from support.probe import pause
 from support.raw import Connection
 from support.transcripts import digest
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import ApiKey, api_of
 
 K = ApiKey
 GROUPS = {"group.min.session.timeout.ms": "6000", "group.max.size": "3"}

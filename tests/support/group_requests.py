@@ -10,8 +10,8 @@ from broker_sim.core.transaction.states import TransactionState
 from support.broker_build import request
 from support.broker_build import struct as build
 from support.group_pair import Names
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey
 

@@ -27,8 +27,8 @@ from support.group_requests import (
     sync_request,
     txn_commit_request,
 )
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey
 REQUESTS = 24

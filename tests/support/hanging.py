@@ -13,8 +13,8 @@ from typing import Any
 from support.probe import wait_for
 from support.raw import Connection, RawProducer, message_class
 from support.routed import connect
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 VERIFICATION_OFF = {"transaction.partition.verification.enable": "false"}
 

@@ -15,9 +15,9 @@ from typing import Any
 from support.batch_layout import BASE_SEQUENCE_AT, LAST_OFFSET_DELTA_AT
 from support.broker_build import produce_request
 from support.message_build import any_request
-from txnlog_spark.wire.framing import encode_request
-from txnlog_spark.wire.messages import APIS, Api, ApiKey
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.framing import encode_request
+from txnlog_kafka.wire.messages import APIS, Api, ApiKey
+from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,

@@ -17,7 +17,7 @@ from support.librdkafka import TIMEOUT_S, create_topic, read_topic, transactiona
 from support.raw import Connection, RawProducer, fetch_offsets
 from support.sim_broker import SimBroker
 from support.swarm import open_descriptors, resident_bytes
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 WORKERS = 8
 PRODUCER_IDS_BURNT = 1000

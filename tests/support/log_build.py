@@ -15,10 +15,10 @@ from broker_sim.core.log import (
     LogRead,
     PartitionLog,
 )
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, Record, TransactionMarker
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_700_000_000_000

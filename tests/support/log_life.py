@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from broker_sim.core.effects import Delete, Effects, Flush, Truncate, WriteFile
 from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 from support.compaction import COMPACTED, CompactedLog, Pair, draw, keyed_batch
 from support.damage import BASE_OFFSET_BYTES, consume_until_damage, copied, flip
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, TransactionMarker, iter_batches
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker, iter_batches
 
 DAY_MS = 24 * 3600 * 1000
 PRODUCERS = (7, 8, 9)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, LogConfig, ProducerStateView
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 from support.log_build import SMALL, LogOnDisk, build_batch
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
 PRODUCERS = (7, 8, 9)
 """The last one is idempotent only."""

@@ -9,8 +9,8 @@ from typing import Any
 from broker_sim.core.controller.registrations import NO_LEADER
 from support.broker_build import produce_request, request, struct
 from support.registry_cluster import REGISTRY, SLICE_MS, Member, RegistryCluster
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 COUNT = 3
 TOPICS = ("a", "b", "c")

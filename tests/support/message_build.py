@@ -6,7 +6,7 @@ import random
 import uuid
 from typing import Any
 
-from txnlog_spark.wire.messages import APIS, Api
+from txnlog_kafka.wire.messages import APIS, Api
 
 TEXTS = ("", "t", "orders", "__consumer_offsets", "no-such", "x" * 300, "ä/\u0000..", "g", "txn")
 NUMBERS = (0, 1, -1, 2, -2, 7, 127, -128)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from broker_sim.sim.cli import run_seed
+from planted import PLANTS
+
+from simulation.cli import run_seed
 
 CANARY_SEEDS = range(200)
 
@@ -19,7 +21,7 @@ def assert_caught(plant: str, scenario: str, seed: int, numbers: Collection[int]
     """
     failures = []
     for each in (seed, *CANARY_SEEDS):
-        failure = run_seed(each, scenario, plant).failure or ""
+        failure = run_seed(each, scenario, PLANTS[plant]).failure or ""
         found = re.match(r"invariant (\d+): ", failure)
         if found and int(found[1]) in numbers:
             return

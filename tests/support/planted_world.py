@@ -31,7 +31,7 @@ from support.secured_broker import SecuredBroker
 from support.socket_broker import answer_bytes, metadata_answer
 from support.tls_kafka import TlsSim
 from support.token_endpoint import TokenEndpoint
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 SECRETS = (
     "SCRAM password",

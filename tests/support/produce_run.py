@@ -7,12 +7,12 @@ from unittest import mock
 from support.commit_plans import check_wire_discipline
 from support.scripted_broker import ScriptedCluster
 from support.staged_pieces import read_back, staged_of
-from txnlog_spark.protocol.batches import PartitionQueue
-from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
-from txnlog_spark.protocol.transaction import Transaction, init_producer_id
-from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import Record, encode_batch, iter_batches
+from txnlog_kafka.operations.batches import PartitionQueue
+from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.transaction import Transaction, init_producer_id
+from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import Record, encode_batch, iter_batches
 
 
 def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.probe import exchange, pause, read_exactly
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey, api_of
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
+from txnlog_kafka.wire.records import Record, encode_batch
 
 TIMEOUT_S = 60.0
 RETRY_S = 60.0

@@ -19,9 +19,9 @@ from support import aiokafka_client, kafka_python, librdkafka
 from support.availability import available
 from support.kcat import kcat
 from support.probe import wait_until
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.fetcher import fetch_range
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.fetcher import fetch_range
 from txnlog_spark.codec.decode import decode_batches
 
 FETCH_BYTES = 1_048_576

@@ -23,8 +23,8 @@ from broker_sim.core.effects import (
 from broker_sim.core.flush_order import FlushOrder
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.messages import ApiKey
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.messages import ApiKey
 
 CONFIG = RegistryConfig(
     session_timeout_min_ms=1_000, session_timeout_max_ms=9_000, journal_bytes_max=1_000

@@ -29,11 +29,11 @@ from broker_sim.core.membership import Membership
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.registry.config import RegistryConfig
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 from support.broker_build import BrokerOnDisk, request, struct
 from support.registry_build import RegistryHost
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.messages import ApiKey
 
 SLICE_MS = 50
 CONFIG = {

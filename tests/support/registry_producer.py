@@ -6,9 +6,9 @@ from typing import Any
 
 from support.broker_build import produce_request, request, struct
 from support.registry_cluster import RegistryCluster
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import Record, encode_batch
 
 
 class Producer:

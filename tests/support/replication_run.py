@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from support.core_cluster import ORDERS, ClusterBroker, CoreCluster, replicated
-from txnlog_spark.wire.records import BatchHeader, parse_header
+from txnlog_kafka.wire.records import BatchHeader, parse_header
 
 COUNT = 3
 

@@ -15,8 +15,8 @@ from typing import Any
 from support.coordinators_ready import GROUP, TRANSACTION
 from support.probe import ports_of
 from support.raw import Connection, attempts, message_class
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey, api_of
 
 Topic = str | uuid.UUID
 BROKER = 4

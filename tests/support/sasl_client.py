@@ -6,8 +6,8 @@ import hashlib
 from typing import Any
 
 from support.broker_build import BrokerOnDisk, request, struct
-from txnlog_spark.wire.kafka_python import password_mechanism
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.kafka_python import password_mechanism
+from txnlog_kafka.wire.messages import ApiKey
 
 MODULES = "org.apache.kafka.common.security"
 PLAIN_USERS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 COORDINATOR_NODE = 1
 

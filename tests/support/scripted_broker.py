@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from broker_sim.sim.checkpoint import names_in
+from simulation.hosts.checkpoint import names_in
 from support import scripted_answers as answers
 from support.scripted_state import FakeState
 from support.staged_pieces import read_back
-from txnlog_spark.protocol.effects import (
+from txnlog_kafka.operations.effects import (
     Call,
     Calls,
     FileFailed,
@@ -34,14 +34,14 @@ from txnlog_spark.protocol.effects import (
     Unanswered,
     WriteFile,
 )
-from txnlog_spark.protocol.session import Session, SessionConfig
-from txnlog_spark.wire.framing import (
+from txnlog_kafka.operations.session import Session, SessionConfig
+from txnlog_kafka.wire.framing import (
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from txnlog_spark.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.messages import ApiKey, api_of
 
 BROKER_VERSIONS_MAX = {ApiKey.FETCH: 12}
 

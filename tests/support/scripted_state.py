@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.records import decode_records, increment_sequence, iter_batches
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.records import decode_records, increment_sequence, iter_batches
 
 Partition = tuple[str, int]
 

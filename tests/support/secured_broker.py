@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from support.socket_broker import SASL_APIS, VERSIONS, Reaction, SocketBroker
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 SASL_VERSIONS = VERSIONS | {k: (0, api.version_max) for k, api in SASL_APIS.items()}
 SALT, ITERATIONS = b"salt", 4096

@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_sim.local_cluster import LocalCluster
 from support.probe import free_ports, wait_until
 from support.raw import Connection, message_class
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 NODES = 3
 REPLICATED = {

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from txnlog_spark.wire.framing import FrameDecoder, decode_request, encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import FrameDecoder, decode_request, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 Reaction = bytes | str | None
 """Bytes to send, "close" to close, None to stay silent."""

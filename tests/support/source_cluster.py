@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.offsets import SourceNote, with_source_note
 from txnlog_spark.source import brokers, stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = ReadAllAvailable()

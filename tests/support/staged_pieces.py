@@ -7,9 +7,9 @@ from typing import Any
 
 from crc32c import crc32c
 
-from txnlog_spark.protocol.effects import FileFailed, ReadStaged
-from txnlog_spark.protocol.values import StagedPartition, StagedPiece
-from txnlog_spark.wire.records import CorruptBatch, iter_batches
+from txnlog_kafka.operations.effects import FileFailed, ReadStaged
+from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.wire.records import CorruptBatch, iter_batches
 
 
 def piece_of(data: Any, size_bytes: int | None = None) -> StagedPiece:

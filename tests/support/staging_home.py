@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, open_server_outlet
-from txnlog_spark.wire.records import Record, encode_batch
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import api_of
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import api_of
 
 ANSWER_SECONDS_MAX = 60.0
 

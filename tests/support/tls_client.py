@@ -6,8 +6,8 @@ import socket
 import ssl
 from typing import Any
 
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey, api_of
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 
 
 def asked(sock: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:

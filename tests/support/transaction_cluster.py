@@ -7,13 +7,13 @@ from typing import Any
 
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.coordinator.runtime import partition_for
-from broker_sim.sim.batches import decode_batches
+from simulation.checkers.batches import decode_batches
 from support.broker_build import fetch_request, request
 from support.core_cluster import Asked, CoreCluster
 from support.raw import RawProducer
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 COUNT = 3
 STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)

@@ -16,7 +16,7 @@ from broker_sim.core.transaction import TransactionState
 from broker_sim.core.transaction.log_records import encode_key, encode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from support.raw import Connection, RawProducer
-from txnlog_spark.wire.records import NO_TIMESTAMP, Record, encode_batch
+from txnlog_kafka.wire.records import NO_TIMESTAMP, Record, encode_batch
 
 INTERNAL_CLIENT_ID = "__admin_client"
 LOG_TOPIC = "__transaction_state"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker_sim.core.coordinator.codec import encode_fields
 from broker_sim.schemas import TransactionLogValue
-from broker_sim.sim.log_oracle import TRANSACTION_STATES
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.records import Record, encode_batch, stamp_offsets
+from simulation.checkers.log_oracle import TRANSACTION_STATES
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 
 KEY = b"\0\0\0\1t"
 """Of a transactional id with one letter."""

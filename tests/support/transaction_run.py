@@ -13,9 +13,9 @@ from support.core_cluster import ClusterBroker
 from support.log_build import build_batch
 from support.raw import message_class
 from support.transaction_cluster import COUNT, DATA, OFFSETS, STATE, TransactionCluster
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 RETRIED = frozenset(

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from support.raw import Connection, RawProducer, attempts, fetch_offsets, message_class
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import decode_marker, decode_records, parse_header
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import decode_marker, decode_records, parse_header
 
 UNKNOWN_TOPIC = "no-such-topic"
 FETCH_VERSION = 11

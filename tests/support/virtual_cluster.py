@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from support.scripted_broker import ScriptedCluster
-from txnlog_spark.protocol.effects import Call, Reply, Ticket, Unanswered
+from txnlog_kafka.operations.effects import Call, Reply, Ticket, Unanswered
 
 
 @dataclass

@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "invariants.md"
-SIMULATOR = "broker_sim/sim/invariants.py"
-ANOMALIES = "broker_sim/sim/violation.py"
+SIMULATOR = "simulation/checkers/invariants.py"
+ANOMALIES = "simulation/checkers/violation.py"
 CLUSTER_SECTION = "With the cluster"
 _ROW = re.compile(r"^\| (\d+) \| (.*?) \|(.*)\|$")
 

@@ -10,8 +10,8 @@ import pytest
 import tidy_rules as rules
 
 PREFIX = "importlinter:contract:"
-REQUESTS = {"txnlog_spark.wire.messages", "txnlog_spark.wire.framing"}
-PRODUCERS = ("txnlog_spark.client", "txnlog_spark.protocol", "txnlog_spark.commit")
+REQUESTS = {"txnlog_kafka.wire.messages", "txnlog_kafka.wire.framing"}
+PRODUCERS = ("txnlog_kafka.host", "txnlog_kafka.operations", "txnlog_spark.commit")
 TASK_MODULES = ("txnlog_spark/sink/task.py", "txnlog_spark/sink/columns.py")
 
 
@@ -102,7 +102,7 @@ def imports_of(*paths: str) -> set[str]:
 @pytest.mark.invariant(54)
 def test_source_and_sink_build_no_requests_and_the_protocol_knows_no_arrow() -> None:
     assert not REQUESTS & imports_of("txnlog_spark/source/*.py", "txnlog_spark/sink/*.py")
-    known = imports_of("txnlog_spark/protocol/*.py", "txnlog_spark/commit/*.py")
+    known = imports_of("txnlog_kafka/operations/*.py", "txnlog_spark/commit/*.py")
     heavy = ("pyspark", "pyarrow", "numpy", "txnlog_spark.codec")
     assert not {name for name in known if name.startswith(heavy)}
 
@@ -110,13 +110,3 @@ def test_source_and_sink_build_no_requests_and_the_protocol_knows_no_arrow() -> 
 @pytest.mark.invariant(56)
 def test_the_code_of_a_task_imports_no_producer() -> None:
     assert not {name for name in imports_of(*TASK_MODULES) if name.startswith(PRODUCERS)}
-
-
-def test_the_contract_of_the_log_store_names_every_module_of_the_connector() -> None:
-    parser = configparser.ConfigParser()
-    parser.read(map_.ROOT / "setup.cfg", encoding="utf-8")
-    contract = parser[f"{PREFIX}log-store-shares-the-wire-only"]
-    package = map_.ROOT / "txnlog_spark"
-    modules = {path.stem for path in package.iterdir() if not path.name.startswith("__")}
-    modules -= {"wire", "errors", "stores", "ARCHITECTURE", "py"}
-    assert {name.rpartition(".")[2] for name in contract["forbidden_modules"].split()} == modules

@@ -137,14 +137,15 @@ def test_the_first_job_has_ten_lines_at_most_and_is_python() -> None:
 
 
 def test_no_broker_error_name_is_made_up() -> None:
-    errors = (ROOT / "txnlog_spark" / "errors.py").read_text(encoding="utf-8")
+    files = (ROOT / room / "errors.py" for room in ("txnlog_kafka", "txnlog_spark"))
+    errors = "".join(path.read_text(encoding="utf-8") for path in files)
     names = set(re.findall(r"TXNLOG_[A-Z_.]*[A-Z]", TEXT))
     assert names
     assert {name for name in names if f'"{name}"' not in errors} == set()
 
 
-def test_both_packages_have_a_map_whose_paths_exist() -> None:
-    for package in ("txnlog_spark", "broker_sim"):
+def test_each_package_has_a_map_whose_paths_exist() -> None:
+    for package in ("txnlog_spark", "txnlog_kafka", "broker_sim"):
         text = (ROOT / package / "ARCHITECTURE.md").read_text(encoding="utf-8")
         paths = re.findall(r"^\| `([\w./]+)`", text, re.MULTILINE)
         assert paths

@@ -14,7 +14,7 @@ import tidy_rules as rules
 from tidy_rules import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("txnlog_spark", "broker_sim", "pyspark_txnlog", "jobs")
+PRODUCT = ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "pyspark_txnlog", "jobs")
 TEXT_SUFFIXES = {".py", ".md", ".cfg", ".toml", ".properties", ".sh", ".json", ".txt", ""}
 SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "artifacts", "demo-data", "__pycache__"}
 
@@ -28,6 +28,7 @@ ENTRY_POINTS = {
     "txnlog_spark.metrics": "a person's own driver imports its functions",
     "broker_sim.__main__": "python -m broker_sim",
     "txnlog_spark.__main__": "python -m txnlog_spark",
+    "simulation.__main__": "python -m simulation",
     "txnlog_spark.staging.server": "the process that staging/address.py starts",
     "jobs": "the folder of spark-submit jobs",
     "jobs.consume_transform_produce": "spark-submit",
@@ -47,7 +48,7 @@ PUBLIC_NAMES = {
     "broker_sim.local_cluster.LocalCluster.restart": "a person's own tests call it",
     "broker_sim.local_cluster.LocalCluster.resume": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
-    "broker_sim.sim.invariants.INVARIANTS": "the legend of the numbers that a violation names",
+    "simulation.checkers.invariants.INVARIANTS": "the legend of the numbers that a violation names",
     "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.codec.varints import Int64Array, read_varints
-from txnlog_spark.wire.compression import decompress
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.compression import decompress
+from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     BatchHeader,
     Compression,
@@ -35,7 +34,8 @@ from txnlog_spark.wire.records import (
     decode_marker,
     iter_batches,
 )
-from txnlog_spark.wire.varint import MalformedVarint, decode_signed
+from txnlog_kafka.wire.varint import MalformedVarint, decode_signed
+from txnlog_spark.codec.varints import Int64Array, read_varints
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 """Decompressed bytes that are turned into columns at once, one batch at least: what stays in a

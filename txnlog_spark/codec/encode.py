@@ -26,17 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.scatter import RowOrder, sort_rows
-from txnlog_spark.codec.varints import (
-    Int64Array,
-    UInt64Array,
-    pack_varints,
-    varint_sizes,
-    zigzag,
-)
-from txnlog_spark.wire.compression import COMPRESSIONS, compress
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.compression import COMPRESSIONS, compress
+from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
     LENGTH_AT,
@@ -48,6 +39,15 @@ from txnlog_spark.wire.records import (
     NO_SEQUENCE,
     Compression,
     refresh_crc,
+)
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.scatter import RowOrder, sort_rows
+from txnlog_spark.codec.varints import (
+    Int64Array,
+    UInt64Array,
+    pack_varints,
+    varint_sizes,
+    zigzag,
 )
 
 _NULL_LENGTH = 1

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from txnlog_spark.commit.plan import CommitPlan, Progress
-from txnlog_spark.commit.progress import progress_after, progress_offset
-from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
-from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.protocol.metadata import transaction_version
-from txnlog_spark.protocol.offsets import CommittedOffset
-from txnlog_spark.protocol.produce import Produced
-from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.transaction import (
+from txnlog_kafka.operations.calls import TRANSACTION, find_coordinator
+from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.metadata import transaction_version
+from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.produce import Produced
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.operations.transaction import (
     OffsetsCommitted,
     Transaction,
     add_to_transaction,
     commit_all_offsets,
 )
-from txnlog_spark.protocol.values import ProducerIdentity
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.operations.values import ProducerIdentity
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.progress import progress_after, progress_offset
 
 Groups = dict[str, dict[TopicPartition, CommittedOffset]]
 

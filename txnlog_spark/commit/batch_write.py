@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from txnlog_kafka.operations.admin import delete_group
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import require_cluster
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Batch, CommitOptions, CommitOutcome, CommitPlan, Committer
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol.admin import delete_group
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import require_cluster
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition
-from txnlog_spark.wire.topics import TopicPartition
 
 ANY_TOPIC = "*"
 """In place of a topic, where the rows name theirs; no topic can have this name."""

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
@@ -28,8 +30,6 @@ from txnlog_spark.offsets import (
     plain_offset,
     source_note_of,
 )
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.wire.topics import TopicPartition
 
 NO_OFFSET = "-"
 """A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""

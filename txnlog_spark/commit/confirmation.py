@@ -18,6 +18,14 @@ Where a batch is skipped nothing is confirmed: progress that is visible is commi
 
 from __future__ import annotations
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import confirm_missing
+from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.together import side_by_side
+from txnlog_kafka.operations.transaction import OffsetsCommitted
+from txnlog_kafka.operations.values import ProducerIdentity
+from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,
@@ -28,14 +36,6 @@ from txnlog_spark.commit.judgement import Facts, Verdict, judge
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import AbortableError, ProgressError
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import confirm_missing
-from txnlog_spark.protocol.offsets import fetch_committed
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.together import side_by_side
-from txnlog_spark.protocol.transaction import OffsetsCommitted
-from txnlog_spark.protocol.values import ProducerIdentity
-from txnlog_spark.wire.errors import ErrorCode
 
 
 def confirm(

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import confirm_missing
+from txnlog_kafka.operations.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    fetch_committed,
+    list_offsets,
+)
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.together import side_by_side
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
 from txnlog_spark.commit.judgement import (
     Facts,
@@ -16,17 +27,6 @@ from txnlog_spark.commit.judgement import (
 )
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import confirm_missing
-from txnlog_spark.protocol.offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    fetch_committed,
-    list_offsets,
-)
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.together import side_by_side
-from txnlog_spark.wire.topics import TopicPartition
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from txnlog_kafka.operations.effects import FileFailed, ListFolder, Operation, ReadFile, WriteFile
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.protocol.effects import FileFailed, ListFolder, Operation, ReadFile, WriteFile
-from txnlog_spark.wire.invariants import check
 
 
 def read_file(path: str) -> Operation[bytes | None]:

@@ -26,9 +26,9 @@ import hashlib
 import json
 from collections import defaultdict
 
+from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
 from txnlog_spark.commit.plan import Committer
-from txnlog_spark.protocol.effects import Operation
 
 RECORD_VERSION = 1
 

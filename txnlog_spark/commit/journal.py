@@ -12,14 +12,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
-from txnlog_spark.protocol.effects import Operation, RemoveOtherRuns
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import TopicPartition
 
 FORMAT_VERSION = 1
 ENDED_RUNS_MAX = 64

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.checkpoint import offsets_path
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import group_digest
@@ -24,7 +25,6 @@ from txnlog_spark.errors import (
     ProgressMissing,
     WrongCluster,
 )
-from txnlog_spark.wire.topics import TopicPartition
 
 _SHOWN_MAX = 5
 

@@ -35,6 +35,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
+from txnlog_kafka.operations.effects import Ask, Operation, Outcome, Reached
+from txnlog_kafka.operations.metadata import require_cluster, require_leaders
+from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.operations.together import Together, side_by_side
+from txnlog_kafka.operations.transaction import (
+    Transaction,
+    abort_transaction,
+    commit_transaction,
+)
+from txnlog_kafka.wire.invariants import check, present
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,
@@ -60,18 +72,6 @@ from txnlog_spark.commit.progress import baseline_of, progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
-from txnlog_spark.protocol.effects import Ask, Operation, Outcome, Reached
-from txnlog_spark.protocol.metadata import require_cluster, require_leaders
-from txnlog_spark.protocol.produce import Produced, produce_staged, staged_totals
-from txnlog_spark.protocol.session import Deadline, Session
-from txnlog_spark.protocol.together import Together, side_by_side
-from txnlog_spark.protocol.transaction import (
-    Transaction,
-    abort_transaction,
-    commit_transaction,
-)
-from txnlog_spark.wire.invariants import check, present
-from txnlog_spark.wire.topics import TopicPartition
 
 STEPS = (
     "look_up",

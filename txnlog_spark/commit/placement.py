@@ -7,13 +7,17 @@ is likely to stay, and never changes while it exists: of a source, which the que
 
 from __future__ import annotations
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import (
+    KAFKA_INTERNAL_TOPICS,
+    confirm_missing,
+    refresh_metadata,
+)
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import KAFKA_INTERNAL_TOPICS, confirm_missing, refresh_metadata
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.wire.topics import TopicPartition
 
 
 def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from txnlog_kafka.operations.values import ProducePlan, StagedPartition
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.output import Output
-from txnlog_spark.protocol.values import ProducePlan, StagedPartition
-from txnlog_spark.wire.invariants import present
-from txnlog_spark.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

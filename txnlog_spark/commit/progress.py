@@ -28,11 +28,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.plan import CommitPlan, Progress
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.wire.topics import TopicPartition
 
 PROGRESS_FORMAT_VERSION = 1
 """In every metadata string; an unknown version is not progress of ours."""

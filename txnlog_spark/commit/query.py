@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.metadata import require_cluster
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.values import StagedPartition
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,
@@ -41,10 +45,6 @@ from txnlog_spark.commit.plan import (
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
 from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
-from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.protocol.metadata import require_cluster
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.values import StagedPartition
 
 
 @dataclass(frozen=True, slots=True)

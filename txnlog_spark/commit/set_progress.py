@@ -10,6 +10,11 @@ to be in the output would be written again.
 
 from __future__ import annotations
 
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import require_cluster, require_leaders
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.transaction import abort_transaction, commit_transaction
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,
@@ -21,11 +26,6 @@ from txnlog_spark.commit.facts import stable_progress, visible_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.metadata import require_cluster, require_leaders
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.transaction import abort_transaction, commit_transaction
-from txnlog_spark.wire.topics import TopicPartition
 
 
 def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[TopicPartition]]:

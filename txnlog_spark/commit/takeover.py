@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.metadata import confirm_missing, require_leaders
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
+from txnlog_kafka.operations.values import ProducerIdentity
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
 from txnlog_spark.commit.former_outputs import other_ids, record_output
 from txnlog_spark.commit.judgement import progress_topic_deleted
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import baseline_of
 from txnlog_spark.errors import FatalError, UnknownTopic
-from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.protocol.metadata import confirm_missing, require_leaders
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.protocol.transaction import commit_transaction, init_producer_id
-from txnlog_spark.protocol.values import ProducerIdentity
 
 
 def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:

@@ -9,13 +9,13 @@ in the same way, so it is not tried again.
 
 from __future__ import annotations
 
+from txnlog_kafka.operations.broker_config import fetch_broker_config
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.produce import staged_totals
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.errors import BrokerError, TransactionTimedOut, TxnLogError
-from txnlog_spark.protocol.broker_config import fetch_broker_config
-from txnlog_spark.protocol.effects import Operation
-from txnlog_spark.protocol.produce import staged_totals
-from txnlog_spark.protocol.session import Session
-from txnlog_spark.wire.errors import ErrorCode
 
 OPTION = "kafka.transaction.timeout.ms"
 BROKER_CONFIG = "transaction.max.timeout.ms"

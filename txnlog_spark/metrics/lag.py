@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.offsets import from_json_value, is_source_offset
-from txnlog_spark.wire.topics import TopicPartition
 
 
 def offsets_behind_latest(source: Mapping[str, Any]) -> dict[str, str]:

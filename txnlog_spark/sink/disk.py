@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from txnlog_spark.protocol.effects import (
+from txnlog_kafka.operations.effects import (
     Ask,
     FileAsk,
     FileFailed,
@@ -20,13 +20,13 @@ from txnlog_spark.protocol.effects import (
     WriteFile,
     relayed,
 )
-from txnlog_spark.protocol.values import StagedPiece
+from txnlog_kafka.operations.values import StagedPiece
+from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.storage.connect import open_files
 from txnlog_spark.storage.default_fs import check_reading
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.local import LocalFiles
-from txnlog_spark.wire.invariants import InvariantViolation
 
 T = TypeVar("T")
 

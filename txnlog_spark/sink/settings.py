@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
@@ -15,8 +17,6 @@ from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import Location, read_location
-from txnlog_spark.wire.invariants import present
-from txnlog_spark.wire.topics import TopicPartition
 
 TRANSACTIONAL_ID_BYTES_MAX = 249
 """Kafka sets no limit of its own; this is the one on topic names, and keeps log lines short."""

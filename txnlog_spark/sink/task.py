@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import shown_key
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.writer import StagingWriter
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import shown_key
 
 GATHER_ROWS_MAX = 65_536
 GATHER_BYTES_MAX = 8 * 1024 * 1024

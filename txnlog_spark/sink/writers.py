@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.invariants import present
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
@@ -41,7 +42,6 @@ from txnlog_spark.staging.address import ServerAddress, ensure_server
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
-from txnlog_spark.wire.invariants import present
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 """With QUERY_ID_PROPERTY the local properties that Spark sets on the tasks of a micro-batch."""

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
 from txnlog_spark.offsets import SourceOffset
@@ -29,8 +31,6 @@ from txnlog_spark.source.settings import (
     Selection,
     SourceSettings,
 )
-from txnlog_spark.wire.invariants import present
-from txnlog_spark.wire.topics import TopicPartition
 
 COMMITTED_WAIT_MS_MIN = 330_000
 """A stable read of a group waits for the transactions that still hold offsets pending: a driver

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
-from txnlog_spark.wire.topics import TopicPartition
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 """What Spark's timestamp type can hold, in ms."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.offsets import SourceOffset
 from txnlog_spark.source.planning import OffsetRange
-from txnlog_spark.wire.topics import TopicPartition
 
 REMEDY = (
     "set failOnDataLoss=false to go on with what is left, "

@@ -10,8 +10,10 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from txnlog_spark.client.client import Client
-from txnlog_spark.client.fetcher import FetchCursor, FetchedBatches, FirstAnswers, fetch_rest
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.fetcher import FetchCursor, FetchedBatches, FirstAnswers, fetch_rest
+from txnlog_kafka.wire.records import CorruptBatch
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import iter_decoded
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
@@ -19,8 +21,6 @@ from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings
-from txnlog_spark.wire.records import CorruptBatch
-from txnlog_spark.wire.topics import TopicPartition
 
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 """Decompressed bytes of one Arrow batch, about: bounds a task's memory."""

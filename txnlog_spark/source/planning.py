@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.offsets import SourceOffset
-from txnlog_spark.wire.topics import TopicPartition
 
 OFFSETS_PER_TASK = 50_000
 """Small ranges share a task up to here. A Spark task with a Python worker costs about 50 ms of CPU,

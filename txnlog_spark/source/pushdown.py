@@ -36,8 +36,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.source.planning import OffsetRange
-from txnlog_spark.wire.topics import TopicPartition
 
 OFFSET_END = 2**63
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {

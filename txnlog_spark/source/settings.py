@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.options import Use, parse_options
-from txnlog_spark.wire.topics import TopicPartition
 
 COMMITTED = "committed"
 COMMITTED_WORDS = {

@@ -40,6 +40,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.failpoints import reached
@@ -81,8 +83,6 @@ from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.source.standstill import HeldUp, Standstills, explain, held_up
 from txnlog_spark.spark_errors import readable_errors
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 

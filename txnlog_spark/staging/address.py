@@ -27,18 +27,18 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from txnlog_spark.errors import OptionError, StagingFailed
-from txnlog_spark.processes import (
+from txnlog_kafka.host.processes import (
     application_pid,
     is_private,
     locked,
     remove_directory,
     start_time,
 )
+from txnlog_kafka.wire.invariants import present
+from txnlog_spark.errors import OptionError, StagingFailed
 from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
 from txnlog_spark.staging.frames import Kind
 from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG, LOG_FILE, SOCKET_FILE, START_FILE
-from txnlog_spark.wire.invariants import present
 
 logger = logging.getLogger(__name__)
 

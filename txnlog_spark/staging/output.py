@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
-from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.staging.chunks import IndexSummary, StagedChunk
 from txnlog_spark.staging.frames import Attempt, Forgotten
-from txnlog_spark.wire.invariants import check
 
 MESSAGE_VERSION = 3
 

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
-from txnlog_spark.protocol.values import StagedPartition, StagedPiece
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
@@ -26,7 +27,6 @@ from txnlog_spark.staging.output import (
     over_after_failure,
     plan_partitions,
 )
-from txnlog_spark.wire.invariants import present
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from txnlog_spark.processes import has_ended, remove_directory
+from txnlog_kafka.host.processes import has_ended, remove_directory
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
 from txnlog_spark.staging.channel import notice_dead_peers

@@ -13,8 +13,8 @@ import enum
 from collections import deque
 from dataclasses import dataclass
 
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.staging.frames import Attempt, Forgotten
-from txnlog_spark.wire.invariants import check
 
 FINAL_MAX = 1000
 """So many batches are remembered as over. A task that is later than that is a task of days ago."""

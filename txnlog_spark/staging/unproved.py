@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnlog_spark.wire.invariants import present
+from txnlog_kafka.wire.invariants import present
 
 PROVING_MAX = 512
 """So many have their turn at once: with more, none would be done in time."""

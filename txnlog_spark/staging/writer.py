@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from txnlog_kafka.wire.records import record_count_of
 from txnlog_spark.errors import StagingFailed
 from txnlog_spark.staging.address import ServerAddress
 from txnlog_spark.staging.channel import (
@@ -23,7 +24,6 @@ from txnlog_spark.staging.channel import (
 )
 from txnlog_spark.staging.chunks import ChunkList, IndexSummary
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Attempt, Kind
-from txnlog_spark.wire.records import record_count_of
 
 Bytes = bytes | bytearray | memoryview
 

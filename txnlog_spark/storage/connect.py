@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, is_secret
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.storage.location import AZURE, GCS, HDFS, LOCAL, S3, Location
+from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 from txnlog_spark.storage.remote import Place, without_secrets
-from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX
-from txnlog_spark.wire.invariants import present
 
 RETRY_SECONDS_MAX = 60
 """Google's library tries for a quarter of an hour by itself."""

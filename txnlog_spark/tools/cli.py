@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
 from txnlog_spark.commit.files import read_file
@@ -35,8 +37,6 @@ from txnlog_spark.tools.state import (
     read_checkpoint,
     target_of,
 )
-from txnlog_spark.wire.invariants import present
-from txnlog_spark.wire.topics import TopicPartition
 
 EXIT_OK = 0
 EXIT_REFUSED = 1

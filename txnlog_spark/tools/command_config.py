@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from txnlog_spark.client.security import PLAINTEXT, Security, read_security
-from txnlog_spark.command_config import read_properties
+from txnlog_kafka.host.command_config import read_properties
+from txnlog_kafka.host.security import PLAINTEXT, Security, read_security
+from txnlog_kafka.host.security_options import SECURITY_OPTIONS, SecurityOption
 from txnlog_spark.errors import OptionError
-from txnlog_spark.security_options import SECURITY_OPTIONS, SecurityOption
 from txnlog_spark.storage.connect import StorageSettings
-from txnlog_spark.storage_options import STORAGE_OPTIONS, STORAGE_PREFIX, StorageOption
+from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX, StorageOption
 
 _KNOWN: Mapping[str, SecurityOption | StorageOption] = {
     **{option.name: option for option in SECURITY_OPTIONS},

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnlog_spark.client import admin
-from txnlog_spark.client.client import Client
+from txnlog_kafka.host import admin
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.admin import TransactionDescription
+from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.commit.files import list_folder
 from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.protocol.admin import TransactionDescription
-from txnlog_spark.protocol.offsets import fetch_committed
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.location import Location
-from txnlog_spark.wire.topics import TopicPartition
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})

@@ -21,8 +21,8 @@ from broker_sim.core.controller.registrations import (
     PartitionRegistration,
     alone,
 )
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 MetadataRecord = Mapping[str, Any]
 

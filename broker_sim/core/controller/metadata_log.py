@@ -20,9 +20,9 @@ from broker_sim.core.controller.image import (
 )
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, PartitionLog
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.records import Record, decode_records, encode_batch
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.records import Record, decode_records, encode_batch
 
 RECORD_VERSION = 1
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from broker_sim.core.controller.topic_rules import TopicRefused
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation
 
 Draw = Callable[[int], int]
 """A random number below the bound, from 0 on."""

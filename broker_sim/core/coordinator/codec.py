@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from txnlog_spark.wire.encoder import encode_message
-from txnlog_spark.wire.kafka_python import decode_at
-from txnlog_spark.wire.shape import check_shape
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.kafka_python import decode_at
+from txnlog_kafka.wire.shape import check_shape
 
 _VERSION = struct.Struct(">h")
 

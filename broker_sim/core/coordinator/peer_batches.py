@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.peers import Peers
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.messages import Message
 
 REQUEST_TIMEOUT_MS = 30_000
 """request.timeout.ms"""

@@ -28,8 +28,8 @@ from broker_sim.core.coordinator.timers import KeyedTimers, TimerAction
 from broker_sim.core.effects import Effects, Flush, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -41,7 +41,7 @@ from txnlog_spark.wire.records import (
     decode_records,
     encode_batch,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 _UNAVAILABLE = frozenset(
     {

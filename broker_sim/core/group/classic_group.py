@@ -23,8 +23,8 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
 
 Protocols = tuple[tuple[str, bytes], ...]
 

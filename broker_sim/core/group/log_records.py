@@ -18,8 +18,8 @@ from broker_sim.schemas import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.records import NO_LEADER_EPOCH, NO_TIMESTAMP
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.records import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

@@ -17,7 +17,7 @@ from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.requests import JoinGroupResult, SyncGroupResult
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, write_group
 from broker_sim.core.group.states import GroupState
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 _S = GroupState
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from broker_sim.core.group.log_records import ZERO_ID
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import NO_LEADER_EPOCH
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import NO_LEADER_EPOCH
+from txnlog_kafka.wire.topics import TopicPartition
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1

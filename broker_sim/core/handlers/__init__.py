@@ -4,7 +4,7 @@ A handler turns a decoded request into calls of the broker's parts and their pla
 message. It never raises for bad input: errors are codes in the answer. It returns the answer, or
 None when the answer is in the effects already, or comes at a later step (long polls, rebalances).
 
-To add an API: its versions into `txnlog_spark.wire.messages.APIS`, its module here, its line in
+To add an API: its versions into `txnlog_kafka.wire.messages.APIS`, its module here, its line in
 `HANDLERS` and its row in `_access.ACCESS`; `test_broker_handlers.py` compares the tables.
 """
 
@@ -66,8 +66,8 @@ from broker_sim.core.handlers import (
     write_txn_markers,
 )
 from broker_sim.core.handlers._lookup import Handler
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey, Message
 
 HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.PRODUCE: produce.handle,

@@ -14,8 +14,8 @@ from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.effects import Request
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.messages import ApiKey
 
 _K, _O = ApiKey, AclOperation
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

@@ -13,7 +13,7 @@ from broker_sim.core.controller.replication_control import (
 from broker_sim.core.effects import Effects
 from broker_sim.core.membership import Membership
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.invariants import present
+from txnlog_kafka.wire.invariants import present
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

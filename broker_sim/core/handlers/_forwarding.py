@@ -12,8 +12,8 @@ from typing import Any
 from broker_sim.core.effects import Close, Effects, Request
 from broker_sim.core.membership import Membership
 from broker_sim.core.parts import respond
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
 _K = ApiKey
 _Refuse = Callable[[Any, Any, dict[str, Any]], Message]

@@ -12,8 +12,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import Message
 
 Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 """Gives the answer, or None when it went into the effects, or will at a later step."""

@@ -10,8 +10,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.handlers._controller import committed, control_of, grouped
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import Message
 
 _Response = BROKER_APIS[BrokerApiKey.ALTER_PARTITION].response
 _Topic = _Response.TopicData

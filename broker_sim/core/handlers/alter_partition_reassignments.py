@@ -9,8 +9,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.handlers._controller import committed, control_of, results_by_topic
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey, Message
 
 _Response = CLUSTER_APIS[ApiKey.ALTER_PARTITION_REASSIGNMENTS].response
 _Topic = _Response.ReassignableTopicResponse

@@ -10,9 +10,9 @@ from typing import Any
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.membership import Alone
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.API_VERSIONS].response
 

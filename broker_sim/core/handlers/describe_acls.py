@@ -9,8 +9,8 @@ from broker_sim.core.controller.scram import Refusal
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._acls import read_filter, refused
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_ACLS].response
 _Resource = _Response.DescribeAclsResource

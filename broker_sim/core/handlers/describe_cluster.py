@@ -8,8 +8,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import CLUSTER, authorized_operations
 from broker_sim.core.handlers._lookup import brokers_on
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CLUSTER].response
 FENCED_VERSION = 2

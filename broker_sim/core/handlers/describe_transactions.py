@@ -10,8 +10,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction.results import TransactionDescription
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response
 _State = _Response.TransactionState

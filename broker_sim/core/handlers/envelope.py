@@ -12,10 +12,10 @@ from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.handlers._controller import membership_of
 from broker_sim.core.handlers._forwarding import FORWARDED
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.framing import MalformedFrame, UnsupportedVersion
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.framing import MalformedFrame, UnsupportedVersion
+from txnlog_kafka.wire.messages import Message
 
 _Response = BROKER_APIS[BrokerApiKey.ENVELOPE].response
 

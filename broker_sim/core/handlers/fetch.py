@@ -24,10 +24,10 @@ from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from broker_sim.core.replica.leader import FetchPosition
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.topics import TopicPartition
 
 _Response = APIS[ApiKey.FETCH].response
 _Topic = _Response.FetchableTopicResponse

@@ -6,7 +6,7 @@ from broker_sim.core.controller.configs import ConfigChange
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._configs import alter_each
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INCREMENTAL_ALTER_CONFIGS].response
 

@@ -13,10 +13,10 @@ from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import CorruptBatch
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.records import CorruptBatch
 
 _Response = APIS[ApiKey.LIST_OFFSETS].response
 _Topic = _Response.ListOffsetsTopicResponse

@@ -6,7 +6,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction import TransactionFilters
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.LIST_TRANSACTIONS].response
 

@@ -14,8 +14,8 @@ from broker_sim.core.handlers._offsets import (
     topic_names,
 )
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.OFFSET_COMMIT].response
 _Topic = _Response.OffsetCommitResponseTopic

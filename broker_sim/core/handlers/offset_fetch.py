@@ -11,9 +11,9 @@ from broker_sim.core.handlers._access import group_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._offsets import UNKNOWN_TOPIC, topic_names
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_FETCH].response
 _Topic = _Response.OffsetFetchResponseTopic

@@ -8,8 +8,8 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_FOR_LEADER_EPOCH].response
 _Topic = _Response.OffsetForLeaderTopicResult

@@ -23,10 +23,10 @@ from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NO_ROOM, NOT_LEADER
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     MAGIC,
     MAGIC_AT,
@@ -34,7 +34,7 @@ from txnlog_spark.wire.records import (
     Compression,
     parse_header,
 )
-from txnlog_spark.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.PRODUCE].response
 _TopicResponse = _Response.TopicProduceResponse

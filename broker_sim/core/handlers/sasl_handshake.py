@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.parts import BrokerParts
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.SASL_HANDSHAKE].response
 

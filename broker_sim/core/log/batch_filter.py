@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker_sim.core.log.compression import Codecs
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.records import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
     HEADER_BYTES,
@@ -30,7 +30,7 @@ from txnlog_spark.wire.records import (
     refresh_crc,
     to_int64,
 )
-from txnlog_spark.wire.varint import MalformedVarint, decode_signed, encode_signed
+from txnlog_kafka.wire.varint import MalformedVarint, decode_signed, encode_signed
 
 _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 

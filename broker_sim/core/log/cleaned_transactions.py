@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable
 
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader, MarkerType, TransactionMarker
+from txnlog_kafka.wire.records import BatchHeader, MarkerType, TransactionMarker
 
 
 class CleanedTransactions:

@@ -36,8 +36,8 @@ from broker_sim.core.log.scan import scan_batches
 from broker_sim.core.log.segment import SUFFIXES, Segment
 from broker_sim.core.log.swap import CLEANED
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.invariants import present
-from txnlog_spark.wire.records import BatchHeader, decode_marker, parse_header
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.records import BatchHeader, decode_marker, parse_header
 
 FLUSH_BYTES = 8 << 20
 """Of a segment that is being written, between two flushes."""

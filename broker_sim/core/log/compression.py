@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnlog_spark.wire.records import HEADER_BYTES, BatchHeader, Compression, CorruptBatch
+from txnlog_kafka.wire.records import HEADER_BYTES, BatchHeader, Compression, CorruptBatch
 
 Decompress = Callable[[int, bytes], bytes]
 """(codec number, compressed records of one batch) -> records. Raises ValueError on bad bytes."""

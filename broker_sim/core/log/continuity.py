@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from broker_sim.core.effects import Storage
 from broker_sim.core.log.scan import scan_batches
-from txnlog_spark.wire.records import NO_LEADER_EPOCH, BatchHeader, CorruptBatch
+from txnlog_kafka.wire.records import NO_LEADER_EPOCH, BatchHeader, CorruptBatch
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from broker_sim.core.log import segment_states
 from broker_sim.core.log.loading import Folder, KnownAtStart, LoadedLog
 from broker_sim.core.log.recovery import DamagedLog, create_log, load_log
 from broker_sim.core.log.segment import SUFFIXES, Segment
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.invariants import InvariantViolation
 
 
 def load_by_policy(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog:

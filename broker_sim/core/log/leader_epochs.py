@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 
-from txnlog_spark.wire.records import NO_LEADER_EPOCH
+from txnlog_kafka.wire.records import NO_LEADER_EPOCH
 
 FILE_NAME = "leader-epoch-checkpoint"
 _VERSION = 0

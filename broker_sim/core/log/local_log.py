@@ -29,7 +29,7 @@ from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from broker_sim.core.log.swap import swap_in
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader
+from txnlog_kafka.wire.records import BatchHeader
 
 CHECKPOINT_BYTES = 1 << 20
 """A checkpoint flushes a log when more bytes than this would have to be read after a crash."""

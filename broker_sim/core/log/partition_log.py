@@ -34,15 +34,15 @@ from broker_sim.core.log.values import (
     Rejection,
 )
 from broker_sim.core.log.verification import VerificationStates
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.records import (
     BatchHeader,
     TransactionMarker,
     encode_marker,
     parse_header,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 
 class PartitionLog:

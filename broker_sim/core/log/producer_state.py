@@ -24,9 +24,9 @@ from broker_sim.core.log.values import (
     ProducerStateView,
     Rejection,
 )
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,

@@ -11,7 +11,7 @@ from broker_sim.core.log.indexes import TransactionIndex
 from broker_sim.core.log.scan import scan_batches
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import BatchHeader, CorruptBatch
+from txnlog_kafka.wire.records import BatchHeader, CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_
 from broker_sim.core.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.records import (
     BatchHeader,
     CorruptBatch,
     TransactionMarker,

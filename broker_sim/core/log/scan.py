@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from broker_sim.core.effects import Storage
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
     LENGTH_END,

@@ -28,7 +28,7 @@ from broker_sim.core.log.indexes import (
 from broker_sim.core.log.scan import scan_batches, scan_headers
 from broker_sim.core.log.segment_states import SegmentState
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_spark.wire.records import NO_TIMESTAMP, BatchHeader, CorruptBatch
+from txnlog_kafka.wire.records import NO_TIMESTAMP, BatchHeader, CorruptBatch
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

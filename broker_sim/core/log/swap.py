@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage, Volume
 from broker_sim.core.log.scan import scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, Segment
-from txnlog_spark.wire.records import CorruptBatch
+from txnlog_kafka.wire.records import CorruptBatch
 
 CLEANED = ".cleaned"
 SWAP = ".swap"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from broker_sim.core.effects import Storage
 from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.segment import Segment
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
     HEADER_BYTES,

@@ -14,8 +14,8 @@ from broker_sim.core.log.producer_state import (
     check_producer_epoch,
 )
 from broker_sim.core.log.values import Rejection
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import BatchHeader
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import BatchHeader
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from broker_sim.core.controller import ClusterImage
 from broker_sim.core.controller.image import ImageDelta, MetadataRecord, PartitionDelta
 from broker_sim.core.controller.metadata_log import decode_record, trace_record
 from broker_sim.core.effects import Effects
-from txnlog_spark.wire.invariants import check
+from txnlog_kafka.wire.invariants import check
 
 Answer = TypeVar("Answer")
 

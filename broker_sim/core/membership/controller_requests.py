@@ -18,10 +18,10 @@ from broker_sim.core.membership.registration import NO_CONTROLLER
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
 from broker_sim.core.security.principals import A_BROKER
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.framing import MalformedFrame
-from txnlog_spark.wire.messages import KNOWN_APIS, ApiKey, Message
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.framing import MalformedFrame
+from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
 CONTROLLER_REQUEST_TIMER = ("controller-requests",)
 RETRY_MS = 100

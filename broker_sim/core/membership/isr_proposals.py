@@ -15,9 +15,9 @@ from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.controller_requests import Line
 from broker_sim.core.replica.leader import DECIDED, IsrProposal
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.kafka_python import build
-from txnlog_spark.wire.messages import Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import Message
 
 _API = BROKER_APIS[BrokerApiKey.ALTER_PARTITION]
 _Key = tuple[uuid.UUID, int]

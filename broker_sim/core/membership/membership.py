@@ -46,8 +46,8 @@ from broker_sim.core.membership.topic_creations import CREATE_TOPICS_VERSION, To
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import MultiAnswer, RegistryClient
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey, Message
 
 
 def _no_handler(_request: Request, _effects: Effects) -> None:

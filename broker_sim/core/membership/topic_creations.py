@@ -12,8 +12,8 @@ from typing import Any
 from broker_sim.core.controller.topics import USE_DEFAULT
 from broker_sim.core.effects import Effects
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Request = APIS[ApiKey.CREATE_TOPICS].request
 CREATE_TOPICS_VERSION = 7

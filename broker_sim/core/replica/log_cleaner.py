@@ -18,7 +18,7 @@ from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.cleaning import CannotClean, CleanerLimits, Cleaning
 from broker_sim.core.log.offset_map import ENTRY_BYTES
 from broker_sim.core.replica.log_manager import LogManager
-from txnlog_spark.wire.records import CorruptBatch
+from txnlog_kafka.wire.records import CorruptBatch
 
 CLEANER_TIMER = ("log-cleaner",)
 STEP_BYTES_MAX = 64 << 10

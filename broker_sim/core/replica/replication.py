@@ -24,9 +24,9 @@ from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager, name_of
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replies import Reply
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import HEADER_BYTES, parse_header
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import HEADER_BYTES, parse_header
+from txnlog_kafka.wire.topics import TopicPartition
 
 ISR_TIMER = "isr-expiration"
 HIGH_WATERMARK_TIMER = "highwatermark-checkpoint"

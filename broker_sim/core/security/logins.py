@@ -29,10 +29,10 @@ from broker_sim.core.security.mechanisms import (
     ScramExchange,
 )
 from broker_sim.core.security.principals import principal_of
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.jaas import MODULES, PLAIN_MODULE, JaasError, LoginModule, parse_jaas
-from txnlog_spark.wire.messages import ApiKey, Message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.jaas import MODULES, PLAIN_MODULE, JaasError, LoginModule, parse_jaas
+from txnlog_kafka.wire.messages import ApiKey, Message
 
 if TYPE_CHECKING:
     from random import Random

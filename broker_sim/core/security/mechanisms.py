@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
-from txnlog_spark.wire.invariants import check, present
+from txnlog_kafka.wire.invariants import check, present
 
 
 class LoginRefused(Exception):

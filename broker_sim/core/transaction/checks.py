@@ -11,8 +11,8 @@ from broker_sim.core.transaction.metadata import (
     is_epoch_exhausted,
 )
 from broker_sim.core.transaction.states import PREPARED
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import NO_PRODUCER_EPOCH
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH
 
 
 def refuse_init(entry: TransactionEntry, expected: tuple[int, int] | None) -> ErrorCode:

@@ -20,9 +20,9 @@ from broker_sim.core.transaction.states import (
     PREPARED,
     TransactionState,
 )
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 _S = TransactionState
 _E = ErrorCode

@@ -30,8 +30,8 @@ from broker_sim.core.transaction.producer_ids import ProducerIdManager
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.state_manager import Found, TransactionStateManager
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import NO_PRODUCER_ID
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import NO_PRODUCER_ID
 
 _S = TransactionState
 _E = ErrorCode

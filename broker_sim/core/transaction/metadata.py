@@ -21,14 +21,14 @@ from broker_sim.core.transaction.states import (
     VALID_PREVIOUS,
     TransactionState,
 )
-from txnlog_spark.wire.invariants import check
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     PRODUCER_EPOCH_MAX,
 )
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.topics import TopicPartition
 
 EPOCH_LAST = PRODUCER_EPOCH_MAX - 1
 """The last epoch a client may hold; after it comes a new producer id."""

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from support.apache_kafka import REPOSITORY, Unavailable, die_with_parent
 from support.java_tools import java_command
 
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 HERE = Path(__file__).parent
 GO_SOURCES = HERE.parent / "go" / "failover"

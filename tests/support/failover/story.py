@@ -24,7 +24,7 @@ from support.librdkafka import Seen, read_topic
 from support.probe import NotReady, live_brokers, pause, ports_of, wait_for, wait_until
 from support.raw import Connection
 
-from txnlog_spark.wire.messages import CLUSTER_APIS, ApiKey
+from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey
 
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_MS = 500

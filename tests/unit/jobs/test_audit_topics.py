@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from jobs import audit, topic_columns
-from txnlog_spark.client.admin import EARLIEST
-from txnlog_spark.client.fetcher import FetchedBatches
-from txnlog_spark.protocol.offsets import ListedOffset
-from txnlog_spark.wire.records import (
+from txnlog_kafka.host.admin import EARLIEST
+from txnlog_kafka.host.fetcher import FetchedBatches
+from txnlog_kafka.operations.offsets import ListedOffset
+from txnlog_kafka.wire.records import (
     MarkerType,
     Record,
     TransactionMarker,

@@ -7,12 +7,12 @@ import os
 import pytest
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
+from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark import client_cache
-from txnlog_spark.client.client import Client
 from txnlog_spark.client_cache import CLIENTS_MAX, ClientCache, ConnectionSettings
 from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Send
-from txnlog_spark.wire.messages import APIS, ApiKey
 
 
 @pytest.fixture

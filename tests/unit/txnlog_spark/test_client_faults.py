@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Reached, Receive, Reply, Send
+from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark import failpoints
-from txnlog_spark.client.client import Client
 from txnlog_spark.errors import FailpointRaised
 from txnlog_spark.failpoints import FaultInjectingClient
-from txnlog_spark.protocol.effects import ANY_NODE, Call, Calls, Reached, Receive, Reply, Send
-from txnlog_spark.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA].request
 

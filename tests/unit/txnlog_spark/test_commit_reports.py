@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from txnlog_kafka.operations.effects import Reached, Sleep
 from txnlog_spark import commit_reports
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.commit_reports import CommitReport, Receiver, run_reported, send
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
-from txnlog_spark.protocol.effects import Reached, Sleep
 
 COMMITTED = CommitOutcome(
     False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
 from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
@@ -21,7 +22,6 @@ from txnlog_spark.options import (
 )
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
-from txnlog_spark.wire.topics import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 READ = {**SERVERS, "subscribe": "orders"}

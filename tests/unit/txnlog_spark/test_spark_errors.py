@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.spark_errors import readable_errors
-from txnlog_spark.wire.invariants import check
 
 
 def fails_deep(depth: int) -> None:

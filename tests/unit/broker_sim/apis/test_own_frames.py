@@ -27,9 +27,9 @@ from broker_sim.apis.frames import (
 )
 from broker_sim.core.effects import Close, Request
 from broker_sim.core.handlers import HANDLERS
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.framing import MalformedFrame
-from txnlog_spark.wire.messages import APIS, KNOWN_APIS, ApiKey
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.framing import MalformedFrame
+from txnlog_kafka.wire.messages import APIS, KNOWN_APIS, ApiKey
 
 MULTI = OWN_APIS[RegistryApiKey.REGISTRY_MULTI]
 OWN = pytest.mark.parametrize("own", OWN_APIS.values(), ids=lambda own: own.name)

@@ -18,7 +18,7 @@ from broker_sim.cli.console import (
 )
 from broker_sim.cli.main import main
 from broker_sim.cli.produce import _read_lines, partition_of
-from txnlog_spark.wire.records import Record, encode_batch, parse_header
+from txnlog_kafka.wire.records import Record, encode_batch, parse_header
 
 SERVER = ["--bootstrap-server", "127.0.0.1:1", "--topic", "t"]
 KEYED = ("parse.key=true", "key.separator=:")

@@ -21,10 +21,10 @@ from broker_sim.cli.group_offsets import parse_datetime
 from broker_sim.cli.groups import _PROGRESS_GROUP
 from broker_sim.cli.main import build_parser, main
 from broker_sim.cli.output import Output, Table
-from txnlog_spark.protocol.effects import Unanswered
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.operations.effects import Unanswered
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.topics import TopicPartition
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from support.librdkafka import create_topic, transactional
 
 from broker_sim import LocalCluster
 from broker_sim.__main__ import main
-from broker_sim.sim.cli import run_seed
+from simulation.cli import run_seed
 
 SVG = "{http://www.w3.org/2000/svg}"
 JOB = "txnlog-job"

@@ -9,8 +9,8 @@ from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.effects import Flush, Start
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 SEEDS = range(10)
 PRODUCED = 10

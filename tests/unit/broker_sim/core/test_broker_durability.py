@@ -13,9 +13,9 @@ from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import iter_batches
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import iter_batches
 
 LOG = "orders-0/00000000000000000000.log"
 METADATA = "__cluster_metadata-0/00000000000000000000.log"

@@ -11,7 +11,7 @@ from support.census import census, grown
 from support.comers import COMERS, ORDERS, SESSION_MS
 from support.coordinators_ready import GROUP, TRANSACTION
 
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 COUNT = 150
 LEAK = 25

@@ -7,8 +7,8 @@ from support.broker_build import BrokerOnDisk, produce_request, request, struct
 from support.hostile import good_batch, state_digest
 
 from broker_sim.core.effects import Flush, StorageSpace
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.effects import WriteFile
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 COUNT = 50
 

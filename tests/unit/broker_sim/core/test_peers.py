@@ -8,7 +8,7 @@ from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.effects import PeerAnswer, PeerLost
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 MESSAGE = request(ApiKey.HEARTBEAT, group_id="g")
 

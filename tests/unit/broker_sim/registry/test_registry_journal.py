@@ -12,7 +12,7 @@ from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.registry.changes import Node, NodesChanged, RecordsAppended, decode_change
 from broker_sim.registry.journal import SNAPSHOT, RegistryDamaged, changes_path
 from broker_sim.registry.state import RegistryState
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 
 FIRST = changes_path(0)
 

@@ -17,7 +17,7 @@ from broker_sim.apis.registry import (
 from broker_sim.core.effects import Close, Effects
 from broker_sim.registry.changes import SessionOpened
 from broker_sim.registry.journal import Journal
-from broker_sim.sim.disk import SimDisk
+from simulation.hosts.disk import SimDisk
 
 OK, EXPIRED = RegistryError.NONE, RegistryError.SESSION_EXPIRED
 

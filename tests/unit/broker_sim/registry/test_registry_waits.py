@@ -14,7 +14,7 @@ from broker_sim.apis.registry import (
     RegistryError,
 )
 from broker_sim.core.effects import Close, Respond
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 CREATE = OperationType.CREATE
 

@@ -32,8 +32,8 @@ from broker_sim.server.connection import Connection
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
-from txnlog_spark.wire.framing import decode_response, encode_request
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 LOG = "orders-0/00000000000000000000.log"
 OLD, NEW = b"o" * 200_000, b"n" * 200_000

@@ -21,7 +21,7 @@ from support.registry_client import RegistryConnection
 
 from broker_sim import REGISTRY, ClusterError, LocalCluster
 from broker_sim.apis import RegistryApiKey
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 CONFIG = {"registry.session.timeout.ms": 4_000, "registry.heartbeat.interval.ms": 500}
 

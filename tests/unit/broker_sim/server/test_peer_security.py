@@ -28,8 +28,8 @@ from broker_sim.server.peer_security import (
     read_peer_security,
 )
 from broker_sim.server.peers import Peers
-from txnlog_spark.wire.framing import MalformedFrame, decode_request, encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import MalformedFrame, decode_request, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 WAIT_SECONDS = 20
 PEER = 7

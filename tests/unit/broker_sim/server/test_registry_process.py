@@ -21,7 +21,7 @@ from broker_sim.apis.registry import (
     session_of_registry,
 )
 from broker_sim.registry.journal import changes_path
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 K = RegistryApiKey
 TIMEOUT_MS = 40_000

@@ -10,8 +10,8 @@ from broker_sim.core.effects import Close, NoResponse, Request, Respond
 from broker_sim.server.connection import PIECE_BYTES, READ_AHEAD_BYTES, TURN_BYTES, Connection
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import FREE_BYTES, RequestMemory
-from txnlog_spark.wire.framing import encode_request, encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import encode_request, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 
 class Transport:

@@ -15,8 +15,8 @@ from broker_sim.core.effects import (
 )
 from broker_sim.server.outgoing import WHOLE_BYTES_MAX, Outgoing
 from broker_sim.server.storage import FileStorage
-from txnlog_spark.wire.framing import encode_response
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 LOG = "orders-0/00000000000000000000.log"
 DATA = bytes(range(256)) * 1024

@@ -17,8 +17,8 @@ from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
 from broker_sim.server import peers as peers_module
 from broker_sim.server.peers import Peers
-from txnlog_spark.wire.framing import FrameDecoder
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.framing import FrameDecoder
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 PEER = 7
 WAIT_SECONDS = 20

@@ -26,7 +26,7 @@ from broker_sim.server.connections import Connections
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 
 def start_arguments(tmp_path, *more: str) -> list[str]:

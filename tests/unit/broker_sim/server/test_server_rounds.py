@@ -10,8 +10,8 @@ from support.failing_storage import HostOnFiles
 
 from broker_sim.core.effects import TimerFired
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, decode_records, iter_batches
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, decode_records, iter_batches
 
 CONFIGS = {
     "cleanup.policy": "compact",

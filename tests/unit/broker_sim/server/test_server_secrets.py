@@ -14,7 +14,7 @@ from support.probe import free_ports, wait_until
 from support.sasl_client import MODULES, SCRAM_MODULE
 from support.tls_client import asked, port_in
 
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 STORE, ALICE, TYPED, BOB = "store-secret", "alice-secret", "mistyped-secret", "bob-secret"
 

@@ -15,7 +15,7 @@ from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.security.principals import distinguished_name
 from broker_sim.server.tls import build_tls_context, certified_principal
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 PASSWORD = "store-secret"
 

@@ -7,11 +7,8 @@ import pyarrow as pa
 import pytest
 from support.encode_rows import encode_batches
 
-from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
-from txnlog_spark.codec.encode import RecordTooLarge
-from txnlog_spark.codec.partitioner import murmur2, partition_rows
-from txnlog_spark.wire.compression import COMPRESSIONS, compress
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.compression import COMPRESSIONS, compress
+from txnlog_kafka.wire.records import (
     CorruptBatch,
     Record,
     encode_batch,
@@ -20,6 +17,9 @@ from txnlog_spark.wire.records import (
     refresh_crc,
     stamp_offsets,
 )
+from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
+from txnlog_spark.codec.encode import RecordTooLarge
+from txnlog_spark.codec.partitioner import murmur2, partition_rows
 
 TIMES = np.array([1, 2, 3], np.int64)
 VALUES = pa.array([b"a", b"b", b"c"], pa.binary())

@@ -8,12 +8,12 @@ import pytest
 from support.commit_plans import record_batch, staged
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.errors import AnotherOutput
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.topics import TopicPartition
 
 IN = TopicPartition("in", 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.commit_plans import build_plan
 
+from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import (
     baseline_of,
@@ -12,7 +13,6 @@ from txnlog_spark.commit.progress import (
     parse_progress,
     progress_after,
 )
-from txnlog_spark.protocol.offsets import CommittedOffset
 
 PROGRESS = Progress("q", 7, "s", group_digest="g", batch_hash="h", output_digest="o", target="t")
 GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","q":"q","t":"t","v":1}'

@@ -17,15 +17,15 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ANSWER_LOST, LOST, refused
 
+from txnlog_kafka.operations import batches, retry, transaction
+from txnlog_kafka.operations.retry import EndTxnVerdict
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import refresh_crc
 from txnlog_spark.commit import attempt, micro_batch
 from txnlog_spark.commit.judgement import Verdict
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
-from txnlog_spark.protocol import batches, retry, transaction
-from txnlog_spark.protocol.retry import EndTxnVerdict
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import refresh_crc
 
 
 def check_run(version, *faults):

@@ -27,6 +27,8 @@ from support.scripted_broker import (
     refused,
 )
 
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     AbortableError,
@@ -39,8 +41,6 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
     TxnLogError,
 )
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
 
 REQUESTS_V1 = (
     K.METADATA,

@@ -21,6 +21,8 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
@@ -29,8 +31,6 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
 
 WRITES = {
     K.PRODUCE,

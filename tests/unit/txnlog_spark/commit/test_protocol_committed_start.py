@@ -6,8 +6,8 @@ import pytest
 from support.commit_plans import build_plan, commit, nothing_is_written
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import CommittedOffsetsMoved
-from txnlog_spark.wire.messages import ApiKey as K
 
 A, B = ("in", 0), ("in", 1)
 

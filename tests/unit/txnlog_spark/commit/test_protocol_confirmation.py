@@ -8,11 +8,11 @@ import pytest
 from support.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_kafka.operations.transaction import init_producer_id
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
-from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey as K
 
 PART = ("in", 0)
 

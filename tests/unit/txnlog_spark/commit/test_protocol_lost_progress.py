@@ -18,12 +18,12 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.judgement import Facts, judge
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing, RecordRefused
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
 
 DELETED = ("deleted", 0)
 

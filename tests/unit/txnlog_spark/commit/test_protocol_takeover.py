@@ -24,6 +24,10 @@ from support.commit_plans import (
 )
 from support.scripted_broker import ScriptedCluster, refused
 
+from txnlog_kafka.operations.effects import ListFolder, Operation, WriteFile
+from txnlog_kafka.operations.transaction import init_producer_id
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.former_outputs import record_output, record_path
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.takeover import initialise
@@ -39,10 +43,6 @@ from txnlog_spark.errors import (
     RecordRefused,
     TransactionTimedOut,
 )
-from txnlog_spark.protocol.effects import ListFolder, Operation, WriteFile
-from txnlog_spark.protocol.transaction import init_producer_id
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
 
 
 def with_progress(next_batch_id: int, **digests: str) -> ScriptedCluster:

@@ -8,6 +8,8 @@ import pytest
 from support.commit_plans import record_batch, staged
 from support.scripted_broker import ScriptedCluster
 
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.journal import read_begun, write_begun
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -27,8 +29,6 @@ from txnlog_spark.offsets import (
     with_source_note,
 )
 from txnlog_spark.tools.state import after_setting
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.topics import TopicPartition
 
 OUT = ("out", 0)
 

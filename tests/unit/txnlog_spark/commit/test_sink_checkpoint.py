@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.checkpoint_files import read_batch_offsets, read_query_id
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.offsets import SourceNote
-from txnlog_spark.wire.topics import TopicPartition
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 OURS = '{"in": {"0": 3, "1": 7}}'

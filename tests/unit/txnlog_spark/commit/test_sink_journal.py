@@ -10,6 +10,7 @@ import pytest
 from support.checkpoint_files import read_begun, write_begun
 from support.commit_plans import build_plan, changed
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.files import write_file
 from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, journal_folder
 from txnlog_spark.commit.output import Output
@@ -17,7 +18,6 @@ from txnlog_spark.commit.plan import Begun
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.local import write_atomically
-from txnlog_spark.wire.topics import TopicPartition
 
 OUTPUT = Output("q", "/cp", "c0ffee", "side", "tid", "out", "c")
 BEGUN = Begun(

@@ -12,6 +12,7 @@ from support.commit_plans import record_batch
 from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 from support.staged_messages import stage
 
+from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import (
@@ -23,7 +24,6 @@ from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging import reader
 from txnlog_spark.staging.frames import Attempt
-from txnlog_spark.wire.messages import ApiKey as K
 
 NOT_APPLIED = Fault(applied=False, retriable=False)
 """It arrived and was not carried out; the answer is no answer."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txnlog_spark.protocol.effects import ReadFile
+from txnlog_kafka.operations.effects import ReadFile
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.storage.location import read_location
 

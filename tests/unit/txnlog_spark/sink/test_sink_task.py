@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 from support.staged_messages import message_of, never
 
+from txnlog_kafka.wire.records import Record, decode_records, iter_batches
 from txnlog_spark.codec.decode import HEADERS_TYPE
 from txnlog_spark.errors import OptionError, RecordRefused
 from txnlog_spark.sink import task
@@ -29,7 +30,6 @@ from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
-from txnlog_spark.wire.records import Record, decode_records, iter_batches
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 SPARK_TYPES = {

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import discover, fetch_offsets
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import TopicPartition
 
 
 class Topics:

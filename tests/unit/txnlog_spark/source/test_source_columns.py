@@ -7,10 +7,10 @@ import datetime
 import numpy as np
 import pyarrow as pa
 
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.codec.decode import DecodedColumns, decode_batches
 from txnlog_spark.source.columns import to_arrow
-from txnlog_spark.wire.records import Record, encode_batch
-from txnlog_spark.wire.topics import TopicPartition
 
 
 def rows_at(*timestamps_ms: int) -> pa.RecordBatch:

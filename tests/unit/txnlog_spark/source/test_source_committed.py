@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from txnlog_spark.client import admin
+from txnlog_kafka.host import admin
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import fetch_positions
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
-from txnlog_spark.wire.topics import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EARLIEST, LATEST = {P0: 0, P1: 0}, {P0: 100, P1: 50}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.offsets import (
     COMMITTED_START_KEY,
     CommittedStart,
@@ -24,7 +25,6 @@ from txnlog_spark.offsets import (
     with_committed_start,
     with_source_note,
 )
-from txnlog_spark.wire.topics import TopicPartition
 
 PARTITIONS = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integers(0, 300))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(-2, 2**62), max_size=8)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.source.data_loss import (
@@ -36,7 +37,6 @@ from txnlog_spark.source.positions import (
     timestamps_wanted,
 )
 from txnlog_spark.source.settings import PositionRequest
-from txnlog_spark.wire.topics import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 STARTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 1000), min_size=1)

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.pushdown import push
-from txnlog_spark.wire.topics import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARISONS = {

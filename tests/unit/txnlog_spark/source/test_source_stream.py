@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
+from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import CommittedStart, committed_start_of, from_json_value, plain_offset
 from txnlog_spark.source import stream
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-from txnlog_spark.wire.topics import TopicPartition
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 from crc32c import crc32c
 
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.staging.chunks import (
     ChunkList,
     IndexDamaged,
     decode_index,
     encode_index,
 )
-from txnlog_spark.wire.records import Record, encode_batch
 
 
 def test_small_batches_share_a_chunk_of_256_kib() -> None:

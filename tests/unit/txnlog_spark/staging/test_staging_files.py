@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from support.staged_messages import files_in, flip_a_byte, in_file, stage
 
+from txnlog_kafka.operations.batches import queues_of
+from txnlog_kafka.operations.transaction import Transaction
+from txnlog_kafka.wire.records import Record, encode_batch, iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.protocol.batches import queues_of
-from txnlog_spark.protocol.transaction import Transaction
 from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.frames import Attempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
-from txnlog_spark.wire.records import Record, encode_batch, iter_batches
 
 Rows = list[tuple[int, bytes]]
 ROWS: Rows = [(0, b"a"), (1, b"b"), (0, b"c"), (0, b"d")]

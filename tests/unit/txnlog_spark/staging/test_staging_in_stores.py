@@ -8,6 +8,7 @@ import pytest
 from support.object_store import ObjectStore
 from support.staged_messages import stage
 
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
@@ -17,8 +18,7 @@ from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import read_location
-from txnlog_spark.storage_options import STORAGE_PREFIX
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_spark.storage.options import STORAGE_PREFIX
 
 ROWS = [("out", number % 3, encode_batch([Record(None, b"%d" % number)])) for number in range(9)]
 

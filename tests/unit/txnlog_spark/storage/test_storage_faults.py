@@ -20,8 +20,8 @@ from txnlog_spark.storage.arrow import RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.location import read_location
+from txnlog_spark.storage.options import STORAGE_PREFIX
 from txnlog_spark.storage.remote import Place, without_secrets
-from txnlog_spark.storage_options import STORAGE_PREFIX
 
 Fault = Callable[[dict[str, Any], Callable[..., Answer]], Answer | None]
 PATH = "cp/txnlog/attempt.json"

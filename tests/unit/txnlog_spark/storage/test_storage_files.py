@@ -16,7 +16,7 @@ from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.local import LocalFiles, write_atomically
 from txnlog_spark.storage.location import read_location
-from txnlog_spark.storage_options import STORAGE_PREFIX
+from txnlog_spark.storage.options import STORAGE_PREFIX
 
 _numbers = itertools.count()
 KINDS = {"disk": LocalFiles, "s3a": ObjectFiles, "memory": RenamedFiles}

@@ -188,7 +188,7 @@ def test_the_sample_file_is_valid_and_holds_defaults():
 
 
 def test_a_start_without_a_file_of_properties_loads_neither_http_nor_xml():
-    say = "import sys, broker_sim.sim.cli, broker_sim.core.broker; print(*sys.modules)"
+    say = "import sys, simulation.cli, broker_sim.core.broker; print(*sys.modules)"
     asked = [sys.executable, "-c", say]
     loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
     assert "broker_sim.core.broker" in loaded

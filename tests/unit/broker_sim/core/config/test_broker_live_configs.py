@@ -8,8 +8,8 @@ from support.broker_build import BrokerOnDisk, request, struct
 from broker_sim.core.config import ConfigSource
 from broker_sim.core.controller.image import MetadataRecord, broker_configs_record
 from broker_sim.core.effects import Append, Effects
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

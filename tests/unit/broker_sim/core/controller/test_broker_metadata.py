@@ -12,10 +12,10 @@ from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Append, Delete, Effects, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.messages import ApiKey
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.messages import ApiKey
 
 
 def names(broker: BrokerOnDisk) -> set[str]:

@@ -25,7 +25,7 @@ from broker_sim.core.controller.registrations import (
     PartitionRegistration,
 )
 from broker_sim.core.endpoint import Endpoint
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.invariants import InvariantViolation
 
 FIRST = PartitionRegistration.new((1, 2, 3), (1, 2))
 TOPIC = Topic("orders", uuid.UUID(int=7), 1, {}, 0, (FIRST,))

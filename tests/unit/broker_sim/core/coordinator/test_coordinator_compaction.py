@@ -7,8 +7,8 @@ from support.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.messages import ApiKey
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.messages import ApiKey
 
 SEGMENT_BYTES = 64 << 10
 CONFIG = {

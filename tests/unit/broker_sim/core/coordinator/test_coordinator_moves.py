@@ -8,8 +8,8 @@ from support.broker_build import request, struct
 from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from txnlog_spark.wire.errors import ErrorCode, error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 GROUP, TRANSACTION = 0, 1
 MEMBER = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}

@@ -14,12 +14,12 @@ from support.broker_build import BrokerOnDisk, produce_request, request, struct
 from broker_sim.core.effects import Effects
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.transaction import state_manager
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey as K
-from txnlog_spark.wire.records import Record, encode_batch
-from txnlog_spark.wire.topics import GROUP_METADATA_TOPIC as OFFSETS
-from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC as TRANSACTIONS
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC as OFFSETS
+from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC as TRANSACTIONS
+from txnlog_kafka.wire.topics import TopicPartition
 
 ONE_PARTITION = {
     "offsets.topic.num.partitions": 1,

@@ -9,8 +9,8 @@ from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 DAY_MS = 86_400_000
@@ -26,7 +26,7 @@ def txn_commit(world: World, offset: int, producer_id: int = 9, **more) -> Error
 
 def mark(world: World, *, commit: bool, producer_id: int = 9) -> None:
     """The marker in the log, and the group coordinator told of it."""
-    from txnlog_spark.wire.records import MarkerType, TransactionMarker
+    from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
     kind = MarkerType.COMMIT if commit else MarkerType.ABORT
     marker = TransactionMarker(producer_id, 0, kind, 0)

@@ -11,8 +11,8 @@ from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation
 
 E, S = ErrorCode, GroupState
 OLD = {"requires_known_member_id": False}

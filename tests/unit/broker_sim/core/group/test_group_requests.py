@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.broker_build import BrokerOnDisk, request, struct
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 E, K = ErrorCode, ApiKey
 

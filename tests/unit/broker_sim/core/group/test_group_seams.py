@@ -17,10 +17,10 @@ from broker_sim.core.group.requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
+from txnlog_kafka.wire.topics import TopicPartition
 
 E, K = ErrorCode, ApiKey
 OFFSETS = ("__consumer_offsets", 0)

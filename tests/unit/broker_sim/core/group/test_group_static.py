@@ -7,7 +7,7 @@ from support.coordinators import World
 from test_group_rebalance import heartbeat, leave, state
 
 from broker_sim.core.group.requests import LeavingMember
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 E = ErrorCode
 LONG = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 30_000}

@@ -10,8 +10,8 @@ from support.message_build import fill
 
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.api_versions import unsupported_version_response
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 PAIRS = [
     (key, version)

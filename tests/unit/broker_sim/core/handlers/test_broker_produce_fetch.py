@@ -11,9 +11,9 @@ from support.broker_build import (
     struct,
 )
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import (
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     Compression,
     MarkerType,

@@ -7,8 +7,8 @@ from support.broker_build import request, struct
 from support.transaction_cluster import OFFSETS, TransactionCluster
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
 
 ALONE = "alone"
 COORDINATOR, OWNER = 1, 2

@@ -12,9 +12,9 @@ from support.log_build import build_batch
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import MarkerType, TransactionMarker
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
 FILE = "log-start-offset-checkpoint"
 CRC_FILE = FILE + ".crc"

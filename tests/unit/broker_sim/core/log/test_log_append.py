@@ -6,9 +6,9 @@ import pytest
 from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.log import AppendOrigin, LogConfig
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import Record
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import Record
 
 
 def patched(batch: bytes, at: int, new: bytes) -> bytes:

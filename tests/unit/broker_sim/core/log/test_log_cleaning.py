@@ -12,10 +12,10 @@ from broker_sim.core.effects import Delete
 from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.batch_filter import empty_batch
 from broker_sim.server.codecs import CODECS
-from txnlog_spark.wire import compression, records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import Compression, CorruptBatch, parse_header
-from txnlog_spark.wire.varint import encode_signed
+from txnlog_kafka.wire import compression, records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import Compression, CorruptBatch, parse_header
+from txnlog_kafka.wire.varint import encode_signed
 
 
 @pytest.fixture

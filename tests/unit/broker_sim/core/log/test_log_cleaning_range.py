@@ -20,8 +20,8 @@ from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
 from broker_sim.core.log import cleaning as cleaning_module
 from broker_sim.core.log.cleaning import CannotClean, CleanerLimits
 from broker_sim.core.log.compression import Codecs
-from txnlog_spark.wire import records
-from txnlog_spark.wire.records import CorruptBatch, parse_header
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.records import CorruptBatch, parse_header
 
 
 @pytest.fixture

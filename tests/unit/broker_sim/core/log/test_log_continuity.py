@@ -12,9 +12,9 @@ from support.log_build import SMALL, LogOnDisk, build_batch
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import LogConfig
 from broker_sim.core.log.continuity import BatchRules, whole_batches
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import (
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import (
     CorruptBatch,
     iter_batches,
     stamp_offsets,

@@ -13,7 +13,7 @@ import pytest
 from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import WriteFile
-from txnlog_spark.wire.records import stamp_offsets
+from txnlog_kafka.wire.records import stamp_offsets
 
 
 def replicate(on_disk: LogOnDisk, leader_epoch: int) -> None:

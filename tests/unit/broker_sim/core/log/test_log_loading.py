@@ -8,7 +8,7 @@ from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.core.log import Folder, InconsistentTopicId, KnownAtStart, LogConfig, PartitionLog
 from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 
 def filled() -> LogOnDisk:

@@ -6,8 +6,8 @@ import pytest
 from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.log import AppendOrigin, LogConfig
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
 
 MAX = records.SEQUENCE_MAX
 OOO = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

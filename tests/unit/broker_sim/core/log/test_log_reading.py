@@ -10,9 +10,9 @@ from support.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import AppendOrigin, Folder, LogConfig, PartitionLog, timestamps
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
 
 SPARSE = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 

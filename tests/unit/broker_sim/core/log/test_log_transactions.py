@@ -6,7 +6,7 @@ import pytest
 from support.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.log import AbortedTransaction
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 

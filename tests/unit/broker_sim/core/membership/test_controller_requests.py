@@ -21,10 +21,10 @@ from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, Resource
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._forwarding import FORWARDED, refusal
 from broker_sim.core.security.principals import ANONYMOUS
-from txnlog_spark.wire import framing
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import CLUSTER_APIS, KNOWN_APIS, ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import CLUSTER_APIS, KNOWN_APIS, ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 K, E = ApiKey, ErrorCode
 ADMIN, ALICE = "User:admin", "User:alice"

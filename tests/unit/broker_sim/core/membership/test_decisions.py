@@ -17,7 +17,7 @@ from broker_sim.core.membership.registry_link import RegistryLink
 from broker_sim.core.membership.snapshots import SnapshotWriter
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import REGISTRY_PEER, RegistryClient
-from txnlog_spark.wire.kafka_python import build
+from txnlog_kafka.wire.kafka_python import build
 
 EPOCH = 3
 THESE = [{"type": "producer-ids", "next_producer_id": n} for n in (1_000, 2_000)]

@@ -14,9 +14,9 @@ from broker_sim.cli.main import main
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import LEADER_EPOCH_AT, Record, encode_batch
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import LEADER_EPOCH_AT, Record, encode_batch
 
 SESSION_MS = 3_000
 LOG = "00000000000000000000.log"

@@ -21,8 +21,8 @@ from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistr
 from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.membership import registry_link, snapshots
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
 
 SESSION_MS = 3_000
 EXPIRED_MS = SESSION_MS + 1_000

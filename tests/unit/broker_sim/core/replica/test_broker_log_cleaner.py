@@ -12,10 +12,10 @@ from broker_sim.core.effects import Rename, TimerFired, WriteFile
 from broker_sim.core.log import validation
 from broker_sim.core.log.compression import Codecs
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER, PAUSE_MS
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.varint import encode_signed
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.varint import encode_signed
 
 COMPACTED = {
     "cleanup_policy": "compact",

@@ -8,8 +8,8 @@ import pytest
 from support.broker_build import request, struct
 from support.core_cluster import CoreCluster, replicated
 
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from support.core_cluster import CoreCluster, replicated
 
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.cluster import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 RACKS = ("a", "b", "b")
 NOBODY = -1

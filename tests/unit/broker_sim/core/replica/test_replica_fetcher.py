@@ -6,7 +6,7 @@ import pytest
 from support.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
 
 from broker_sim.core.effects import PeerAnswer
-from txnlog_spark.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode
 
 
 def fetch_of(cluster: CoreCluster, follower: int):

@@ -7,8 +7,8 @@ from support.broker_build import fetch_request, request, struct
 from support.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 
 def of(cluster: CoreCluster, follower: int) -> list:

@@ -11,8 +11,8 @@ from support.broker_build import BrokerOnDisk, request, struct
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.log.offset_checkpoint import CLEANER_FILE, LOG_START_FILE, STRAY_FILE
-from broker_sim.sim.disk import SimDisk
-from txnlog_spark.wire.messages import ApiKey
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.messages import ApiKey
 
 METADATA = "__cluster_metadata-0"
 NAME = ("orders", 0)

@@ -26,8 +26,8 @@ from broker_sim.core.config import AUTHORIZER
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers._access import ACCESS, MORE
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 K, E, Op = ApiKey, ErrorCode, AclOperation
 

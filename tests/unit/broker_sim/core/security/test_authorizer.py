@@ -20,7 +20,7 @@ from broker_sim.core.controller.acls import (
 )
 from broker_sim.core.effects import Request
 from broker_sim.core.security.authorizer import Authorizer
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 Op, P = AclOperation, PatternType
 TOPIC = ResourceType.TOPIC

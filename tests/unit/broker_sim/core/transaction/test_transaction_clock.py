@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from support.coordinators import World
 
-from txnlog_spark.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.errors import ErrorCode as E
 
 A = ("data", 0)
 B = ("data", 1)

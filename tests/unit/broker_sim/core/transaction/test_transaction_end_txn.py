@@ -16,8 +16,8 @@ from broker_sim.core.transaction.end_txn import (
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation
 
 S, E = TransactionState, ErrorCode
 STORED = [s for s in S if s not in (S.DEAD, S.PREPARE_EPOCH_FENCE)]

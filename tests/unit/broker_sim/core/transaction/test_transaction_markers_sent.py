@@ -12,10 +12,10 @@ from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
 from broker_sim.core.controller.image import topic_deleted_record
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
-from txnlog_spark.wire.errors import error_name
-from txnlog_spark.wire.messages import ApiKey
-from txnlog_spark.wire.records import decode_marker
-from txnlog_spark.wire.topics import TopicPartition
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import decode_marker
+from txnlog_kafka.wire.topics import TopicPartition
 
 MARKERS = ApiKey.WRITE_TXN_MARKERS
 

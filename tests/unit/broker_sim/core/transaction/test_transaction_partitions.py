@@ -10,8 +10,8 @@ from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode
 PID, EPOCH = 5, 3

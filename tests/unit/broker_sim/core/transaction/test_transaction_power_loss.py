@@ -12,8 +12,8 @@ from support.registry_producer import Producer
 
 from broker_sim.core.effects import Flush, Stop
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire.errors import ErrorCode as E
-from txnlog_spark.wire.topics import TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
 
 EXPIRED_MS = 4_000
 

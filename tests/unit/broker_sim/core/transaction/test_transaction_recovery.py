@@ -11,10 +11,10 @@ from broker_sim.core.group.requests import OffsetToCommit, TxnOffsetCommit
 from broker_sim.core.transaction import TransactionConfig, TransactionFilters
 from broker_sim.core.transaction.log_records import decode_value
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_spark.wire import records
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.records import Record
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.records import Record
 
 S, E = TransactionState, ErrorCode
 A, B, OFFSETS = ("a", 0), ("b", 0), ("__consumer_offsets", 0)

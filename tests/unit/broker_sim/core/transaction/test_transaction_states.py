@@ -25,8 +25,8 @@ from broker_sim.core.transaction.states import (
     VALID_PREVIOUS,
     TransactionState,
 )
-from txnlog_spark.wire.invariants import InvariantViolation
-from txnlog_spark.wire.records import PRODUCER_EPOCH_MAX
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 S = TransactionState
 LEGAL = {

@@ -6,8 +6,8 @@ import pytest
 from support.broker_build import BrokerOnDisk, request
 from support.raw import RawProducer
 
-from txnlog_spark.wire.errors import ErrorCode
-from txnlog_spark.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import ApiKey
 
 TOPIC = "orders"
 

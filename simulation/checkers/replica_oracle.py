@@ -1,0 +1,287 @@
+"""Witnesses of the replicas: what must hold between the disks of a cluster, while it is written.
+
+A batch is known by its partition, its first offset and its leader epoch; a partition by its folder
+and the topic id that lies in it, as a topic may be deleted and created again with its name. The one
+who appends a batch first leads; all others have it from there. What is under a high watermark that
+a leader has named is committed: whoever is asked as a leader later has the same. Rules of
+transactions are checked where a batch is appended first, as a replica may be behind, and not at a
+leader that does not know yet that it is none any more: what it appends is never committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker_sim.core.effects import Append, Flush, StorageOperation, WriteFile
+from simulation.checkers.batches import Batch
+from simulation.checkers.log_oracle import COMPACTED_PREFIX, LogOracle
+from simulation.checkers.violation import violated
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire.records import MarkerType
+
+_Known = tuple[int, int, int, int]
+"""First offset, next offset, leader epoch and CRC of a batch: what a producer sends again to the
+next leader has the same CRC, which covers neither offsets nor the epoch."""
+
+PARTITION_METADATA = "partition.metadata"
+LOG_START_TRACE = "log-start"
+"""The kind of the trace: where a log begins, a client having deleted what was before."""
+TEXT_BYTES_MAX = 100
+
+
+def partition_name(directory: str, metadata: bytes = b"") -> str:
+    """A partition by its folder and the file there that names its topic id."""
+    return f"{directory} {metadata.decode(errors='replace')}"
+
+
+def unnamed(directory: str) -> str:
+    """Of a folder without such a file."""
+    return partition_name(directory)
+
+
+@dataclass(slots=True)
+class ReplicaLogs:
+    """What is known of all replicas together."""
+
+    oracles: dict[str, ReplicaOracle] = field(default_factory=dict)
+    """By the broker's name."""
+    batches: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
+    """(next offset, CRC) by partition, first offset and leader epoch."""
+    committed: dict[str, list[_Known]] = field(default_factory=dict)
+    """By partition, the batches under the highest high watermark that was named, in their order."""
+    partition_of: Callable[[str], str] | None = None
+    """The partition that a folder is of by the newest metadata, "" for one that is gone."""
+    trimmed: set[str] = field(default_factory=set)
+    """Folders of partitions whose first records a client may have deleted."""
+    unsafe: set[str] = field(default_factory=set)
+    """Folders of partitions that may lose what is committed, as `losses` says."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """By partition, the highest offset that a broker's log was said to begin at."""
+    has_to_keep: Callable[[str, str, str], bool] = lambda _broker, _directory, _partition: True
+    """Whether a broker has to have a folder of this partition, as it knows and as is the newest."""
+    leader_of: Callable[[str], str] = lambda _directory: ""
+    """The broker that leads a partition by the newest metadata, "" for none that is up."""
+    compacts: bool = False
+    """Each replica of an internal topic is compacted by itself: their bytes are not compared."""
+    in_sync: Callable[[str], Sequence[str]] = lambda _directory: ()
+    """The brokers in a partition's ISR by the newest metadata, without one whose disk has lost what
+    it had, and which is not noticed yet."""
+
+    def is_first(self, broker: str, directory: str, batch: Batch) -> bool:
+        """Note a batch that was appended; whether nobody has had it. Raises Violation (6)."""
+        header = batch.header
+        partition = self.oracles[broker].partition_in(directory)
+        key = partition, header.base_offset, header.leader_epoch
+        value = header.next_offset, header.crc
+        known = self.batches.setdefault(key, value)
+        if known != value and not self.may_differ(directory):
+            violated(6, "two replicas have different batches of one offset and leader epoch",
+                     broker=broker, directory=directory, base_offset=header.base_offset,
+                     leader_epoch=header.leader_epoch)  # fmt: skip
+        return known is value
+
+    def may_differ(self, directory: str) -> bool:
+        """Whether replicas may have other bytes for the same records."""
+        return self.compacts and directory.startswith(COMPACTED_PREFIX)
+
+    def on_log_start(self, broker: str, log: str, start_offset: int) -> None:
+        """A broker says where its log begins now."""
+        partition = self.oracles[broker].partition_in(log)
+        self.starts[partition] = max(start_offset, self.starts.get(partition, 0))
+
+    def on_high_watermark(self, broker: str, directory: str, high_watermark: int) -> None:
+        """A leader has named it: what is under it is committed, once for all. Raises Violation (8).
+
+        What it has is compared as far as it was not before.
+        """
+        if self.may_differ(directory):
+            return
+        if directory in self.unsafe and self.leader_of(directory) != broker:
+            return  # it does not know yet of an unclean election
+        oracle = self.oracles[broker]
+        done = oracle.compared.get(directory, 0)
+        held = oracle.held.get(directory, [])
+        if not held or (done and held[done - 1][1] >= high_watermark):
+            return
+        committed = self.committed.setdefault(oracle.partition_in(directory), [])
+        known = len(committed)
+        while done < len(held) and held[done][1] <= high_watermark:
+            if done == len(committed):
+                committed.append(held[done])
+            elif committed[done] != held[done]:
+                violated(8, "a leader has another batch than was committed", broker=broker,
+                         directory=directory, found=held[done],
+                         committed=committed[done])  # fmt: skip
+            done += 1
+        oracle.compared[directory] = done
+        if len(committed) > known and self._is_present(broker, directory):
+            self.check_in_sync(directory)
+
+    def _is_present(self, broker: str, directory: str) -> bool:
+        """Whether a broker's folder is of the partition that now has that name."""
+        partition = self.oracles[broker].partition_in(directory)
+        return self.partition_of is None or self.partition_of(directory) == partition
+
+    def committed_in(self, directory: str) -> list[_Known]:
+        """Of the partition that now has the folder's name."""
+        named = self.partition_of or unnamed
+        return self.committed.get(named(directory), [])
+
+    def check_in_sync(self, directory: str) -> None:
+        """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
+        committed = self.committed_in(directory)
+        for name in self.in_sync(directory) if committed else ():
+            held = self.oracles[name].held.get(directory, [])
+            if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
+                violated(7, "a replica in the ISR has not what is committed", broker=name,
+                         directory=directory, committed=committed[-1],
+                         ends=held[-1:])  # fmt: skip
+
+    def check_complete(self, broker: str, directories: Iterable[str]) -> None:
+        """All that was committed in these is on this disk (8)."""
+        held = self.oracles[broker].held
+        for directory in directories:
+            committed = self.committed_in(directory)
+            found = held.get(directory, [])[: len(committed)]
+            if found != committed:
+                violated(8, "what was committed is not on a disk", broker=broker,
+                         directory=directory, committed=len(committed),
+                         found=len(found))  # fmt: skip
+
+    def epochs_of(self, directory: str, crc: int) -> set[int]:
+        """The leader epochs in which a batch was appended to a partition of this name."""
+        return {
+            epoch
+            for (partition, _, epoch), (_, found) in self.batches.items()
+            if found == crc and partition.partition(" ")[0] == directory
+        }
+
+    def states_of(self, producer_id: int) -> list[str]:
+        """What any transaction log says of a producer."""
+        return [state for each in self.oracles.values() for state in each.states_of(producer_id)]
+
+    def partitions_of(self, producer_id: int) -> set[str]:
+        """What any transaction log says that a producer's transaction has."""
+        return {name for each in self.oracles.values() for name in each.partitions_of(producer_id)}
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As each partition's leader has them."""
+        return [
+            found
+            for name, oracle in self.oracles.items()
+            for found in oracle.open_transactions()
+            if self.leader_of(found[0]) == name and self._is_present(name, found[0])
+        ]
+
+
+class ReplicaOracle(LogOracle):
+    """Watches one broker's disk, as one of several that have the same partitions."""
+
+    def __init__(self, name: str, disk: SimDisk, logs: ReplicaLogs) -> None:
+        super().__init__(disk)
+        self.held: dict[str, list[_Known]] = {}
+        """All batches of a partition, in their order."""
+        self.compared: dict[str, int] = {}
+        """How many of them are known to be what is committed."""
+        self._name = name
+        self._logs = logs
+        self._partition_in: dict[str, str] = {}
+        self.leads_last = False
+        """Whether the last batch was appended here first, by the one that leads."""
+        logs.oracles[name] = self
+
+    def watch(self, operation: StorageOperation) -> list[str]:
+        """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        if isinstance(operation, Append | Flush):
+            return super().watch(operation)
+        folder, _, name = operation.path.rpartition("/")
+        if isinstance(operation, WriteFile):
+            self._partition_in.pop(folder, None)
+            return super().watch(operation)
+        directory = folder or name
+        before, partition = self.held.get(directory, []), self._partition_in.get(directory, "")
+        labels = super().watch(operation)
+        # A whole folder goes with the partition, or where another broker has it from now on.
+        if folder or self._logs.has_to_keep(self._name, directory, partition):
+            self._check_kept(directory, partition, before)
+        return labels
+
+    def _check_kept(self, directory: str, partition: str, before: Sequence[_Known]) -> None:
+        """Of what was there nothing is gone that is committed, but for what a client has deleted.
+        Raises Violation (10)."""
+        after = self.held.get(directory, [])
+        kept = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+                    min(len(before), len(after)))  # fmt: skip
+        committed = self._logs.committed.get(partition, [])
+        start_offset = self._logs.starts.get(partition, 0)
+        for batch, known in zip(before[kept:], committed[kept:], strict=False):
+            if batch == known and batch[1] > start_offset:
+                violated(10, "what is committed was truncated", broker=self._name,
+                         directory=directory, batch=batch)  # fmt: skip
+
+    def _rebuild(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            self.held.pop(directory, None)
+            self.compared.pop(directory, None)
+            self._partition_in.pop(directory, None)
+        super()._rebuild(directories)
+
+    def _follow(self, directory: str, batch: Batch) -> list[str]:
+        is_first = self._logs.is_first(self._name, directory, batch) and self._live
+        self.leads_last = is_first and self._logs.leader_of(directory) == self._name
+        labels = super()._follow(directory, batch)
+        header = batch.header
+        known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
+        held = self.held.setdefault(directory, [])
+        if not held and directory in self._logs.trimmed:
+            # What was deleted before this replica began, or by it, is not missing.
+            committed = self._logs.committed.get(self.partition_in(directory), [])
+            held += [each for each in committed if each[1] <= header.base_offset]
+        held.append(known)
+        return labels
+
+    def partition_in(self, directory: str) -> str:
+        """The partition whose log is in a folder."""
+        if directory not in self._partition_in:
+            named = self._disk.read(f"{directory}/{PARTITION_METADATA}", 0, TEXT_BYTES_MAX)
+            self._partition_in[directory] = partition_name(directory, named)
+        return self._partition_in[directory]
+
+    def _may_begin_with(self, directory: str) -> bool:
+        return directory in self._logs.trimmed or directory in self._logs.unsafe
+
+    def _may_have_gaps(self, directory: str) -> bool:
+        return super()._may_have_gaps(directory) or self._logs.may_differ(directory)
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.leads_last
+
+    def _recorded(self, producer_id: int) -> set[str]:
+        return self._logs.partitions_of(producer_id)
+
+    def _check_transition(self, transactional_id: str, state: str, producer_id: int) -> None:
+        # A replica of a compacted log does not see what came in between.
+        if self.leads_last or not self._logs.compacts:
+            super()._check_transition(transactional_id, state, producer_id)
+
+    def _check_decided(self, directory: str, producer_id: int, kind: MarkerType) -> None:
+        if directory in self._logs.unsafe:
+            return  # an operator ends what hangs
+        # One that comes once more, and late, finds nothing that is open.
+        known = self._partitions[directory].producers.get(producer_id)
+        ends = self.leads_last and known is not None and known.open_since is not None
+        states = self._logs.states_of(producer_id) if ends else []
+        if ends and f"prepare-{kind.name.lower()}" not in states:
+            violated(19, "a marker without its decision", directory=directory,
+                     producer_id=producer_id, marker=kind.name, states=states)  # fmt: skip
+
+    def _undecided(self, producer_id: int) -> list[str]:
+        if not self.leads_last:
+            return []
+        found = self._logs.open_transactions()
+        return [
+            directory for directory, open_id, _ in found
+            if open_id == producer_id and directory not in self._logs.unsafe
+        ]  # fmt: skip

@@ -1,0 +1,417 @@
+"""What happens to the processes of a cluster, drawn from the seed.
+
+A process may be killed after any operation on its files and between any two answers. Besides, on
+each tick of a clock one may be stopped (SIGSTOP) for longer than its session lasts, the network may
+part, one way or both, and all machines may lose power at once.
+
+A broker may also be stopped cleanly, as an operator does it. A machine that loses power forgets
+what was not flushed, and perhaps all of its disk. Kafka answers before it flushes, as others
+have the records. So where not every append is flushed, one machine only loses power at a time, and
+only while all replicas are in sync; and nothing else happens until it is out of every ISR, since
+whoever is left there last is taken to have everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from broker_sim.core.controller.registrations import PartitionRegistration
+from simulation.checkers.losses import Losses
+from simulation.checkers.metadata_oracle import MetadataOracle
+from simulation.checkers.replica_oracle import ReplicaLogs
+from simulation.faults.bit_flips import closed_segments, flip_beside_logs, flip_in_closed_segment
+from simulation.faults.disk_faults import DiskFaults
+from simulation.faults.lonely_leader import LonelyLeader
+from simulation.faults.network_faults import NetworkFaults
+from simulation.hosts.clock import drawn_rate
+from simulation.hosts.cluster_processes import ClusterBroker
+from simulation.hosts.network import Network
+from simulation.hosts.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
+from simulation.hosts.process_files import FAILED_FLUSH
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.report.trace import Trace
+from simulation.scenario import Fault, Scenario
+
+TICK_US = 500_000
+KILL = "kill"
+DISK_LOSS = "disk loss"
+DISK_LOSS_SHARE = 0.25
+"""Of the machines that lose power while all others have all that they have."""
+DOWN_MS = (1, 6_000)
+"""Shorter or longer than a session."""
+JUMP_SHARE = 0.1
+"""Of the chance of a jump at a start, that of one at a tick."""
+MOMENT_SHARE = 0.15
+"""Of the records of a coordinator's log, those after which there is a tick."""
+MOMENT_BIAS = 5
+FLUSH_BIAS = 2
+"""Of that of a tick, so much likelier fails the flush of the record."""
+SHORT_STATES = {"prepare-commit": 10, "prepare-abort": 20, "complete-abort": 20}
+"""The bias where a transaction is seldom, and not for long: most of them commit, and most of those
+that abort do so while something is at fault already. There are twice as many ticks."""
+MOMENT_US = (0, 4_000)
+DAMAGE_SHARE = 0.1
+"""Of the chance of a bit flip at a death, that of a death for one in a log at a tick."""
+ISOLATION_MS = (4_000, 12_000)
+"""Longer than a session: others are elected."""
+PAUSE_US = (10_000, 8_000_000)
+DRIFT_US = (1_000_000, 30_000_000)
+
+
+class Victims(Protocol):
+    """The cluster, as far as faults know it."""
+
+    network: Network
+    metadata: MetadataOracle
+    logs: ReplicaLogs
+    losses: Losses
+
+    @property
+    def registry(self) -> SimulatedBroker:
+        """The registry's process."""
+
+    @property
+    def processes(self) -> tuple[SimulatedBroker, ...]:
+        """The registry and all brokers."""
+
+    @property
+    def brokers(self) -> Sequence[ClusterBroker]:
+        """All brokers."""
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a broker is a group's coordinator, by the newest metadata."""
+
+
+class ClusterFaults:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        cluster: Victims,
+        scheduler: Scheduler,
+        trace: Trace,
+        rng: Callable[[str], random.Random],
+    ) -> None:
+        self.are_on = False
+        self._scenario = scenario
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._trace = trace
+        self._deaths = rng("faults")
+        self._disks = rng("disk")
+        self._ticks = rng("ticks")
+        self._disk_faults = DiskFaults(
+            scenario, scheduler, trace, rng("disk-faults"), self._may_lose
+        )
+        self._more = rng("more-ticks")
+        self._moments = rng("moments")
+        self._flips = rng("flips")
+        self._isolations = rng("isolations")
+        self._damaged: SimulatedBroker | None = None
+        """What is killed so that a bit of its disk flips."""
+        self._is_blackout = False
+        self.on_moment: Callable[[], None] = lambda: None
+        """Called while a transaction has just come to another state: drivers have faults, too."""
+        self.progress_group: Callable[[], str] = lambda: ""
+        """The group that holds the query's progress."""
+        names = [process.name for process in cluster.processes]
+        self._network = NetworkFaults(cluster.network, scheduler, trace, names)
+        self._all_is_flushed = scenario.flushes_all and not scenario.unsafe_topic
+        """Whether one machine may lose power at any time."""
+        self._lonely: LonelyLeader | None = None
+        if scenario.lonely_leader:
+            self._lonely = LonelyLeader(
+                scheduler, trace, rng("lonely-leader"), cluster.brokers,
+                self._unsafe_leader, self._may_disturb_all,
+            )  # fmt: skip
+        self._fragile: tuple[SimulatedBroker, int] | None = None
+        """A machine that has lost what others have, and its broker epoch then."""
+
+    def begin(self) -> None:
+        """Faults may happen from now on."""
+        self.are_on = True
+        self._network.begin()
+        self._disk_faults.begin(self._cluster.processes)
+        if self._lonely is not None:
+            self._lonely.begin()
+        self._scheduler.after(TICK_US, self._tick)
+
+    def end(self) -> None:
+        """Nothing more happens; what was done is undone, but for what is lost."""
+        self.are_on = False
+        self._disk_faults.end()
+        if self._lonely is not None:
+            self._lonely.end()
+        self._network.end()
+        for process in self._cluster.processes:
+            process.wake_up()
+            process.clock.drift()
+            process.clock.wall_skew_ms = 0
+
+    def _shut_down(self, broker: ClusterBroker) -> None:
+        """A clean stop, with what it leads handed over, and a start after a while."""
+        self._trace.fault("clean stop", broker.name)
+        self._trace.line(broker.name, "shut-down")
+        broker.shut_down(lambda: self._start_later(broker))
+
+    def has_lost(self, name: str) -> bool:
+        """Whether the machine lost what others have, and is still taken to have it."""
+        self._notice()
+        return self._fragile is not None and self._fragile[0].name == name
+
+    # ------------------------------------------------------------------ deaths
+
+    def planned_reason(self, fault: Fault) -> str:
+        """How a planned fault kills."""
+        return POWER_LOSS if fault.power_loss else KILL
+
+    def chance_of_death(self, process: SimulatedBroker, bias: int = 1) -> str | None:
+        """Asked after each effect: the reason to die now; so many times as likely as else."""
+        if not self.are_on:
+            return None
+        scenario, is_registry = self._scenario, process is self._cluster.registry
+        limit = scenario.registry_crash if is_registry else scenario.broker_crash
+        if self._deaths.random() >= limit * bias or not self._may_disturb(process):
+            return None
+        lossy = self._deaths.random() < scenario.power_loss
+        if not lossy or is_registry:
+            return POWER_LOSS if lossy else KILL
+        if self._deaths.random() < DISK_LOSS_SHARE and self._all_is_in_sync(process):
+            return DISK_LOSS
+        return POWER_LOSS if self._all_is_flushed or self._all_is_in_sync(process) else KILL
+
+    def on_dying(self, process: SimulatedBroker, reason: str) -> None:
+        """Count it, while the process still is what it was."""
+        self._trace.fault(reason, process.name)
+        may_flip = self.are_on and process is not self._cluster.registry
+        flips = self._flips.random() < self._scenario.bit_flip or process is self._damaged
+        if may_flip and flips:
+            self._flip(process, in_log=not self._is_blackout and self._all_is_in_sync(process))
+
+    def _flip(self, process: SimulatedBroker, *, in_log: bool) -> None:
+        """A bit of its disk; in a log only while all others have what is lost by it."""
+        what, path = "bit flip in a log", None
+        if in_log:
+            path = flip_in_closed_segment(process.disk, self._flips)
+        if path is not None:
+            self._fragile = process, self._broker_epoch(process)
+        else:
+            what, path = "bit flip beside logs", flip_beside_logs(process.disk, self._flips)
+        if path is not None:
+            self._trace.fault(what, process.name)
+            self._trace.line("disk", "bit-flipped", {"of": process.name, "path": path})
+
+    def on_died(self, process: SimulatedBroker, reason: str) -> None:
+        """Start it again after a while."""
+        oracle = self._cluster.logs.oracles.get(process.name)
+        if oracle is not None and self.has_lost(process.name):
+            oracle.rebuild()
+        if reason in (POWER_LOSS, DISK_LOSS):
+            self._lose_power(process, with_disk=reason == DISK_LOSS)
+        elif reason == FAILED_FLUSH:
+            self._has_lost(process, process.disk.read_medium(self._disks))
+        self._start_later(process)
+
+    def _start_later(self, process: SimulatedBroker) -> None:
+        down_us = self._disks.randint(*DOWN_MS) * 1000
+        self._scheduler.after(down_us, lambda: self._start_again(process))
+
+    def _start_again(self, process: SimulatedBroker) -> None:
+        if process.is_running:
+            return
+        if self.are_on and self._deaths.random() < self._scenario.clock_jump:
+            self._jump(process, self._deaths)
+        process.start()
+
+    def _lose_power(self, process: SimulatedBroker, *, with_disk: bool) -> None:
+        process.machine_boots += 1
+        lost_bytes = process.disk.lose_power(self._disks)
+        if with_disk:
+            process.disk.wipe()
+        self._has_lost(process, lost_bytes, with_disk=with_disk)
+
+    def _has_lost(
+        self, process: SimulatedBroker, lost_bytes: int, *, with_disk: bool = False
+    ) -> None:
+        self._trace.line("disk", "lost", {"of": process.name, "bytes": lost_bytes})
+        oracle = self._cluster.logs.oracles.get(process.name)
+        if oracle is not None:
+            oracle.rebuild()
+        if (with_disk or not self._all_is_flushed) and oracle is not None:
+            self._fragile = process, self._broker_epoch(process)
+
+    def _may_lose(self, process: SimulatedBroker) -> bool:
+        """Whether it may lose now what it has not flushed."""
+        if process is self._cluster.registry or self._all_is_flushed:
+            return self._may_disturb(process)
+        return self._all_is_in_sync(process)
+
+    def _may_disturb(self, process: SimulatedBroker) -> bool:
+        """Not while another machine's replicas must not be taken for whole."""
+        self._notice()
+        return self._fragile is None or process is self._fragile[0]
+
+    def _may_disturb_all(self) -> bool:
+        return all(self._may_disturb(process) for process in self._cluster.processes)
+
+    def _notice(self) -> None:
+        """The machine that has lost something is out of every ISR, or was there once again."""
+        if self._fragile is None:
+            return
+        lost, epoch = self._fragile
+        in_sync = any(_number(lost) in held.isr for held in self._held)
+        if not in_sync or self._broker_epoch(lost) not in (epoch, -1):
+            self._fragile = None
+
+    def _all_is_in_sync(self, process: SimulatedBroker) -> bool:
+        """Whether the others have all that this machine has, and can say so."""
+        others = [each for each in self._cluster.processes if each is not process]
+        return (
+            self._fragile is None
+            and self._network.is_whole
+            and all(each.incarnation >= 0 and not each.paused for each in others)
+            and all(_serves(broker) for broker in self._cluster.brokers if broker is not process)
+            and all(set(held.isr) == set(held.replicas) for held in self._held)
+        )
+
+    @property
+    def _held(self) -> Sequence[PartitionRegistration]:
+        return list(self._cluster.metadata.partitions.values())
+
+    def _broker_epoch(self, process: SimulatedBroker) -> int:
+        return self._cluster.metadata.broker_epochs.get(_number(process), -1)
+
+    # ------------------------------------------------------------------ ticks
+
+    def _tick(self) -> None:
+        if not self.are_on:
+            return
+        self._scheduler.after(TICK_US, self._tick)
+        state = next(iter(self._trace.columns_of("")), "")
+        self._happen(SHORT_STATES.get(state, 1))
+        if self._isolations.random() < self._scenario.isolation and self._may_disturb_all():
+            self.isolate(self.progress_group(), self._isolations.randint(*ISOLATION_MS))
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A group's coordinator cannot learn that it is not that any more."""
+        for broker in self._cluster.brokers:
+            if self._cluster.coordinates(_number(broker), group_id):
+                self._network.isolate(broker.name, for_ms * 1000)
+
+    def at_moment(self, coordinator: SimulatedBroker, state: str) -> None:
+        """A transaction has come to a state, perhaps not for long: something may happen in it."""
+        if not self.are_on:
+            return
+        bias = SHORT_STATES.get(state, MOMENT_BIAS)
+        self._disk_faults.at_moment(coordinator, bias * FLUSH_BIAS)
+        if self._scenario.isolation > 0.0:
+            self._scheduler.after(self._isolations.randint(*MOMENT_US), self.on_moment)
+        share = MOMENT_SHARE * (2 if state in SHORT_STATES else 1)
+        if self._moments.random() < share:
+            self._scheduler.after(self._moments.randint(*MOMENT_US), partial(self._at_moment, bias))
+
+    def _at_moment(self, bias: int) -> None:
+        if self.are_on:
+            self._happen(bias, MOMENT_BIAS)
+            self._disk_faults.happen()
+            self.on_moment()
+
+    def _happen(self, bias: int, blackout_bias: int = 1) -> None:
+        """`bias` is of what needs all replicas in sync, and so comes seldom."""
+        rng, scenario = self._ticks, self._scenario
+        pauses, parts, fails, stops = (rng.random() for _ in range(4))
+        victim = rng.choice(self._cluster.processes)
+        self._tick_more(bias)
+        if not self._may_disturb_all():
+            return
+        if pauses < scenario.broker_pause:
+            self._pause(victim)
+        stopped = rng.choice(self._cluster.brokers)
+        if stops < scenario.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
+            self._shut_down(stopped)
+        if parts < scenario.partition:
+            self._network.part(rng)
+        if fails < scenario.blackout * blackout_bias and scenario.flushes_all:
+            self._trace.fault("all machines lost power")
+            self._black_out()
+
+    def _black_out(self) -> None:
+        """All machines lose power, also those whose process is down where that counts."""
+        losses, held = self._cluster.losses, self._cluster.metadata.partitions
+        had = {name: losses.holders(name) for name in sorted(self._cluster.logs.unsafe)}
+        losses.note_blackout()
+        self._is_blackout = True
+        for process in self._cluster.processes:
+            if process.is_running:
+                process.kill(POWER_LOSS)
+            elif had:
+                self._lose_power(process, with_disk=False)
+        self._is_blackout = False
+        if had:
+            self._fragile = None  # what others had is lost there, too
+        for name, brokers in had.items():
+            if name in held:
+                losses.on_blackout(name, held[name], brokers)
+
+    def _unsafe_leader(self) -> tuple[ClusterBroker, PartitionRegistration] | None:
+        """Of the unsafe topic."""
+        held = self._cluster.metadata.partitions.get(UNSAFE_DIRECTORY)
+        found = (each for each in self._cluster.brokers if held and _number(each) == held.leader)
+        broker = next(found, None)
+        return None if broker is None or held is None else (broker, held)
+
+    def _pause(self, victim: SimulatedBroker) -> None:
+        if victim.is_running and not victim.paused:
+            self._trace.fault("pause", victim.name)
+            victim.pause(self._ticks.randint(*PAUSE_US))
+
+    def _tick_more(self, bias: int) -> None:
+        rng, scenario = self._more, self._scenario
+        parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
+        if parts < scenario.client_partition:
+            self._network.part_client(rng)
+        if clogs < scenario.clog and self._may_disturb_all():
+            self._network.clog(rng, lambda: self.are_on)
+        process = rng.choice(self._cluster.processes)
+        broker = rng.choice(self._cluster.brokers)
+        if self._flips.random() < scenario.bit_flip * DAMAGE_SHARE * bias:
+            self._damage()
+        if wipes < scenario.disk_loss * bias and broker.is_running and self._all_is_in_sync(broker):
+            broker.kill(DISK_LOSS)
+        if drifts < scenario.clock_drift:
+            self._trace.fault("clock drift", process.name)
+            process.clock.drift(monotonic=drawn_rate(rng), wall=drawn_rate(rng))
+            self._scheduler.after(rng.randint(*DRIFT_US), process.clock.drift)
+        if jumps < scenario.clock_jump * JUMP_SHARE:
+            self._jump(process, rng)
+
+    def _damage(self) -> None:
+        """A broker dies, and a bit of a closed segment has flipped when it is back."""
+        found = [
+            each for each in self._cluster.brokers
+            if each.is_running and closed_segments(each.disk) and self._all_is_in_sync(each)
+        ]  # fmt: skip
+        if found:
+            self._damaged = self._flips.choice(found)
+            self._damaged.kill(KILL)
+            self._damaged = None
+
+    def _jump(self, process: SimulatedBroker, rng: random.Random) -> None:
+        self._trace.fault("clock jump", process.name)
+        process.clock.wall_skew_ms = rng.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+
+
+def _serves(broker: ClusterBroker) -> bool:
+    """Whether it is registered in its present session: a registration of the session before, with
+    its place in ISRs, ends with that."""
+    return broker.is_up and broker.parts.membership.is_serving
+
+
+def _number(process: SimulatedBroker) -> int:
+    return int(process.name.removeprefix("broker-"))

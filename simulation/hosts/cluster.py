@@ -1,0 +1,481 @@
+"""Three brokers and their registry on the virtual network, each on a machine of its own.
+
+All that they send each other is bytes on simulated connections (`peer_links`). Witnesses compare
+what they write (`replica_oracle`), tell and read (`metadata_oracle`); `cluster_faults` is what
+happens to them. When faults have ended a cluster heals by itself: `not_healed` says what is
+missing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from broker_sim.core.broker import Broker
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.reassignment import in_progress
+from broker_sim.core.controller.registrations import PartitionRegistration
+from broker_sim.core.coordinator.runtime import partition_for
+from broker_sim.core.effects import Respond, Step, StorageOperation
+from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
+from broker_sim.core.log.files import encode_partition_metadata
+from broker_sim.core.membership import Membership
+from broker_sim.core.membership.cluster_metadata import ClusterMetadata
+from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
+from simulation.checkers.bounds_oracle import BoundsOracle
+from simulation.checkers.controller_oracle import ControllerOracle
+from simulation.checkers.fetch_oracle import FetchOracle
+from simulation.checkers.leftovers import left_at_registry, left_over
+from simulation.checkers.losses import Losses
+from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataOracle
+from simulation.checkers.replica_oracle import (
+    LOG_START_TRACE,
+    ReplicaLogs,
+    ReplicaOracle,
+    partition_name,
+)
+from simulation.checkers.sync_oracle import MIN_INSYNC, SyncOracle
+from simulation.checkers.violation import violated
+from simulation.faults.cluster_faults import ClusterFaults
+from simulation.faults.flapping import Flapping
+from simulation.faults.planned import PlannedFaults
+from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
+from simulation.hosts.network import Network
+from simulation.hosts.one_broker import broker_options
+from simulation.hosts.peer_links import PeerLinks
+from simulation.hosts.process_clients import Core, both
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.passing_topic import TRIMMED
+from simulation.load.places import Places
+from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.report.coverage import STATES
+from simulation.report.trace import Trace
+from simulation.scenario import Fault, Scenario
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC
+
+HISTORY_FILE = "metadata.jsonl"
+"""As `cli.timeline_cluster` reads it."""
+SESSION_MS = 3_000
+BIAS = 8
+"""So much likelier is a death after a record of the transaction log: some states are short."""
+ANSWER_US_MAX = 4_000_000
+"""How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
+
+MIN_INSYNC_REPLICAS = 2
+"""Of topics that say nothing else."""
+
+CLUSTER_OPTIONS: dict[str, int | str | bool] = {
+    "registry.connect": "registry:2181",
+    "registry.session.timeout.ms": SESSION_MS,
+    "registry.heartbeat.interval.ms": 500,
+    "replica.lag.time.max.ms": 2_000,
+    "replica.fetch.backoff.ms": 200,
+    "replica.fetch.wait.max.ms": 1_000,
+    MIN_INSYNC: MIN_INSYNC_REPLICAS,
+    "leader.imbalance.check.interval.seconds": 5,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 1_000,
+}
+"""All replicas of all, and timeouts that are passed several times in a minute."""
+
+SMALL_SEGMENTS: dict[str, int | str | bool] = {
+    "transaction.state.log.segment.bytes": 1024,
+    "offsets.topic.segment.bytes": 1024,
+}
+"""So that logs are rolled, and truncated in segments before the last one; of other topics see
+`world.SMALL_SEGMENTS_OF_TOPICS`."""
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        scheduler: Scheduler,
+        trace: Trace,
+        planned: PlannedFaults,
+        rng: Callable[[str], random.Random],
+        *,
+        network: Network,
+    ) -> None:
+        self.network = network
+        self.logs = ReplicaLogs()
+        self.logs.leader_of = self._leader_of
+        self.logs.in_sync = self._in_sync
+        self.logs.partition_of = self._partition_of
+        self.logs.has_to_keep = self._has_to_keep
+        if scenario.passing_topic:
+            self.logs.trimmed.add(TRIMMED)
+        self.metadata = MetadataOracle(self._on_changed)
+        self.losses = Losses(self.logs, lambda: scheduler.now_us, trace.count)
+        if scenario.unsafe_topic:
+            self.logs.unsafe.add(UNSAFE_DIRECTORY)
+            self.metadata.unsafe.add(UNSAFE_DIRECTORY)
+            self.metadata.on_unclean = self._on_unclean
+        self.registry = SimulatedRegistry(
+            name="registry",
+            config=BrokerConfig({}),
+            scheduler=scheduler,
+            trace=trace,
+            seed=f"{seed}/registry",
+        )
+        options = broker_options(scenario) | CLUSTER_OPTIONS
+        options["log.cleaner.enable"] = self.logs.compacts = scenario.compaction
+        if scenario.small_segments:
+            options |= SMALL_SEGMENTS
+        if scenario.flushes_all:
+            options["log.flush.interval.messages"] = 1
+        self.hosts = {
+            number: ClusterBroker(
+                name=f"broker-{number}",
+                config=BrokerConfig(
+                    options | {"node.id": number, "listeners": f"PLAINTEXT://b{number}:9092"}
+                ),
+                scheduler=scheduler,
+                trace=trace,
+                seed=f"{seed}/broker-{number}",
+            )
+            for number in range(scenario.brokers)
+        }
+        self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
+        self._planned = planned
+        self._group_partitions = scenario.group_partitions
+        self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
+        self._trace = trace
+        self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        self._flapping: Flapping | None = None
+        if scenario.flapping:
+            self._flapping = Flapping(
+                network, scheduler, trace, rng("flapping"), self._all_but_the_controller
+            )
+        for number, host in self.hosts.items():
+            self._connect(number, host, scheduler, trace)
+        controllers = ControllerOracle()
+        self.registry.watch_asked = controllers.on_asked
+        self.registry.watch_respond = controllers.on_told
+        self.registry.files.watch = self._on_registry_storage
+        self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
+        self.registry.dies = partial(self.faults.on_dying, self.registry)
+        self.registry.died = partial(self.faults.on_died, self.registry)
+
+    def _connect(
+        self, number: int, host: ClusterBroker, scheduler: Scheduler, trace: Trace
+    ) -> None:
+        """Everything that is attached to one broker."""
+        others = {n: each for n, each in self.hosts.items() if n != number}
+        ends = {REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry, **others}
+        host.links = PeerLinks(
+            host,
+            ends,
+            self.network,
+            scheduler,
+            trace,
+            ANSWER_US_MAX,
+            late_markers=self._late_markers,
+        )
+        if self._flapping is not None:
+            host.links.is_late = self._flapping.is_late
+        oracle = ReplicaOracle(host.name, host.disk, self.logs)
+        host.files.watch = partial(self._on_storage, host, oracle)
+        host.watch_done = both(
+            FetchOracle(host.disk, oracle).on_step, BoundsOracle(host.name).on_step
+        )
+        host.watch_answer = partial(self.faults.chance_of_death, host)
+        host.write_failed = oracle.rebuild
+        host.watch_step = partial(self._on_step, host)
+        host.watch_respond = partial(self._on_respond, host)
+        host.dies = partial(self.faults.on_dying, host)
+        host.died = partial(self.faults.on_died, host)
+
+    # ------------------------------------------------------------------ as `ClusterView`
+
+    @property
+    def partitions(self) -> Mapping[str, PartitionRegistration]:
+        """By directory, as the newest metadata has them."""
+        return self.metadata.partitions
+
+    @property
+    def oracles(self) -> Mapping[str, ReplicaOracle]:
+        """The witness of each broker's disk, by name."""
+        return self.logs.oracles
+
+    def is_controller(self, name: str) -> bool:
+        """Whether this process is it now."""
+        found = (host for host in self.hosts.values() if host.name == name and host.is_up)
+        memberships = (host.parts.membership for host in found)
+        return any(isinstance(m, Membership) and m.controller.is_active for m in memberships)
+
+    def _all_but_the_controller(self) -> list[str]:
+        """The names of at least two brokers."""
+        names = [host.name for host in self.brokers if not self.is_controller(host.name)]
+        return names if len(names) > 1 else [host.name for host in self.brokers]
+
+    # ------------------------------------------------------------------ as `OneBroker`
+
+    @property
+    def brokers(self) -> tuple[ClusterBroker, ...]:
+        """All brokers."""
+        return tuple(self.hosts.values())
+
+    @property
+    def processes(self) -> tuple[SimulatedBroker, ...]:
+        """The registry and all brokers."""
+        return (self.registry, *self.hosts.values())
+
+    def new_places(self) -> Places:
+        """Where a client finds what it asks for."""
+        return Places(len(self.hosts))
+
+    def start(self) -> None:
+        """Start what is not up."""
+        for process in self.processes:
+            if not process.is_running:
+                process.start()
+
+    def begin_chaos(self) -> None:
+        """Faults may happen from now on."""
+        self.faults.begin()
+        if self._flapping is not None:
+            self._flapping.begin()
+
+    def end_chaos(self) -> None:
+        """Faults end; what is down comes back."""
+        if self._flapping is not None:
+            self._flapping.end()
+        self.faults.end()
+
+    def stop(self) -> None:
+        """A clean stop of all."""
+        for process in reversed(self.processes):
+            process.stop()
+
+    def kill(self, fault: Fault) -> None:
+        """A planned fault."""
+        self.hosts[0].kill(self.faults.planned_reason(fault))
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A planned fault: a group's coordinator does not hear the others, and clients reach it."""
+        self.faults.isolate(group_id, for_ms)
+
+    def know_producers(self, initialised: Mapping[int, int]) -> None:
+        """The highest epoch of each producer id that an InitProducerId was answered with."""
+        for oracle in self.logs.oracles.values():
+            oracle.initialised = initialised
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As each partition's leader has them."""
+        return self.logs.open_transactions()
+
+    @property
+    def aborted_count(self) -> int:
+        """The most ABORT markers that ended a transaction with data, on any disk."""
+        return max(oracle.aborted_count for oracle in self.logs.oracles.values())
+
+    # ------------------------------------------------------------------ witnesses
+
+    def _on_storage(
+        self, host: SimulatedBroker, oracle: ReplicaOracle, operation: StorageOperation
+    ) -> str | None:
+        labels = oracle.watch(operation)
+        leads = oracle.leads_last or "flush" in labels
+        fault = self._planned.at_storage(labels) if self.faults.are_on and leads else None
+        if fault is not None:
+            return self.faults.planned_reason(fault)
+        is_state = bool(labels) and labels[-1] in STATES and oracle.leads_last
+        if is_state:
+            self.faults.at_moment(host, labels[-1])
+        reason = self.faults.chance_of_death(host, BIAS if is_state else 1)
+        if reason is not None:
+            role = "the one that leads" if oracle.leads_last else "a broker"
+            self._trace.count(f"{reason} of {role} after {labels[-1] if labels else 'other files'}")
+        return reason
+
+    def _on_registry_storage(self, operation: StorageOperation) -> str | None:
+        del operation
+        return self.faults.chance_of_death(self.registry)
+
+    def _on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+        self._trace.count("unclean election")
+        self.losses.on_election(directory, after)
+
+    def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
+        records = [trace.fields for trace in step.traces if trace.kind == METADATA_TRACE]
+        metadata = core.parts.metadata if isinstance(core, Broker) else None
+        if records and isinstance(metadata, ClusterMetadata):
+            self.metadata.on_read(host.name, records, metadata.next_offset)
+        self.losses.on_traces(step.traces)
+        for trace in step.traces:
+            if trace.kind == LOG_START_TRACE:
+                self.logs.on_log_start(host.name, **trace.fields)
+        if isinstance(core, Broker) and (step.traces or step.responses):
+            self._sync.on_step(host.name, core.parts, step)
+
+    def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
+        if response.api_key is not ApiKey.FETCH:
+            return
+        for topic in response.message.responses:
+            known = host.parts.image.topic_of_id(topic.topic_id)
+            name = topic.topic if known is None else known.name
+            for part in topic.partitions:
+                if part.error_code == 0:
+                    directory = f"{name}-{part.partition_index}"
+                    self.logs.on_high_watermark(host.name, directory, part.high_watermark)
+
+    def _leader_of(self, directory: str) -> str:
+        held = self.metadata.partitions.get(directory)
+        host = None if held is None else self.hosts.get(held.leader)
+        return host.name if host is not None and host.is_up else ""
+
+    def _partition_of(self, directory: str) -> str:
+        topic_id = self.metadata.topic_ids.get(directory.rpartition("-")[0])
+        if topic_id is None:
+            return ""
+        return partition_name(directory, encode_partition_metadata(uuid.UUID(topic_id).bytes))
+
+    def _has_to_keep(self, broker: str, directory: str, partition: str) -> bool:
+        """A partition that is, and whose replica is on this broker: by the newest metadata, and by
+        what the broker knows, unless it is in the ISR and so must have known."""
+        number = int(broker.removeprefix("broker-"))
+        held = self.metadata.partitions.get(directory)
+        is_present = held is not None and self._partition_of(directory) == partition
+        if held is None or not is_present or number not in held.replicas:
+            return False
+        host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
+        known = host.parts.image.topics.get(topic) if host.is_up else None
+        if known is None or number in known.partitions[int(index)].adding:
+            # It has read, perhaps in one step, that it was taken away: it begins again.
+            return broker in self._in_sync(directory)
+        return broker in self._in_sync(directory) or number in known.partitions[int(index)].replicas
+
+    def _on_changed(self, directory: str) -> None:
+        """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""
+        self.logs.check_in_sync(directory)
+        held = self.metadata.partitions[directory]
+        host = self.hosts.get(held.leader)
+        if host is None or not host.is_up:
+            return
+        topic, _, number = directory.rpartition("-")
+        known = host.parts.image.topics.get(topic)
+        if known is None or str(known.topic_id) != self.metadata.topic_ids.get(topic):
+            return  # it leads one of this name that was deleted
+        found = host.parts.replicas.lookup(topic, int(number))
+        leader = None if isinstance(found, ErrorCode) else found.leader
+        if leader is None or leader.registration.leader_epoch != held.leader_epoch:
+            return
+        if not leader.maximal_isr >= set(held.isr):
+            violated(7, "a leader does not count a replica in the ISR", partition=directory,
+                     isr=held.isr, counted=sorted(leader.maximal_isr))  # fmt: skip
+
+    def _in_sync(self, directory: str) -> list[str]:
+        isr = self.metadata.partitions[directory].isr
+        return [f"broker-{n}" for n in isr if not self.faults.has_lost(f"broker-{n}")]
+
+    # ------------------------------------------------------------------ healed
+
+    def not_healed(self) -> str | None:
+        """What is not as it has to be once faults have ended (44); None when all is."""
+        if any(not process.is_up or process.paused for process in self.processes):
+            return "not all are up"
+        brokers = [host.parts for host in self.hosts.values()]
+        memberships = [parts.membership for parts in brokers]
+        if not all(membership.is_serving for membership in memberships):
+            return "not all serve"
+        active = [m for m in memberships if isinstance(m, Membership) and m.controller.is_active]
+        if len(active) != 1:
+            return f"{len(active)} controllers"
+        first = brokers[0].image
+        for image in (parts.image for parts in brokers[1:]):
+            if (image.topics, image.brokers) != (first.topics, first.brokers):
+                return "brokers have different metadata"
+        found = (self._partition_not_healed(*partition) for partition in self._partitions())
+        return next(filter(None, found), None)
+
+    def _partitions(self) -> Iterator[tuple[str, int, PartitionRegistration]]:
+        for topic in self.hosts[0].parts.image.topics.values():
+            for number, held in enumerate(topic.partitions):
+                yield topic.name, number, held
+
+    def _partition_not_healed(
+        self, topic: str, number: int, held: PartitionRegistration
+    ) -> str | None:
+        if held.leader < 0 or set(held.isr) != set(held.replicas):
+            return f"{topic}-{number} has no leader or not all replicas in sync: {held}"
+        if in_progress(held):
+            return f"{topic}-{number} is being reassigned: {held}"
+        logs = [self._log(replica, topic, number) for replica in held.replicas]
+        ends = {
+            end
+            for log in logs
+            for end in (log.log_end_offset, log.high_watermark, log.last_stable_offset)
+        }
+        return None if len(ends) == 1 else f"{topic}-{number} has ends {sorted(ends)}"
+
+    def _log(self, broker: int, topic: str, number: int) -> PartitionLog:
+        log = self.hosts[broker].parts.logs.get(topic, number)
+        return present(log, "a replica has no log")
+
+    def left_over(self) -> dict[str, list[str]]:
+        """What is there of clients, and of brokers' former sessions, that are gone, by process."""
+        found = {host.name: left_over(host) for host in self.brokers}
+        return found | {"registry": left_at_registry(self.registry, len(self.hosts))}
+
+    def check_healed(self) -> None:
+        """All is in sync, all replicas are equal to the byte, and nothing is lost (8, 44)."""
+        missing = self.not_healed()
+        if missing is not None:
+            violated(44, "the cluster is not healed", missing=missing)
+        self.losses.check_reported()
+        for number, host in self.hosts.items():
+            here = [name for name, each in self._registered() if number in each.replicas]
+            self.logs.check_complete(host.name, here)
+            self._check_no_others(host, here)
+        for topic, number, held in self._partitions():
+            contents = {self._content(replica, topic, number) for replica in held.replicas}
+            name = f"{topic}-{number}"
+            may_differ = self.logs.may_differ(name) or name in self.logs.trimmed
+            if len(contents) != 1 and not may_differ:
+                violated(44, "replicas differ", topic=topic, partition=number)
+
+    def _registered(self) -> Iterator[tuple[str, PartitionRegistration]]:
+        for topic, number, held in self._partitions():
+            yield f"{topic}-{number}", held
+
+    @staticmethod
+    def _check_no_others(host: ClusterBroker, here: Collection[str]) -> None:
+        """Logs of deleted topics, and of replicas that were moved away, are gone, or were set aside
+        at a start."""
+        folders = [name for name in host.disk.list("") if host.disk.list(name)]
+        left = [n for n in folders if n not in here and not n.endswith(STRAY_SUFFIX)]
+        if left:
+            violated(44, "logs are left over", broker=host.name, folders=left)
+
+    def save_history(self, folder: Path) -> None:
+        """Write all metadata records to a file beside the brokers' folders, for timeline."""
+        lines = (json.dumps(record, sort_keys=True) + "\n" for record in self.metadata.records)
+        (folder / HISTORY_FILE).write_text("".join(lines), encoding="utf-8")
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a broker is a group's coordinator, by the newest metadata."""
+        number = partition_for(group_id, self._group_partitions)
+        held = self.metadata.partitions.get(f"{GROUP_METADATA_TOPIC}-{number}")
+        return held is not None and held.leader == node
+
+    def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
+        """The brokers that have a partition; None when there is none of the name."""
+        held = self.metadata.partitions.get(f"{topic}-{number}")
+        return None if held is None else held.replicas
+
+    def _content(self, broker: int, topic: str, number: int) -> bytes:
+        disk, directory = self.hosts[broker].disk, f"{topic}-{number}"
+        paths = [f"{directory}/{n}" for n in disk.list(directory) if n.endswith(".log")]
+        return b"".join(disk.read(path, 0, disk.size_bytes(path) or 0) for path in paths)

@@ -1,0 +1,355 @@
+"""A network in memory: connections between clients and brokers, in virtual time.
+
+As TCP does, a connection keeps the order of its bytes and delivers them once or breaks. So loss is
+loss of the connection: of a request on its way, or of an answer after the broker did the work. A
+client that gives up closes its end, but what it sent may still arrive: that is how a late EndTxn or
+Produce meets a broker that has moved on. An answer to it breaks the connection.
+Delays are drawn per message, with rare long ones.
+
+A direction between two machines may be closed: what is sent that way is held back, as by TCP
+which sends it again and again, and arrives when the direction is open again, if somebody is left.
+Nobody can connect by it meanwhile. A clogged one holds back as well, and lets connect. Each
+process has a machine of its own, but that all drivers of a query run on one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from simulation.checkers.decoded import DecodedMessages
+from simulation.hosts.scheduler import Scheduler
+from simulation.report.trace import Trace
+
+DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
+LATE_US_MAX = 6_000_000
+SERVER_PREFIXES = ("broker-", "registry")
+"""Of the names of processes that others connect to."""
+SILENT_SHARE = 0.3
+"""Of the broken connections, those that the client learns of only by its own timeout."""
+
+
+class ClientEnd(Protocol):
+    """What a connection tells its client."""
+
+    name: str
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """An answer arrived, without its length prefix."""
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection is broken."""
+
+
+class BrokerEnd(Protocol):
+    """What a connection tells the broker's host."""
+
+    name: str
+
+    @property
+    def incarnation(self) -> int:
+        """Rises with every start; -1 while nobody can connect: it is down, or not ready."""
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """A request arrived, without its length prefix."""
+
+    def on_ended(self, connection: Connection) -> None:
+        """The client's end is closed; what it sent has arrived."""
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """The connection broke."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is; probabilities are per message."""
+
+    connection_loss: float = 0.0
+    spike: float = 0.0
+    spike_us_max: int = 0
+    late: float = 0.0
+    """Requests whose client hears that the connection is broken, and which arrive all the same, up
+    to `LATE_US_MAX` later: after what the client does then on another connection."""
+    duplicate: float = 0.0
+    """Requests that arrive, whose client hears that the connection is broken, and whose bytes
+    arrive once more up to `LATE_US_MAX` later, on a connection of its own: somebody in between, or
+    a client that writes again what it does not know to have come through, has sent them twice.
+    Within one connection TCP allows no such thing."""
+
+
+class Connection:
+    """One connection to one incarnation of a broker."""
+
+    def __init__(
+        self, network: Network, connection_id: int, client: ClientEnd, broker: BrokerEnd
+    ) -> None:
+        self.connection_id = connection_id
+        self.decode = network.decode
+        self.client_open = True
+        self.broker_open = True
+        self._network = network
+        self._client = client
+        self._broker = broker
+        self._incarnation = broker.incarnation
+        self._to_broker = (machine_of(client.name), broker.name)
+        self._to_client = (broker.name, machine_of(client.name))
+        self._to_broker_us = 0
+        self._to_client_us = 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the client has closed its end, and the broker has heard it and kept its own."""
+        was_heard = self._to_broker_us < self._network.now_us
+        return self.broker_open and not self.client_open and was_heard
+
+    @property
+    def _broker_there(self) -> bool:
+        return self.broker_open and self._broker.incarnation == self._incarnation
+
+    def request(self, frame: bytes, *, may_be_late: bool = True, is_late: bool = False) -> None:
+        """Send a frame to the broker; with `is_late` it arrives late for sure."""
+        if self._network.breaks():
+            self._network.trace.line("network", "request-lost", {"id": self.connection_id})
+            self._network.trace.fault("request lost", self._to_broker[1])
+            self.cut()
+            return
+
+        def arrive() -> None:
+            if self._broker_there:
+                self._broker.on_frame(self, frame)
+                if is_duplicate:
+                    self._send_again(frame)
+
+        is_duplicate = may_be_late and not is_late and self._network.is_duplicate()
+        if is_duplicate:
+            self._give_up()
+        elif is_late or (may_be_late and self._network.is_late()):
+            self._network.trace.line("network", "request-late", {"id": self.connection_id})
+            self._network.trace.fault("request late", self._to_broker[1])
+            self._to_broker_us = self._network.after_long(self._to_broker_us)
+            self._network.deliver(0, self._client_gives_up)
+        self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
+
+    def _give_up(self) -> None:
+        """No answer comes to the client, which hears of it soon; what it sent arrives."""
+        self.client_open = False
+
+        def hear() -> None:
+            self._client.on_closed(self)
+            self._to_broker_us = self._network.deliver(
+                self._to_broker_us, self._broker_hears_end, self._to_broker
+            )
+
+        self._network.deliver(0, hear)
+
+    def _send_again(self, frame: bytes) -> None:
+        """The same bytes, later and on another connection, whose answer nobody waits for."""
+
+        def arrive() -> None:
+            copy = self._network.connect(self._client, self._broker)
+            if copy is None:
+                return
+            copy.client_open = False
+            self._network.trace.line("network", "request-again", {"id": copy.connection_id})
+            self._network.trace.fault("duplicate request", self._broker.name)
+            self._broker.on_frame(copy, frame)
+            self._broker.on_ended(copy)
+
+        self._network.deliver(self._network.when_again(), arrive, self._to_broker)
+
+    def respond(self, frame: bytes) -> None:
+        """Send a frame to the client."""
+        if not self.broker_open:
+            return
+        if self._network.breaks():
+            self._network.trace.line("network", "answer-lost", {"id": self.connection_id})
+            self._network.trace.fault("answer lost", self._to_broker[1])
+            self.cut()
+            return
+
+        def arrive() -> None:
+            if self.client_open:
+                self._client.on_frame(self, frame)
+            else:
+                self._network.deliver(0, self._broker_hears)
+
+        self._to_client_us = self._network.deliver(self._to_client_us, arrive, self._to_client)
+
+    def close(self) -> None:
+        """The client closes its end; what it sent before still arrives."""
+        if not self.client_open:
+            return
+        self.client_open = False
+        self._to_broker_us = self._network.deliver(
+            self._to_broker_us, self._broker_hears_end, self._to_broker
+        )
+
+    def close_by_broker(self) -> None:
+        """The broker closes its end, after the answers it sent."""
+        self.broker_open = False
+        self._to_client_us = self._network.deliver(
+            self._to_client_us, self._client_hears, self._to_client
+        )
+
+    def cut(self, *, always_heard: bool = False) -> None:
+        """Break it now: what is on its way is lost."""
+        was_there, self.broker_open = self.broker_open, False
+        if was_there and self._broker.incarnation == self._incarnation:
+            self._network.deliver(0, lambda: self._broker.on_disconnected(self))
+        if always_heard or self._network.rng.random() >= SILENT_SHARE:
+            self._network.deliver(0, self._client_hears)
+
+    def _broker_hears_end(self) -> None:
+        if self._broker_there:
+            self._broker.on_ended(self)
+
+    def _broker_hears(self) -> None:
+        if self._broker_there:
+            self.broker_open = False
+            self._broker.on_disconnected(self)
+
+    def _client_gives_up(self) -> None:
+        self._client_hears()
+        # What was to arrive late has arrived already: no answer is left by which the broker hears.
+        if self._to_broker_us < self._network.now_us:
+            self._to_broker_us = self._network.deliver(0, self._broker_hears_end, self._to_broker)
+
+    def _client_hears(self) -> None:
+        if self.client_open:
+            self.client_open = False
+            self._client.on_closed(self)
+
+
+Direction = tuple[str, str]
+"""The names of who sends and of who is to hear it."""
+
+
+def machine_of(name: str) -> str:
+    """Where a process runs."""
+    return name.partition("-driver-")[0]
+
+
+def _server_of(direction: Direction | None) -> str:
+    """The broker or the registry that a message comes to, else the one that it comes from; "" for
+    what does not go by the network."""
+    names = reversed(direction or ())
+    return next((name for name in names if name.startswith(SERVER_PREFIXES)), "")
+
+
+class Network:
+    """All connections of one simulation."""
+
+    def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
+        self.weather = Weather()
+        self.decode = DecodedMessages()
+        """For both ends of all connections."""
+        self.trace = trace
+        self.rng = rng
+        self.duplicates = random.Random("duplicates")
+        """Draws which requests come twice, and when: by itself, as it came later than the rest."""
+        self._scheduler = scheduler
+        self._next_connection_id = 1
+        self.machines: dict[str, None] = {}
+        """Of those that have connected to a broker, in the order in which they did."""
+        self._cut_off: set[Direction] = set()
+        self._clogged: dict[Direction, int] = {}
+        """How often, of those that are."""
+        self._held: list[tuple[Direction | None, Callable[[], None]]] = []
+        """What could not arrive, in its order."""
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self._scheduler.now_us
+
+    def reaches(self, one: str, other: str) -> bool:
+        """Whether two processes hear each other, as it takes to connect."""
+        return (one, other) not in self._cut_off and (other, one) not in self._cut_off
+
+    def cut_off(self, *directions: Direction) -> None:
+        """Nothing arrives by these from now on."""
+        self._cut_off.update(directions)
+
+    def open_again(self, *directions: Direction) -> None:
+        """What was held back arrives now."""
+        self._cut_off.difference_update(directions)
+        self._let_arrive()
+
+    def clog(self, direction: Direction) -> None:
+        """What is sent this way is held back, once more as often as it is clogged."""
+        self._clogged[direction] = self._clogged.get(direction, 0) + 1
+
+    def unclog(self, direction: Direction) -> None:
+        """The end of one `clog`, if it has not been ended yet."""
+        times = self._clogged.pop(direction, 0)
+        if times > 1:
+            self._clogged[direction] = times - 1
+        if times > 0:
+            self._let_arrive()
+
+    def unclog_all(self) -> None:
+        """No direction is clogged any more."""
+        self._clogged.clear()
+        self._let_arrive()
+
+    def _let_arrive(self) -> None:
+        held, self._held = self._held, []
+        for direction, arrive in held:
+            self._arrive(direction, arrive)
+
+    def _arrive(self, direction: Direction | None, arrive: Callable[[], None]) -> None:
+        if direction in self._cut_off or direction in self._clogged:
+            self.trace.count("message held back")
+            self._held.append((direction, arrive))
+        else:
+            arrive()
+
+    def connect(self, client: ClientEnd, broker: BrokerEnd) -> Connection | None:
+        """A connection, None when it is refused because the broker is down."""
+        machine = machine_of(client.name)
+        if broker.incarnation < 0 or not self.reaches(machine, broker.name):
+            return None
+        self.machines.setdefault(machine)
+        connection = Connection(self, self._next_connection_id, client, broker)
+        self._next_connection_id += 1
+        return connection
+
+    def breaks(self) -> bool:
+        """Whether this message breaks its connection."""
+        return self.weather.connection_loss > self.rng.random()
+
+    def is_late(self) -> bool:
+        """Whether this request's client gives up, and it arrives later."""
+        return self.weather.late > 0.0 and self.weather.late > self.rng.random()
+
+    def is_duplicate(self) -> bool:
+        """Whether this request's client gives up, and it arrives twice."""
+        chance = self.weather.duplicate
+        return chance > 0.0 and chance > self.duplicates.random()
+
+    def when_again(self) -> int:
+        """When the second of two equal requests arrives, at the earliest."""
+        return self._scheduler.now_us + self.duplicates.randint(0, LATE_US_MAX)
+
+    def after_long(self, not_before_us: int) -> int:
+        """When a late request arrives, at the earliest."""
+        return max(not_before_us, self._scheduler.now_us + self.rng.randint(0, LATE_US_MAX))
+
+    def delay_us(self, direction: Direction | None = None) -> int:
+        """The delay of one message, which goes this way."""
+        if self.weather.spike > self.rng.random():
+            self.trace.fault("delay", _server_of(direction))
+            return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_us_max))
+        return self.rng.randint(DELAY_US_MIN, DELAY_US_MAX)
+
+    def deliver(
+        self, not_before_us: int, arrive: Callable[[], None], direction: Direction | None = None
+    ) -> int:
+        """Schedule an arrival after the earlier ones of its connection; returns when it is."""
+        now_us = self._scheduler.now_us
+        at_us = max(not_before_us, now_us + self.delay_us(direction))
+        self._scheduler.after(at_us - now_us, partial(self._arrive, direction, arrive))
+        return at_us

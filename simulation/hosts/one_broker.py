@@ -1,0 +1,220 @@
+"""The machine of a run with one broker: what kills the broker, and when it is started again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.registrations import PartitionRegistration, alone
+from broker_sim.core.effects import StorageOperation
+from simulation.checkers.bounds_oracle import BoundsOracle
+from simulation.checkers.fetch_oracle import FetchOracle
+from simulation.checkers.leftovers import left_over
+from simulation.checkers.log_oracle import LogOracle
+from simulation.faults.disk_faults import DiskFaults
+from simulation.faults.planned import PlannedFaults
+from simulation.hosts.process_clients import both
+from simulation.hosts.process_files import FAILED_FLUSH
+from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.places import Places
+from simulation.report.trace import Trace
+from simulation.scenario import Fault, Scenario, ScenarioError
+from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
+
+CLOCK_JUMP_MS_MAX = 3_600_000
+POWER_LOSS = "power loss"
+
+TRANSACTION_PARTITIONS = 2
+BROKER_OPTIONS: dict[str, int | str | bool] = {
+    "transaction.state.log.num.partitions": TRANSACTION_PARTITIONS,
+    "auto.create.topics.enable": False,
+    "log.retention.ms": -1,
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+}
+"""Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
+timestamps; the rest are the broker's defaults."""
+
+COMPACTION_OPTIONS: dict[str, int | str | bool] = {
+    "transaction.state.log.segment.bytes": 1024,
+    "offsets.topic.segment.bytes": 1024,
+    "log.cleaner.backoff.ms": 300,
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": 2_000,
+    "log.cleaner.io.buffer.size": 700,
+}
+"""A segment holds a few records, and a round of the cleaner takes several steps."""
+
+
+def broker_options(scenario: Scenario) -> dict[str, int | str | bool]:
+    """What a scenario sets of every broker."""
+    options = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
+    options["offsets.topic.num.partitions"] = scenario.group_partitions
+    return options | COMPACTION_OPTIONS if scenario.compaction else options
+
+
+class OneBroker:
+    """A broker that is alone, and its disk."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        scheduler: Scheduler,
+        trace: Trace,
+        planned: PlannedFaults,
+        rng: Callable[[str], random.Random],
+    ) -> None:
+        self.host = SimulatedBroker(
+            name="broker-0",
+            config=BrokerConfig(broker_options(scenario)),
+            scheduler=scheduler,
+            trace=trace,
+            seed=f"{seed}/broker",
+        )
+        self.hosts = {0: self.host}
+        self.oracle = LogOracle(self.host.disk)
+        self.host.files.watch = self._on_storage
+        self.host.watch_done = both(
+            FetchOracle(self.host.disk, self.oracle).on_step, BoundsOracle(self.host.name).on_step
+        )
+        self.host.watch_answer = self._chance_of_death
+        self.host.died = self._on_died
+        self.host.write_failed = self.oracle.rebuild
+        self._disk_faults = DiskFaults(
+            scenario, scheduler, trace, rng("disk-faults"), lambda _: True
+        )
+        self._scenario = scenario
+        self._scheduler = scheduler
+        self._trace = trace
+        self._planned = planned
+        self._faults = rng("faults")
+        self._disk_rng = rng("disk")
+        self._chaos = False
+
+    def new_places(self) -> Places:
+        """Where a client finds what it asks for."""
+        return Places(1)
+
+    def start(self) -> None:
+        """Start it, unless it is up."""
+        self._start_again()
+
+    def begin_chaos(self) -> None:
+        """Faults may happen from now on."""
+        self._chaos = True
+        self._disk_faults.begin([self.host])
+
+    def end_chaos(self) -> None:
+        """Faults end."""
+        self._chaos = False
+        self._disk_faults.end()
+        self._scheduler.wall_skew_ms = 0
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.host.stop()
+
+    def kill(self, fault: Fault) -> None:
+        """A planned fault."""
+        self.host.kill(POWER_LOSS if fault.power_loss else "kill")
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """A planned fault that needs other brokers. Raises ScenarioError."""
+        raise ScenarioError(f"isolate: {group_id} has no other coordinator for {for_ms} ms")
+
+    def know_producers(self, initialised: Mapping[int, int]) -> None:
+        """The highest epoch of each producer id that an InitProducerId was answered with."""
+        self.oracle.initialised = initialised
+
+    def open_transactions(self) -> list[tuple[str, int, int]]:
+        """As `LogOracle.open_transactions`."""
+        return self.oracle.open_transactions()
+
+    @property
+    def aborted_count(self) -> int:
+        """As `LogOracle.aborted_count`."""
+        return self.oracle.aborted_count
+
+    def left_over(self) -> dict[str, list[str]]:
+        """What is there of clients that are gone, by process."""
+        return {self.host.name: left_over(self.host)}
+
+    def not_healed(self) -> str | None:
+        """What is not as it has to be once faults have ended; a broker that is up is all here."""
+        return None
+
+    def check_healed(self) -> None:
+        """There are no others to be compared with."""
+
+    def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
+        """Every partition is here alone."""
+        del topic, number
+        return (0,)
+
+    def save_history(self, folder: Path) -> None:
+        """It leads all, and nothing is to be said."""
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """It is the coordinator of all."""
+        del group_id
+        return node == 0
+
+    # ------------------------------------------------------------------ as `ClusterView`
+
+    @property
+    def partitions(self) -> Mapping[str, PartitionRegistration]:
+        """Those of the transaction log, as a cluster's metadata has them."""
+        names = (f"{TRANSACTION_STATE_TOPIC}-{number}" for number in range(TRANSACTION_PARTITIONS))
+        return dict.fromkeys(names, alone(0, 0))
+
+    @property
+    def oracles(self) -> Mapping[str, LogOracle]:
+        """The witness of its disk, by name."""
+        return {self.host.name: self.oracle}
+
+    def is_controller(self, name: str) -> bool:
+        """It is the controller of itself."""
+        return name == self.host.name
+
+    # ------------------------------------------------------------------ faults
+
+    def _on_storage(self, operation: StorageOperation) -> str | None:
+        labels = self.oracle.watch(operation)
+        fault = self._planned.at_storage(labels) if self._chaos else None
+        if fault is not None:
+            return POWER_LOSS if fault.power_loss else "kill"
+        return self._chance_of_death()
+
+    def _chance_of_death(self) -> str | None:
+        if self._chaos and self._faults.random() < self._scenario.broker_crash:
+            lossy = self._faults.random() < self._scenario.power_loss
+            return POWER_LOSS if lossy else "kill"
+        return None
+
+    def _on_died(self, reason: str) -> None:
+        self._trace.fault(reason, self.host.name)
+        if reason == POWER_LOSS:
+            self.host.machine_boots += 1
+            lost_bytes = self.host.disk.lose_power(self._disk_rng)
+            self._trace.line("disk", "lost", {"bytes": lost_bytes})
+            self.oracle.rebuild()
+        elif reason == FAILED_FLUSH:
+            lost_bytes = self.host.disk.read_medium(self._disk_rng)
+            self._trace.line("disk", "lost", {"bytes": lost_bytes})
+            self.oracle.rebuild()
+        down_ms = next(
+            (fault.down_ms for fault in self._planned.fired), self._disk_rng.randint(1, 3_000)
+        )
+        self._scheduler.after(down_ms * 1000, self._start_again)
+
+    def _start_again(self) -> None:
+        if self.host.is_running:
+            return
+        if self._chaos and self._faults.random() < self._scenario.clock_jump:
+            self._trace.fault("clock jump", self.host.name)
+            jump_ms = self._faults.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+            self._scheduler.wall_skew_ms = jump_ms
+        self.host.start()

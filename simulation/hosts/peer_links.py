@@ -1,0 +1,220 @@
+"""The way from one simulated process to its peers: performs `Step.sends` on the virtual network.
+
+As `server/peers.py` does it on sockets, by the same rules: a connection to each peer for each kind
+of request (`core/peers.py`), made at the first one and again at the first one after a loss; answers
+in the order of the requests; whatever ends a connection loses the peer, and the core hears it once
+if it waits. All requests and answers are bytes.
+
+A marker that comes late ends the next transaction of its producer, where transactions do not raise
+the epoch (transaction version 1, and older clients): so it is in Kafka, and KIP-890 is what helps.
+So with these no marker comes after its sender has given its connection up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from broker_sim.apis.frames import encode_peer_request
+from broker_sim.core.effects import PeerAnswer, PeerLost, Send
+from broker_sim.core.peers import ConnectionKind, connection_kind
+from simulation.hosts.network import BrokerEnd, Connection, Network
+from simulation.hosts.scheduler import Event, Scheduler
+from simulation.report.trace import Trace
+from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.messages import Message
+
+RECONNECT_US = 50_000
+CONNECT_US = (500_000, 2_000_000)
+"""How long an attempt to connect takes where nothing comes through."""
+
+
+class Owner(Protocol):
+    """The process that asks."""
+
+    name: str
+
+    def submit(self, item: PeerAnswer | PeerLost) -> None:
+        """Hand an input to the core."""
+
+    def later(self, delay_us: int, action: Callable[[], None]) -> Event:
+        """Do it in a while, unless the process has ended by then."""
+
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Do what has happened to the process, later while it stands still."""
+
+    def knows(self, peer: int) -> bool:
+        """Whether the core knows where a peer listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    correlation_id: int
+    decode: Callable[[bytes], Message]
+    deadline_us: int
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    """One connection, from the attempt to make it on."""
+
+    peer: int
+    may_be_late: bool
+    """Requests may arrive when this end is closed."""
+    connection: Connection | None = None
+    unsent: deque[Send] = field(default_factory=deque)
+    unanswered: deque[_Asked] = field(default_factory=deque)
+    overdue: Event | None = None
+    is_closed: bool = False
+
+
+class PeerLinks:
+    """All of one process; `ends` are the processes by peer id."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        ends: Mapping[int, BrokerEnd],
+        network: Network,
+        scheduler: Scheduler,
+        trace: Trace,
+        answer_us_max: int,
+        *,
+        late_markers: bool,
+    ) -> None:
+        """`late_markers`: markers may arrive after what their sender does next."""
+        self.name = owner.name
+        self.is_late: Callable[[Message], bool] = lambda _message: False
+        """Whether this request is late for sure, besides those that the weather delays."""
+        self._owner = owner
+        self._ends = ends
+        self._network = network
+        self._scheduler = scheduler
+        self._trace = trace
+        self._answer_us_max = answer_us_max
+        self._late_markers = late_markers
+        self._links: dict[int, dict[ConnectionKind, _Link]] = {}
+        """By peer and kind of request."""
+        self._not_before_us: dict[int, int] = {}
+
+    def send(self, request: Send) -> None:
+        """Ask; the answer, or the loss of the peer, is submitted later."""
+        kind = connection_kind(request.message)
+        links = self._links.setdefault(request.peer, {})
+        link = links.get(kind)
+        if link is None:
+            may_be_late = self._late_markers or kind is not ConnectionKind.MARKERS
+            link = links[kind] = _Link(request.peer, may_be_late)
+            wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
+            self._owner.later(max(0, wait_us), partial(self._connect, link))
+        link.unsent.append(request)
+        self._write(link)
+
+    def close(self) -> None:
+        """Drop all connections and tell nobody; what was sent still goes."""
+        links = [link for by_kind in self._links.values() for link in by_kind.values()]
+        self._links.clear()
+        for link in links:
+            self._close(link)
+
+    # ------------------------------------------------------------------ ClientEnd
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        """An answer arrived."""
+        self._owner.guarded(lambda: self._on_frame(connection, frame))
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection is broken."""
+        self._owner.guarded(lambda: self._on_closed(connection))
+
+    def _on_frame(self, connection: Connection, frame: bytes) -> None:
+        link = self._link_of(connection)
+        if link is None:
+            return
+        asked = link.unanswered.popleft()
+        found = framing.response_correlation_id(frame)
+        check(found == asked.correlation_id, "a peer answers out of order", peer=link.peer)
+        answer = PeerAnswer(link.peer, found, asked.decode(frame))
+        self._owner.submit(answer)
+
+    def _on_closed(self, connection: Connection) -> None:
+        link = self._link_of(connection)
+        if link is not None:
+            self._lose(link, "the connection broke")
+
+    def _link_of(self, connection: Connection) -> _Link | None:
+        links = (link for by_kind in self._links.values() for link in by_kind.values())
+        return next((link for link in links if link.connection is connection), None)
+
+    # ------------------------------------------------------------------ details
+
+    def _connect(self, link: _Link) -> None:
+        if link.is_closed:
+            return
+        end = self._ends[link.peer]
+        if not self._owner.knows(link.peer):
+            self._lose(link, "its address is not known")
+        elif not self._network.reaches(self.name, end.name):
+            wait_us = self._network.rng.randint(*CONNECT_US)
+            self._owner.later(wait_us, lambda: self._lose(link, "no connection in time"))
+        else:
+            link.connection = self._network.connect(self, end)
+            if link.connection is None:
+                self._lose(link, "connection refused")
+            else:
+                self._write(link)
+
+    def _write(self, link: _Link) -> None:
+        while link.unsent and link.connection is not None and not link.is_closed:
+            request = link.unsent.popleft()
+            frame, decode = encode_peer_request(
+                request.message,
+                request.api_version,
+                request.correlation_id,
+                self.name,
+                link.connection.decode,
+            )
+            deadline_us = self._scheduler.now_us + self._answer_us_max
+            link.unanswered.append(_Asked(request.correlation_id, decode, deadline_us))
+            if link.overdue is None:
+                check_overdue = partial(self._check_overdue, link)
+                link.overdue = self._owner.later(self._answer_us_max, check_overdue)
+            is_late = self.is_late(request.message)
+            link.connection.request(frame[4:], may_be_late=link.may_be_late, is_late=is_late)
+
+    def _check_overdue(self, link: _Link) -> None:
+        link.overdue = None
+        if not link.unanswered or link.is_closed:
+            return
+        left_us = link.unanswered[0].deadline_us - self._scheduler.now_us
+        if left_us <= 0:
+            self._lose(link, "no answer in time")
+        else:
+            link.overdue = self._owner.later(left_us, partial(self._check_overdue, link))
+
+    def _lose(self, lost: _Link, reason: str) -> None:
+        """Some connection ended: all to this peer do."""
+        if lost.is_closed:
+            return
+        peer = lost.peer
+        self._trace.line(self.name, "peer-lost", {"peer": peer, "reason": reason})
+        links = self._links.pop(peer)
+        self._not_before_us[peer] = self._scheduler.now_us + RECONNECT_US
+        for link in links.values():
+            self._close(link)
+        if any(link.unsent or link.unanswered for link in links.values()):
+            self._owner.submit(PeerLost(peer))
+
+    @staticmethod
+    def _close(link: _Link) -> None:
+        link.is_closed = True
+        if link.overdue is not None:
+            link.overdue.cancel()
+        if link.connection is not None and link.may_be_late:
+            link.connection.close()
+        elif link.connection is not None:
+            link.connection.cut()

@@ -1,0 +1,130 @@
+"""What a simulated process does with its disk, as `server/storage.py` and `server/space.py` do it.
+
+Flushes wait as `FlushOrder` says. After each operation on a file the process may die. Free space
+is looked at as by `SpaceGuard`: a reserve is held, writes are refused while it is not or while
+less than `LOW_BYTES` is free, and a write that fails all the same gives it to recovery.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from broker_sim.core.effects import Flush, StorageOperation
+from broker_sim.core.flush_order import FlushOrder
+from simulation.hosts.disk import SimDisk
+from simulation.hosts.scheduler import Scheduler
+
+FAILED_FLUSH = "failed flush"
+NO_SPACE = "no space"
+"""Why a process ends."""
+
+RESERVE_BYTES = 16_384
+LOW_BYTES = 32_768
+RETRY_US = 1_000_000
+"""The logs of a run are small, and so are these; the server has 1 MiB, and an option."""
+
+FLUSH_US_MIN, FLUSH_US_MAX = 100, 5_000
+"""How long the flushes of one round take."""
+STALL_US_MAX = 300_000
+STALL_SHARE = 0.02
+"""Of the flushes, those that take up to `STALL_US_MAX`: a busy disk, and a long queue behind it."""
+
+
+class ProcessDied(Exception):
+    """The process died between two effects; the text says of what."""
+
+
+class Mortal:
+    """Around effects, between any two of which the process may die. One object does for all."""
+
+    def __init__(self, die_of: Callable[[BaseException | None], bool]) -> None:
+        self._die_of = die_of
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> bool:
+        """Whether that was the end of the process, and no error of anybody's."""
+        return kind is not None and self._die_of(error)
+
+
+def survives(_: object = None) -> str | None:
+    """No reason to die."""
+
+
+class ProcessFiles:
+    """The way of one process to its disk."""
+
+    def __init__(self, disk: SimDisk, flush_times: random.Random) -> None:
+        self.watch: Callable[[StorageOperation], str | None] = survives
+        """Called after each operation; a text is the reason to die now."""
+        self.flush_count = 0
+        self._disk = disk
+        self._flush_times = flush_times
+        self._order = FlushOrder()
+
+    def perform(self, operations: Iterable[StorageOperation]) -> None:
+        """Carry them out; flushes may wait for `barrier`. Raises ProcessDied, NoSpace, FlushFailed.
+
+        Those before the one that it raises for were carried out.
+        """
+        for operation in operations:
+            self._perform(self._order.admit(operation))
+
+    def barrier(self) -> None:
+        """Everything that was to be flushed is. Raises as `perform`."""
+        self._perform(self._order.drain())
+
+    def forget(self) -> None:
+        """What was to be flushed is not, for nobody learned that it was."""
+        self._order.forget()
+
+    def flush_us(self) -> int:
+        """How long the flushes of a round take."""
+        stalls = self._flush_times.random() < STALL_SHARE
+        return self._flush_times.randint(FLUSH_US_MIN, STALL_US_MAX if stalls else FLUSH_US_MAX)
+
+    def _perform(self, operations: Iterable[StorageOperation]) -> None:
+        for operation in operations:
+            self._disk.apply(operation)
+            self.flush_count += isinstance(operation, Flush)
+            reason = self.watch(operation)
+            if reason is not None:
+                raise ProcessDied(reason)
+
+
+class SpaceWatch:
+    """Whether there is space for writes, and the reserve."""
+
+    def __init__(self, disk: SimDisk, scheduler: Scheduler) -> None:
+        self.said_low = False
+        """What the core heard last."""
+        self._disk = disk
+        self._scheduler = scheduler
+        self._held = True
+        self._next_try_us = 0
+
+    def is_low(self) -> bool:
+        """Whether writes are to be refused now."""
+        now_us, free_bytes = self._scheduler.now_us, self._disk.free_bytes
+        if not self._held:
+            if now_us < self._next_try_us:
+                return True
+            self._next_try_us = now_us + RETRY_US
+            self._held = self._disk.reserve(RESERVE_BYTES)
+            free_bytes = self._disk.free_bytes
+        return not self._held or (free_bytes is not None and free_bytes < LOW_BYTES)
+
+    def release(self) -> None:
+        """A write has failed: recovery gets the reserve."""
+        if self._held:
+            self._disk.reserve(-RESERVE_BYTES)
+        self._held = False
+        self._next_try_us = self._scheduler.now_us + RETRY_US

@@ -1,0 +1,437 @@
+"""A model of Spark's micro-batch engine around the connector's own commit of a query's batches.
+
+A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, let its
+tasks stage (`spark_tasks`), `commit_query_batch` in one of the session's Python workers, write
+`commits/N`. In some scenarios the batch is written in foreachBatch, by a function that catches
+errors, and writes it again. The checkpoint outlives drivers; each driver is a query run with an id
+of its own. A row is known by its source coordinates, and carries the run and the task attempt that
+wrote it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from simulation.hosts.checkpoint import Checkpoint
+from simulation.hosts.clock import MachineClock
+from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
+from simulation.hosts.staging import Staging
+from txnlog_kafka.operations.effects import Operation, Reached, Sleep
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.records import Record
+from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark.commit.checkpoint import parse_batch_offsets
+from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
+from txnlog_spark.commit.query import QueryBatch, commit_query_batch
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.offsets import (
+    CommittedStart,
+    SourceNote,
+    to_json_value,
+    with_committed_start,
+    with_source_note,
+)
+from txnlog_spark.source.planning import cap_at_committed, plan_ranges, plan_tasks
+from txnlog_spark.staging.output import (
+    StagedOutput,
+    check_one_batch,
+    complete_messages,
+    merge_counts,
+    plan_partitions,
+)
+
+KEYS = 5
+PRODUCE_REQUEST_BYTES = 600
+TRIGGER_MS = 100
+WORKERS = 2
+TRIES_MAX = 4
+"""How often a function that tries again writes a batch in one run."""
+
+Offsets = dict[TopicPartition, int]
+
+
+def written_as(query_id: str, sink: CommitOptions) -> str:
+    """The name of what one sink of a query writes."""
+    return f"{query_id}-{sink.sink_name}" if sink.sink_name else query_id
+
+
+def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
+    """The end offsets of a planned batch; {} before the first."""
+    text = checkpoint.entry("offsets", batch_id)
+    return {} if text is None else parse_batch_offsets("offsets", text).source_offsets
+
+
+def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
+    """Those of a planned batch; one that starts from committed offsets has none."""
+    text = checkpoint.entry("offsets", batch_id)
+    if text is None or _is_a_start(text):
+        return []
+    before, ends = ends_of(checkpoint, batch_id - 1), ends_of(checkpoint, batch_id)
+    return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]
+
+
+def _is_a_start(text: str) -> bool:
+    """Whether the batch starts from committed offsets, which has no rows."""
+    return any(each.committed_start for each in parse_batch_offsets("offsets", text).sources)
+
+
+class FunctionFailed(TxnLogError):
+    """The function given to foreachBatch has failed between two of its sinks."""
+
+    condition = "SIM_FUNCTION_FAILED"
+
+
+class WorkerKilled(TxnLogError):
+    """The Python worker was killed that committed: Spark says that the write has failed."""
+
+    condition = "SIM_WORKER_KILLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Input records by coordinates: partition p of `topic` holds offsets [0, rows)."""
+
+    topic: str
+    partitions: int
+    rows: int
+    rows_per_batch: int
+    output_topic: str
+    output_partitions: int
+    empty_batches: float
+    first_stamp_ms: int = 0
+    """Of the records of batch 0, where no clock has jumped; later batches have later ones."""
+    tasks: int = 1
+    """Of a batch, if it has so many rows; none without rows."""
+
+    def key(self, partition: int, position: int) -> bytes:
+        """The row's key; order per key is part of exactly-once."""
+        return b"%d-%d" % (partition, position % KEYS)
+
+    def output_partition(self, key: bytes) -> int:
+        """Where a key's rows go."""
+        return zlib.crc32(key) % self.output_partitions
+
+    @property
+    def ends(self) -> Offsets:
+        """The end of the input."""
+        return {TopicPartition(self.topic, p): self.rows for p in range(self.partitions)}
+
+    def plan_ends(self, before: Offsets, rng: random.Random) -> Offsets:
+        """The next batch's end offsets; a share of `empty_batches` has no rows."""
+        if rng.random() < self.empty_batches:
+            return {p: before.get(p, 0) for p in self.ends}
+        rows_min = 0 if self.empty_batches else (self.rows_per_batch + 1) // 2
+        return {
+            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, self.rows_per_batch))
+            for p in self.ends
+        }
+
+
+@dataclass(slots=True)
+class DriverHistory:
+    """What all drivers of a run report, for the invariants."""
+
+    committed: list[tuple[str, str, int]] = field(default_factory=list)
+    """(query and sink, run id, batch id) whose commit returned."""
+    skipped: list[tuple[str, int]] = field(default_factory=list)
+    """(run id, batch id) that was found committed at the first try: nothing may be produced."""
+    skipped_rows: dict[str, set[Row]] = field(default_factory=lambda: defaultdict(set))
+    """By topic: what is in it already, as a run has found that was to write it there."""
+    taken: set[tuple[str, int]] = field(default_factory=set)
+    """(run id, number) of the task attempts whose commit message Spark took."""
+    done: dict[str, int] = field(default_factory=dict)
+    """By query and sink, the batch after the last that a commit or a skip was reported of."""
+
+
+@dataclass(slots=True)
+class Application:
+    """One SparkSession's processes, which several runs of a query may use one after another."""
+
+    executors: Executors
+    clock: MachineClock
+    workers: list[Session] = field(default_factory=list)
+    """Of the session's worker processes each one's client."""
+
+
+@dataclass(slots=True)
+class Driver:
+    """One query run. `new_session` gives a client; the chances are those of the scenario."""
+
+    run_id: str
+    checkpoint: Checkpoint
+    source: Source
+    sinks: Sequence[CommitOptions]
+    """One, or those that a function given to foreachBatch writes to one after the other."""
+    history: DriverHistory
+    rng: random.Random
+    new_session: Callable[[], Session]
+    application: Application
+    worker_loss: float = 0.0
+    worker_kill: float = 0.0
+    tries_again: float = 0.0
+    leaves_out: bool = False
+    """The function writes nothing of a batch that has no rows."""
+    function_failure: float = 0.0
+    """Between two sinks."""
+    notes_group: bool = True
+    """Its reader has the group as well; a batch that it has planned cannot get another group."""
+    on_worker_lost: Callable[[], None] = lambda: None
+    on_worker_killed: Callable[[], None] = lambda: None
+    """Its connections close."""
+    _batch_id: int = -1
+    """What it is about to commit."""
+    _plannings: int = 0
+    """How often it has planned the tasks of a batch."""
+    _sink_number: int = 0
+
+    @property
+    def options(self) -> CommitOptions:
+        """Of the sink that it writes to now."""
+        return self.sinks[self._sink_number]
+
+    @property
+    def staging(self) -> Staging:
+        """Where this sink's tasks stage."""
+        staging = self.application.executors.staging
+        return replace(staging, write=written_as(staging.write, self.options))
+
+    def query(self) -> Operation[None]:
+        """Run micro-batches until the source is at its end. Raises what stops a query."""
+        session = self.new_session()
+        yield from refresh_metadata(session, ())
+        while len(self.application.workers) < WORKERS:
+            self.application.workers.append(self.new_session())
+        is_first = True
+        while True:
+            batch_id = yield from self._plan(session, is_first=is_first)
+            if batch_id is None:
+                return
+            is_first = False
+            if rows_of(self.checkpoint, batch_id) or not self.leaves_out:
+                yield from self._run_function(batch_id)
+            yield Reached("commit_log", "before", batch_id)
+            self.checkpoint.create("commits", batch_id, b"v1\n{}")
+            yield Reached("commit_log", "after", batch_id)
+            yield Sleep(TRIGGER_MS)
+
+    def _run_function(self, batch_id: int) -> Operation[None]:
+        """All sinks, in their order. Raises FunctionFailed."""
+        for number in range(len(self.sinks)):
+            if number and self.rng.random() < self.function_failure:
+                raise FunctionFailed(f"before sink {number} of batch {batch_id}")
+            self._sink_number = number
+            yield from self._run_batch(batch_id)
+
+    def _run_batch(self, batch_id: int) -> Operation[None]:
+        """The batch, as often as who writes it wants to."""
+        for number in range(TRIES_MAX):
+            may_try_again = number + 1 < TRIES_MAX and self.tries_again > 0.0
+            try:
+                yield from self._write_batch(batch_id, is_again=number > 0)
+            except TxnLogError:
+                if not may_try_again or self.rng.random() >= self.tries_again:
+                    raise
+            else:
+                if not may_try_again or self.rng.random() >= self.tries_again / 2:
+                    return
+
+    def _write_batch(self, batch_id: int, *, is_again: bool) -> Operation[None]:
+        """Its tasks and its commit; where either fails, Spark has the writer abort the batch."""
+        executors = self.application.executors
+        self._batch_id = batch_id
+        messages: Sequence[StagedOutput | None] = ()
+        try:
+            messages = yield from self._stage(batch_id, is_again=is_again)
+            outcome = yield from self._commit(batch_id, messages)
+        except TxnLogError as error:
+            executors.advance()
+            self.staging.abandon(error.messages if isinstance(error, TasksFailed) else messages)
+            raise
+        executors.advance()
+        if messages:
+            self.staging.remove_batches(batch_id, self._plan_id)
+        self._note(batch_id, outcome, is_again=is_again)
+
+    def remove_other_runs(self) -> None:
+        """This run has fenced all others: what they have staged is of no use."""
+        self.application.executors.advance()
+        self.staging.remove_other_runs(self._batch_id, self._plan_id)
+
+    def _commit(
+        self, batch_id: int, messages: Sequence[StagedOutput | None]
+    ) -> Operation[CommitOutcome]:
+        """What the sink does with the tasks' messages (`txnlog_spark.sink.committer`)."""
+        index = self._pick_worker()
+        session = self.application.workers[index]
+        staged = complete_messages(messages)
+        check_one_batch(staged, batch_id)
+        merge_counts(message.partition_counts for message in staged)
+        first = staged[0] if staged else None
+        batch = QueryBatch(
+            checkpoint=self.checkpoint.location,
+            location=self.checkpoint.location,
+            batch_id=batch_id,
+            options=self.options,
+            staged=plan_partitions(staged, self.staging.index_of),
+            run_id=self.run_id,
+            query_id=self.checkpoint.query_id if first is None else first.query_id,
+            is_function=self.tries_again > 0.0 or self.leaves_out or len(self.sinks) > 1,
+        )
+        commit = commit_query_batch(session, batch)
+        if self.worker_kill == 0.0:
+            return (yield from commit)
+        return (yield from self._until_killed(commit, index))
+
+    def _until_killed(
+        self, commit: Operation[CommitOutcome], index: int
+    ) -> Operation[CommitOutcome]:
+        """What the worker does until it is killed. Raises WorkerKilled then."""
+        outcome: Any = None
+        while True:
+            try:
+                ask = commit.send(outcome)
+            except StopIteration as stop:
+                done: CommitOutcome = stop.value
+                return done
+            if isinstance(ask, Reached) and self.rng.random() < self.worker_kill:
+                break
+            outcome = yield ask
+        with contextlib.suppress(RuntimeError, TxnLogError):
+            commit.close()  # as `ClientProcess.discard`: nothing of it runs any more
+        self.on_worker_killed()
+        self.application.workers[index] = self.new_session()
+        raise WorkerKilled(f"the worker that committed was killed at {ask.step} {ask.when}")
+
+    @property
+    def _plan_id(self) -> str:
+        """Of the planning whose tasks were run last."""
+        return f"{self.run_id}.{self._plannings}"
+
+    def _pick_worker(self) -> int:
+        """Any of the pool, and one that vanished in between is a new one."""
+        index = self.rng.randrange(WORKERS)
+        if self.rng.random() < self.worker_loss:
+            self.on_worker_lost()
+            self.application.workers[index] = self.new_session()
+        return index
+
+    # ------------------------------------------------------------------ the plan of a batch
+
+    def _plan(self, session: Session, *, is_first: bool) -> Operation[int | None]:
+        """The next batch's id, its end in the offset log; None at the end of the input."""
+        planned = self.checkpoint.batches("offsets")
+        last = planned[-1] if planned else -1
+        if last >= 0 and self.checkpoint.entry("commits", last) is None:
+            return last
+        start = None
+        if last < 0 and self.checkpoint.starts_committed:
+            start = yield from self._committed_start(session)
+            ends: Offsets | None = {p: start.committed.get(p, 0) for p in self.source.ends}
+        else:
+            before = ends_of(self.checkpoint, last)
+            ends = yield from self._next_ends(session, before, is_first=is_first)
+        if ends is None:
+            return None
+        batch_id = last + 1
+        yield Reached("offset_log", "before", batch_id)
+        self.checkpoint.create("offsets", batch_id, self._log_entry(session, ends, start))
+        yield Reached("offset_log", "after", batch_id)
+        return batch_id
+
+    def _next_ends(
+        self, session: Session, begin: Offsets, *, is_first: bool
+    ) -> Operation[Offsets | None]:
+        available = self.source.ends
+        begin = begin or dict.fromkeys(available, 0)
+        if is_first:
+            committed = yield from self._committed(session, require_stable=True)
+            capped = cap_at_committed(begin, available, committed)
+            if capped is not None:
+                return capped
+        return None if begin == available else self.source.plan_ends(begin, self.rng)
+
+    def _committed_start(self, session: Session) -> Operation[CommittedStart]:
+        """Where the group is by what is decided; the sink compares when it has fenced others."""
+        committed = yield from self._committed(session, require_stable=False)
+        return CommittedStart(self._group_id, committed)
+
+    def _committed(self, session: Session, *, require_stable: bool) -> Operation[Offsets]:
+        wanted = self.source.ends
+        found = yield from fetch_committed(
+            session, self._group_id, partitions=wanted, require_stable=require_stable
+        )
+        return {p: found[p].committed_offset for p in wanted if p in found}
+
+    @property
+    def _group_id(self) -> str:
+        return str(self.sinks[-1].group_id)
+
+    def _log_entry(self, session: Session, ends: Offsets, start: CommittedStart | None) -> bytes:
+        value = to_json_value(ends) if start is None else with_committed_start(ends, start)
+        group_id = self._group_id if self.notes_group else None
+        note = SourceNote(session.cluster.cluster_id or "", group_id)
+        planned = {"batchTimestampMs": self.application.clock.wall_ms, "run": self.run_id}
+        source = json.dumps(with_source_note(value, note))
+        return f"v1\n{json.dumps(planned)}\n{source}".encode()
+
+    # ------------------------------------------------------------------ its rows
+
+    def _stage(self, batch_id: int, *, is_again: bool) -> Operation[list[StagedOutput]]:
+        text = self.checkpoint.entry("offsets", batch_id)
+        if text is None or _is_a_start(text):
+            return []
+        before, ends = ends_of(self.checkpoint, batch_id - 1), ends_of(self.checkpoint, batch_id)
+        ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)
+        self._plannings += 1
+        job = Job(
+            write=self.staging.write,
+            query_id=self.checkpoint.query_id,
+            run_id=self._plan_id,
+            batch_id=batch_id,
+            tasks=[
+                [
+                    (each.topic_partition.partition, position)
+                    for each in task
+                    for position in range(each.start_offset, each.end_offset)
+                ]
+                for task in plan_tasks(ranges, min_partitions=self.source.tasks)
+            ],
+            topic=str(self.options.topic),
+            partition_count=self.source.output_partitions,
+            record_of=partial(self._record, batch_id),
+            is_again=is_again,
+        )
+        messages = yield from self.application.executors.run(job)
+        self.history.taken.update((self.run_id, message.task_attempt_id) for message in messages)
+        return messages
+
+    def _record(self, batch_id: int, row: Row, attempt: int) -> tuple[int, Record]:
+        """The output partition and the record of a row."""
+        partition, position = row
+        key = self.source.key(partition, position)
+        value = b"%d:%d:%s:%d" % (partition, position, self.run_id.encode(), attempt)
+        stamp_ms = self.source.first_stamp_ms + batch_id + self.application.clock.wall_skew_ms
+        record = Record(key, value, max(0, stamp_ms))
+        return self.source.output_partition(key), record
+
+    def _note(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
+        query, done = written_as(self.checkpoint.query_id, self.options), self.history.done
+        done[query] = max(batch_id + 1, done.get(query, 0))
+        # Of a batch that is far behind the rows may be in a topic of before.
+        if outcome.skipped and outcome.progress.next_batch_id == batch_id + 1:
+            rows = rows_of(self.checkpoint, batch_id)
+            self.history.skipped_rows[str(self.options.topic)].update(rows)
+        if not outcome.skipped:
+            self.history.committed.append((query, self.run_id, batch_id))
+        elif outcome.attempts == 1 and not is_again:
+            self.history.skipped.append((self.run_id, batch_id))

@@ -1,0 +1,159 @@
+"""All that others do in a cluster beside the query: plain clients and a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from random import Random
+
+from simulation.checkers.losses import Losses
+from simulation.checkers.violation import violated
+from simulation.load.administrator import Administrator
+from simulation.load.cluster_clients import PARTITIONS, TOPIC, PlainClients
+from simulation.load.group_load import GroupLoad, NewProcess
+from simulation.load.group_members import GROUP_ID
+from simulation.load.neighbour import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
+from simulation.load.passing_topic import KEPT_TOPIC, PassingTopic
+from simulation.load.pipelined_writer import (
+    PIPELINED_PARTITIONS,
+    PIPELINED_TOPIC,
+    PipelinedWriter,
+)
+from simulation.load.places import Places
+from simulation.load.range_reader import read_ranges
+from simulation.load.reader import read_partition
+from simulation.load.unsafe_topic import SAFE_TOPIC, UnsafeTopic
+from simulation.load.unsafe_topic import TOPIC as UNSAFE_TOPIC
+from simulation.report.trace import Trace
+from simulation.scenario import Scenario
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.records import Record
+from txnlog_spark.errors import TxnLogError
+
+GROWN_PARTITIONS = NEIGHBOURS_PARTITIONS + 2
+Found = dict[tuple[str, int], list[Record]]
+
+
+class ClusterLoad:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        rng: Callable[[str], Random],
+        output: tuple[str, int],
+        new_places: Callable[[], Places],
+        trace: Trace,
+        *,
+        faults_are_on: Callable[[], bool],
+        coordinates: Callable[[int, str], bool],
+        new_session: Callable[[], Session],
+        now_us: Callable[[], int],
+    ) -> None:
+        """`output` is the topic of the query, and its partitions; `coordinates` says whether a
+        broker is the coordinator of a group; `new_session` is of the product's code."""
+        self._reads = scenario.isolation > 0.0
+        self._faults_are_on = faults_are_on
+        self._new_session = new_session
+        self._plain = PlainClients(output, new_places, faults_are_on)
+        self._group = GroupLoad(
+            scenario,
+            rng("group"),
+            (TOPIC, PARTITIONS),
+            new_places,
+            trace,
+            faults_are_on=faults_are_on,
+            is_coordinator=lambda node: coordinates(node, GROUP_ID),
+        )
+        topics = dict([output, (TOPIC, PARTITIONS)])
+        grown = {NEIGHBOURS_TOPIC: GROWN_PARTITIONS} if scenario.neighbours else {}
+        self._administrator = None
+        if scenario.administrator:
+            self._administrator = Administrator(
+                rng("administrator"), topics, grown, new_places, trace, faults_are_on,
+                may_repeat=scenario.duplicate > 0.0,
+            )  # fmt: skip
+        self._passing = None
+        if scenario.passing_topic:
+            self._passing = PassingTopic(rng("passing"), new_places, trace, faults_are_on)
+        self._pipelined = None
+        if scenario.pipelined:
+            self._pipelined = PipelinedWriter(new_places, faults_are_on)
+        self._unsafe = None
+        if scenario.unsafe_topic:
+            self._unsafe = UnsafeTopic(rng("unsafe"), new_places, trace, faults_are_on, now_us)
+
+    @property
+    def unsafe_topics(self) -> dict[str, int]:
+        """The partitions of what has `UNSAFE_CONFIGS`."""
+        return {UNSAFE_TOPIC: 1} if self._unsafe is not None else {}
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The partitions of what they need."""
+        return self._plain.topics | self._committed_topics
+
+    @property
+    def _committed_topics(self) -> dict[str, int]:
+        """Those of which what is committed is read in the end."""
+        safe = {SAFE_TOPIC: 1} if self._unsafe is not None else {}
+        kept = {KEPT_TOPIC: 1} if self._passing is not None else {}
+        pipelined = {PIPELINED_TOPIC: PIPELINED_PARTITIONS} if self._pipelined is not None else {}
+        return self._group.topics | kept | pipelined | self.unsafe_topics | safe
+
+    @property
+    def missing(self) -> str | None:
+        """Who has not come to an end (45); None when all have."""
+        if self._unsafe is not None and not self._unsafe.is_over:
+            return "the writer of the unsafe topic"
+        return None if self._group.is_over else "the consumer group"
+
+    def start(self, process: NewProcess) -> None:
+        """Start each in a process of its own."""
+        self._plain.start(process)
+        self._group.start(process)
+        if self._reads:
+            ends, session, goes_on = self._plain.ends, self._new_session, self._faults_are_on
+            process("task").run(read_ranges(TOPIC, ends, session, goes_on), _on_end)
+        if self._administrator is not None:
+            process("administrator").run(self._administrator.work(), _on_end)
+        if self._passing is not None:
+            process("passing-writer").run(self._passing.live(), _on_end)
+        if self._unsafe is not None:
+            process("unsafe-writer").run(self._unsafe.live(), _on_end)
+            process("unsafe-reader").run(self._unsafe.watch(), _on_end)
+        if self._pipelined is not None:
+            self._pipelined.start(process)
+
+    def read(self, places: Places) -> Operation[Found]:
+        """All records of what was looked at, and what is committed of the rest."""
+        found: Found = yield from self._plain.read(places)
+        for topic, partitions in self._committed_topics.items():
+            for number in range(partitions):
+                found[topic, number], _ = yield from read_partition(
+                    places, topic, number, 0, read_committed=True
+                )
+        return found
+
+    def check(self, found: Found, losses: Losses) -> None:
+        """What each was answered is what is there."""
+        own: Collection[str] = self._committed_topics
+        self._plain.check({place: each for place, each in found.items() if place[0] not in own})
+        self._group.check(found)
+        if self._passing is not None:
+            self._passing.check(found[KEPT_TOPIC, 0])
+        if self._unsafe is not None:
+            self._unsafe.check(found[UNSAFE_TOPIC, 0], found[SAFE_TOPIC, 0], losses)
+        if self._pipelined is not None:
+            numbers = range(PIPELINED_PARTITIONS)
+            self._pipelined.check([r for n in numbers for r in found[PIPELINED_TOPIC, n]])
+
+    def check_replicas(self, replicas: Callable[[str, int], tuple[int, ...] | None]) -> None:
+        """They are where the administrator wants them to be."""
+        if self._administrator is not None:
+            self._administrator.check(replicas)
+
+
+def _on_end(_: object, error: TxnLogError | None) -> None:
+    if error is not None:
+        violated(46, "a client of the cluster failed", error=str(error))

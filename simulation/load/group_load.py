@@ -1,0 +1,161 @@
+"""A consumer group in a cluster under faults: its members live, die and stand still.
+
+When faults have ended the group has to become stable with all of its members, and to have read and
+committed everything (45); then they leave, and it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from simulation.checkers.group_history import Committed, GroupHistory
+from simulation.checkers.violation import violated
+from simulation.hosts.client import ClientProcess
+from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
+from simulation.load.places import RETRY_MS, Places
+from simulation.load.reader import read_bounds
+from simulation.report.trace import Trace
+from simulation.scenario import Scenario
+from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.wire.records import Record
+from txnlog_spark.errors import TxnLogError
+
+COPIES_TOPIC = "copies"
+LOOK_MS = 1_000
+PAUSE_US = (500_000, 5_000_000)
+DOWN_MS = (10, 5_000)
+STABLE, GONE = "Stable", ("Empty", "Dead")
+NewProcess = Callable[[str], ClientProcess]
+
+
+class GroupLoad:
+    """See the module; nothing happens where the scenario has no members."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        rng: Random,
+        topic: tuple[str, int],
+        new_places: Callable[[], Places],
+        trace: Trace,
+        *,
+        faults_are_on: Callable[[], bool],
+        is_coordinator: Callable[[int], bool],
+    ) -> None:
+        """`topic` is read, with so many partitions. `is_coordinator` is of the group."""
+        self.history = GroupHistory(is_coordinator)
+        self.is_over = scenario.members == 0
+        """The group was stable with nothing left to do, and is empty now."""
+        self._scenario = scenario
+        self._rng = rng
+        self._topic, self._partitions = topic
+        self._new_places = new_places
+        self._trace = trace
+        self._faults_are_on = faults_are_on
+        self._processes: dict[int, ClientProcess] = {}
+        self._starts = 0
+        self._leaves = False
+        self._running = 0
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The partitions of what it needs besides."""
+        return {COPIES_TOPIC: 1} if self._scenario.copiers else {}
+
+    def start(self, process: NewProcess) -> None:
+        """Start the members, and who looks at them."""
+        if self.is_over:
+            return
+        for number in range(self._scenario.members):
+            self._start(process, number, 0)
+        process("group-observer").run(self._watch(self._new_places()), _on_end)
+
+    def _start(self, process: NewProcess, number: int, delay_ms: int) -> None:
+        self._starts += 1
+        name = f"reader-{number}"
+        is_static = number < self._scenario.static_members
+        common: dict[str, Any] = {
+            "name": name,
+            "instance_id": name if is_static else None,
+            "topic": self._topic,
+            "partitions": self._partitions,
+            "places": self._new_places(),
+            "history": self.history,
+            "is_over": lambda: self._leaves,
+            "delay_ms": delay_ms,
+            "chance": lambda: self._chance(process, number),
+        }
+        is_copier = self._scenario.copiers
+        member = Copier(**common, target=COPIES_TOPIC) if is_copier else Member(**common)
+        self._running += 1
+        made = self._processes[number] = process(f"{name}-{self._starts}")
+        made.run(member.live(), self._on_left)
+
+    def _on_left(self, _: object, error: TxnLogError | None) -> None:
+        _on_end(_, error)
+        self._running -= 1
+
+    def _chance(self, process: NewProcess, number: int) -> None:
+        """Kill a member, or have it stand still, while faults are on."""
+        rng, victim = self._rng, self._processes[number]
+        if not self._faults_are_on() or rng.random() >= self._scenario.member_fault:
+            return
+        if rng.random() < 0.6:
+            self._trace.count("group member paused")
+            victim.pause(rng.randint(*PAUSE_US))
+        else:
+            self._trace.count("group member killed")
+            victim.kill()
+            self._running -= 1
+            self._start(process, number, rng.randint(*DOWN_MS))
+
+    def _watch(self, places: Places) -> Operation[None]:
+        """Read the group's offsets while faults are on, then see it healed."""
+        while self._faults_are_on():
+            yield Sleep(LOOK_MS)
+            yield from self._committed(places)
+        yield from self._heal(places)
+
+    def _heal(self, places: Places) -> Operation[None]:
+        while not (yield from self._is_healed(places)):
+            yield Sleep(RETRY_MS)
+        self._leaves = True
+        while True:
+            found = yield from describe(places)
+            if not self._running and found is not None and found[0] in GONE:
+                break
+            yield Sleep(RETRY_MS)
+        self._trace.count("group healed")
+        self.is_over = True
+
+    def _is_healed(self, places: Places) -> Operation[bool]:
+        """Stable, with all members and no others, all read and nothing pending."""
+        if (yield from describe(places)) != (STABLE, self._scenario.members):
+            return False
+        committed = yield from self._committed(places)
+        if committed is None:
+            return False
+        for number in range(self._partitions):
+            bounds = yield from read_bounds(places, self._topic, number)
+            done = committed[number].offset if number in committed else 0
+            if done < bounds.high_watermark:
+                return False
+        return True
+
+    def _committed(self, places: Places) -> Operation[dict[int, Committed] | None]:
+        return read_committed_offsets(places, self.history, self._topic, self._partitions)
+
+    def check(self, found: Mapping[tuple[str, int], Sequence[Record]]) -> None:
+        """What was committed was processed; of copies each once."""
+        originals = {n: found[self._topic, n] for n in range(self._partitions)}
+        for number, records in originals.items():
+            self.history.check_processed(number, records)
+        if self._scenario.copiers:
+            self.history.check_copied(originals, found[COPIES_TOPIC, 0])
+
+
+def _on_end(_: object, error: TxnLogError | None) -> None:
+    if error is not None:
+        violated(46, "a member of a group failed", error=str(error))

@@ -1,0 +1,74 @@
+"""The queries of a run: who runs each, what readers saw of it, and what is there in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from simulation.checkers.invariants import FinalState, Observations
+from simulation.load.operator import Operator
+from simulation.load.places import Places
+from simulation.load.reader import read_group, read_partition, watch_output
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.wire.records import Record
+from txnlog_kafka.wire.topics import TopicPartition
+
+OBSERVE_MS = 400
+
+
+def _no_groups() -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(slots=True)
+class Query:
+    """One query."""
+
+    operator: Operator
+    observations: Observations = field(default_factory=Observations)
+
+    @property
+    def topics(self) -> list[str]:
+        """All that it may write to."""
+        return [topic for lineage in self.operator.lineages for topic in lineage]
+
+    def watchers(
+        self,
+        new_places: Callable[[], Places],
+        on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
+    ) -> Iterator[Operation[None]]:
+        """Who reads each topic while it is written, the first one the groups as well."""
+        operator, seen = self.operator, self.observations
+        groups = operator.groups
+
+        for topic in self.topics:
+
+            def on_records(number: int, records: list[Record], topic: str = topic) -> None:
+                seen.on_records(TopicPartition(topic, number), records)
+
+            yield watch_output(
+                new_places(),
+                topic,
+                operator.source.output_partitions,
+                groups,
+                on_records=on_records,
+                on_group=on_group,
+                done_batches=operator.done_batches,
+                interval_ms=OBSERVE_MS,
+            )
+            groups = _no_groups
+
+    def read_all(self, places: Places) -> Operation[FinalState]:
+        """What a fresh reader finds."""
+        committed: dict[TopicPartition, list[Record]] = {}
+        uncommitted: dict[TopicPartition, list[Record]] = {}
+        for topic in self.topics:
+            for number in range(self.operator.source.output_partitions):
+                for read_committed, into in ((True, committed), (False, uncommitted)):
+                    into[TopicPartition(topic, number)], _ = yield from read_partition(
+                        places, topic, number, 0, read_committed=read_committed
+                    )
+        groups = {}
+        for group_id in self.operator.groups():
+            groups[group_id] = yield from read_group(places, group_id)
+        return FinalState(committed, uncommitted, groups)

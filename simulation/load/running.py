@@ -1,0 +1,44 @@
+"""A driver that was started, as the person sees it who runs the query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulation.checkers.output_witness import OutputWitness
+from simulation.checkers.violation import violated
+from simulation.hosts.client import ClientProcess
+from simulation.hosts.spark_driver import Driver
+from simulation.report.trace import Trace
+from txnlog_kafka.operations.effects import Reached
+from txnlog_spark.commit.output import Output, moved_or_copied
+
+PRODUCE = "Produce"
+
+
+@dataclass(slots=True)
+class Running:
+    """A driver that was started, and what it had sent when its present batch began."""
+
+    process: ClientProcess
+    driver: Driver
+    witness: OutputWitness
+    produces_before: int = 0
+    skips_before: int = 0
+
+    def check_skip(self, reached: Reached, trace: Trace) -> None:
+        """A batch that was skipped must not have sent a Produce (38)."""
+        if reached.step != "commit_log":
+            return
+        sent, skipped = self.process.sent_counts.get(PRODUCE, 0), self.driver.history.skipped
+        skips = skipped[self.skips_before :]
+        if reached.when == "before" and (self.driver.run_id, reached.batch_id) in skips:
+            trace.count("batch skipped")
+            if sent > self.produces_before and len(self.driver.sinks) == 1:
+                violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
+        self.produces_before, self.skips_before = sent, len(skipped)
+
+
+def copy_at(location: str) -> str:
+    """What a copy in this place is known by."""
+    original, copied = Output("", "the original", transactional_id="a"), Output("", location)
+    return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy

@@ -1,0 +1,311 @@
+"""A topic that may lose what is acknowledged, and transactions that write to it and to a safe one.
+
+Its replicas are not flushed, and an unclean election may take place: `losses` says what was lost,
+and all else must be there. Each transaction has a transactional id of its own, as the next one of a
+producer whose marker was lost would take what hangs for its own, in Kafka too. What hangs when all
+is over an operator aborts, as by `kafka-transactions abort`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from simulation.checkers.losses import Losses
+from simulation.checkers.violation import violated
+from simulation.hosts.scheduler import START_WALL_MS
+from simulation.load.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places
+from simulation.report.trace import Trace
+from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.records import Record, encode_batch, parse_header
+
+TOPIC, SAFE_TOPIC = "unsafe", "safe"
+DIRECTORY = f"{TOPIC}-0"
+UNSAFE_CONFIGS = {
+    "unclean.leader.election.enable": "true",
+    "min.insync.replicas": "1",
+    "flush.messages": str((1 << 63) - 1),
+}
+WRITES_MAX = 8
+TRIES = 12
+COMMIT_SHARE = 0.8
+PAUSE_MS = (20, 700)
+TRANSACTION_TIMEOUT_MS = 8_000
+WATCH_MS = 300
+PRODUCE_VERSION_MAX = 11
+FETCH_VERSION_MAX = 12
+ADD_PARTITIONS_VERSION_MAX, END_TXN_VERSION_MAX = 3, 4
+IS_OVER = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+
+_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
+_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
+_END = APIS[ApiKey.END_TXN].request
+_PRODUCE = APIS[ApiKey.PRODUCE].request
+_FETCH = APIS[ApiKey.FETCH].request
+_PRODUCERS = APIS[ApiKey.DESCRIBE_PRODUCERS].request
+_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS].request
+_MARKERS = APIS[ApiKey.WRITE_TXN_MARKERS].request
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction, and what was answered of it."""
+
+    number: int
+    producer_id: int = -1
+    epoch: int = -1
+    begun_us: int | None = None
+    """When its partitions were added."""
+    acknowledged: dict[bytes, int] = field(default_factory=dict)
+    """CRC of the batch by the value in the unsafe topic."""
+    commit_asked_us: int | None = None
+    """None: nobody asked to commit it."""
+    is_committed: bool = False
+    """As it was answered."""
+
+    @property
+    def name(self) -> str:
+        """Its transactional id."""
+        return f"unsafe-writer-{self.number}"
+
+
+class UnsafeTopic:
+    """See the module."""
+
+    def __init__(
+        self,
+        rng: Random,
+        new_places: Callable[[], Places],
+        trace: Trace,
+        faults_are_on: Callable[[], bool],
+        now_us: Callable[[], int],
+    ) -> None:
+        self.is_over = False
+        """Whether nothing hangs any more."""
+        self.transactions: list[Transaction] = []
+        self._rng = rng
+        self._new_places = new_places
+        self._places = new_places()
+        self._trace = trace
+        self._faults_are_on = faults_are_on
+        self._now_us = now_us
+
+    def live(self) -> Operation[None]:
+        """One transaction after another while faults are on; then what hangs is aborted."""
+        while self._faults_are_on():
+            transaction = Transaction(len(self.transactions) + 1)
+            self.transactions.append(transaction)
+            if (yield from self._begin(transaction)) and (yield from self._write(transaction)):
+                yield from self._end(transaction)
+            self._places.forget()
+            yield Sleep(self._rng.randint(*PAUSE_MS))
+        while not (yield from self._abort_hanging()):
+            self._places.forget()
+            yield Sleep(RETRY_MS)
+        self.is_over = True
+
+    def watch(self) -> Operation[None]:
+        """A consumer: what it hears of the high watermark is committed, until that is lost."""
+        places = self._new_places()
+        part = _FETCH.FetchTopic.FetchPartition(
+            partition=0, current_leader_epoch=-1, fetch_offset=0, log_start_offset=-1,
+            partition_max_bytes=1,
+        )  # fmt: skip
+        request = _FETCH(
+            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1, isolation_level=0,
+            session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
+            topics=[_FETCH.FetchTopic(topic=TOPIC, partitions=[part])],
+        )  # fmt: skip
+        while self._faults_are_on():
+            node = yield from places.leader(TOPIC, 0)
+            answer = yield from self._ask(node, request, FETCH_VERSION_MAX)
+            if answer is None or answer.responses[0].partitions[0].error_code:
+                places.forget()
+            yield Sleep(WATCH_MS)
+
+    # ------------------------------------------------------------------ a transaction
+
+    def _begin(self, made: Transaction) -> Operation[bool]:
+        init = _INIT(
+            transactional_id=made.name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            producer_id=-1, producer_epoch=-1,
+        )  # fmt: skip
+        answer = yield from self._ask_coordinator(made, init)
+        if answer is None or answer.error_code:
+            return False
+        made.producer_id, made.epoch = int(answer.producer_id), int(answer.producer_epoch)
+        topic_type = _ADD.AddPartitionsToTxnTopic
+        add = _ADD(
+            v3_and_below_transactional_id=made.name,
+            v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.epoch,
+            v3_and_below_topics=[
+                topic_type(name=name, partitions=[0]) for name in (TOPIC, SAFE_TOPIC)
+            ],
+        )
+        added = yield from self._ask_coordinator(made, add, ADD_PARTITIONS_VERSION_MAX)
+        codes = {
+            part.partition_error_code
+            for topic in (added.results_by_topic_v3_and_below if added is not None else ())
+            for part in topic.results_by_partition
+        }
+        made.begun_us = self._now_us()
+        return codes == {ErrorCode.NONE}
+
+    def _write(self, made: Transaction) -> Operation[bool]:
+        """Some records to the unsafe topic, one to the safe one; whether all were taken."""
+        for sequence in range(self._rng.randint(1, WRITES_MAX)):
+            value = b"%d:%d" % (made.number, sequence)
+            if not (yield from self._write_one(made, TOPIC, value, sequence)):
+                return False
+            yield Sleep(self._rng.randint(*PAUSE_MS))
+        return (yield from self._write_one(made, SAFE_TOPIC, b"%d" % made.number, 0))
+
+    def _write_one(
+        self, made: Transaction, topic: str, value: bytes, sequence: int
+    ) -> Operation[bool]:
+        batch = encode_batch(
+            [Record(b"u", value, START_WALL_MS)],
+            producer_id=made.producer_id,
+            producer_epoch=made.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        for _ in range(TRIES):
+            node = yield from self._places.leader(topic, 0)
+            request = _produce(made.name, topic, batch)
+            answer = yield from self._ask(node, request, PRODUCE_VERSION_MAX)
+            if answer is not None:
+                error = answer.responses[0].partition_responses[0].error_code
+                if error == ErrorCode.NONE:
+                    if topic == TOPIC:
+                        made.acknowledged[value] = parse_header(batch).crc
+                    return True
+                if error not in RETRIABLE:
+                    return False
+            self._places.forget()
+            yield Sleep(RETRY_MS)
+        return False
+
+    def _end(self, made: Transaction) -> Operation[None]:
+        commits = self._rng.random() < COMMIT_SHARE
+        if commits:
+            made.commit_asked_us = self._now_us()
+        request = _END(
+            transactional_id=made.name, producer_id=made.producer_id, producer_epoch=made.epoch,
+            committed=commits,
+        )  # fmt: skip
+        for _ in range(TRIES):
+            answer = yield from self._ask_coordinator(made, request, END_TXN_VERSION_MAX)
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                made.is_committed = commits
+                return
+            if answer is not None and answer.error_code not in RETRIABLE:
+                return
+            self._places.forget()
+            yield Sleep(RETRY_MS)
+
+    # ------------------------------------------------------------------ what hangs
+
+    def _abort_hanging(self) -> Operation[bool]:
+        """Whether the unsafe topic has no open transaction, as its leader says."""
+        node = yield from self._places.leader(TOPIC, 0)
+        request = _PRODUCERS(topics=[_PRODUCERS.TopicRequest(name=TOPIC, partition_indexes=[0])])
+        answer = yield from self._ask(node, request)
+        part = None if answer is None else answer.topics[0].partitions[0]
+        if part is None or part.error_code:
+            return False
+        held_up = [each for each in part.active_producers if each.current_txn_start_offset >= 0]
+        for producer in held_up:
+            if (yield from self._is_decided(producer.producer_id)):
+                self._trace.count("hanging transaction aborted")
+                yield from self._ask(node, _abort(producer))
+        return not held_up
+
+    def _is_decided(self, producer_id: int) -> Operation[bool]:
+        """Whether its coordinator has no more to do for the transaction."""
+        (made,) = [each for each in self.transactions if each.producer_id == producer_id]
+        answer = yield from self._ask_coordinator(
+            made, _TRANSACTIONS(transactional_ids=[made.name])
+        )
+        if answer is None:
+            return False
+        found = answer.transaction_states[0]
+        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return True
+        return found.error_code == ErrorCode.NONE and found.transaction_state in IS_OVER
+
+    def _ask_coordinator(
+        self, made: Transaction, request: Message, version_max: int | None = None
+    ) -> Operation[Message | None]:
+        node = yield from self._places.coordinator(TRANSACTION, made.name)
+        answer = yield from self._ask(node, request, version_max)
+        return answer
+
+    def _ask(
+        self, node: int, request: Message, version_max: int | None = None
+    ) -> Operation[Message | None]:
+        outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, version_max),))
+        answer = outcome[0] if isinstance(outcome, tuple) else None
+        return answer.message if isinstance(answer, Reply) else None
+
+    # ------------------------------------------------------------------ the end
+
+    def check(self, unsafe: Sequence[Record], safe: Sequence[Record], losses: Losses) -> None:
+        """What is committed of both topics is what was answered, but for what `losses` explain."""
+        in_unsafe = Counter(record.value or b"" for record in unsafe)
+        in_safe = Counter(int(record.value or b"-1") for record in safe)
+        twice: list[object] = [each for each, count in in_unsafe.items() if count > 1]
+        twice += [each for each, count in in_safe.items() if count > 1]
+        if twice:
+            violated(14, "a record that was sent again is there twice", twice=twice)
+        for made in self.transactions:
+            seen = {each for each in in_unsafe if int(each.partition(b":")[0]) == made.number}
+            check_transaction(made, seen, made.number in in_safe, losses)
+            if made.number in in_safe and set(made.acknowledged) - seen:
+                self._trace.count("acknowledged record lost and reported")
+            if losses.lost_power_within(made.begun_us, made.commit_asked_us):
+                self._trace.count("transaction open when all machines lost power")
+
+
+def check_transaction(made: Transaction, seen: set[bytes], in_safe: bool, losses: Losses) -> None:
+    """One transaction, by what is visible of it in the end. Raises Violation (20, 22)."""
+    where = {"transaction": made, "seen": sorted(seen), "in_safe": in_safe}
+    if (seen or in_safe) and made.commit_asked_us is None:
+        violated(22, "a transaction is committed that nobody committed", **where)
+    if made.is_committed and not in_safe:
+        violated(22, "a transaction answered as committed is not there", **where)
+    if seen and not in_safe:
+        violated(20, "a transaction is half there", **where)
+    if in_safe and losses.lost_power_within(made.begun_us, made.commit_asked_us):
+        violated(20, "a transaction is committed that was open when all machines lost power",
+                 **where)  # fmt: skip
+    missing = {value: crc for value, crc in made.acknowledged.items() if value not in seen}
+    unexplained = [value for value, crc in missing.items() if not losses.explain(DIRECTORY, crc)]
+    if in_safe and unexplained:
+        violated(20, "a transaction lacks records, and no loss is reported", **where,
+                 missing=unexplained)  # fmt: skip
+
+
+def _produce(transactional_id: str, topic: str, batch: bytes) -> Message:
+    topic_type = _PRODUCE.TopicProduceData
+    part = topic_type.PartitionProduceData(index=0, records=batch)
+    return _PRODUCE(
+        transactional_id=transactional_id, acks=-1, timeout_ms=READ_TIMEOUT_MS,
+        topic_data=[topic_type(name=topic, partition_data=[part])],
+    )  # fmt: skip
+
+
+def _abort(producer: Message) -> Message:
+    """As Kafka's admin client does it: by what the leader says of the producer."""
+    marker_type = _MARKERS.WritableTxnMarker
+    topic = marker_type.WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])
+    marker = marker_type(
+        producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+        transaction_result=False, topics=[topic], coordinator_epoch=producer.coordinator_epoch,
+    )  # fmt: skip
+    return _MARKERS(markers=[marker])

@@ -1,0 +1,492 @@
+"""One simulation: brokers, drivers, readers and faults, from a seed to its result.
+
+Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
+within a bound of virtual time the query must finish, every transaction be decided and, in a
+cluster, all replicas be in sync (liveness). *Audit*: fresh readers read all, before and after one
+more restart, and the invariants are checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from simulation.checkers.client_history import ClientHistory
+from simulation.checkers.invariants import Observations, check_final
+from simulation.checkers.leftovers import SESSIONS_MS, check_leftovers
+from simulation.checkers.outcomes import Outcome
+from simulation.checkers.producer_history import check_in_transaction
+from simulation.checkers.violation import Violation, violated
+from simulation.faults.planned import PlannedFaults
+from simulation.hosts import spark_driver as spark
+from simulation.hosts.checkpoint import Checkpoint, Files
+from simulation.hosts.client import ClientProcess
+from simulation.hosts.clock import MachineClock
+from simulation.hosts.cluster import Cluster
+from simulation.hosts.network import BrokerEnd, Network, Weather
+from simulation.hosts.one_broker import OneBroker
+from simulation.hosts.scheduler import START_WALL_MS, Scheduler
+from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.cluster_load import ClusterLoad
+from simulation.load.neighbour import Neighbourhood
+from simulation.load.operator import Operator
+from simulation.load.places import Places
+from simulation.load.queries import Query
+from simulation.load.reader import create_topics, read_bounds, read_undecided
+from simulation.load.unsafe_topic import TOPIC as UNSAFE_TOPIC
+from simulation.load.unsafe_topic import UNSAFE_CONFIGS
+from simulation.report.coverage import Cell, StateOfQuery
+from simulation.report.trace import Trace
+from simulation.scenario import Scenario
+from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.operations.session import Session, SessionConfig
+from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.messages import Message
+from txnlog_spark.commit.plan import CommitOptions
+from txnlog_spark.errors import TxnLogError
+
+Plant = Callable[["World"], contextlib.AbstractContextManager[None]]
+"""A deliberate bug: breaks one run's world or, for its length, one function of the product."""
+CALM_MS = 600_000
+SETTLE_MS = 120_000
+SETTLE_POLL_MS_MAX = 30_000
+SETTLE_PATIENCE_MS = 2 * (SETTLE_MS + SETTLE_POLL_MS_MAX)
+"""Until all is decided, and then until the cluster is healed."""
+AUDIT_MS = 60_000
+NO_STAMP = -1
+"""Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
+would not know what is sent again to another leader."""
+SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
+INPUT_TOPIC = "input"
+OUTPUT_TOPIC = "output"
+GROUP_ID = "job"
+FINISHED = attrgetter("finished")
+"""Asked after each event."""
+SECOND = "second-"
+"""Before the names of the query that has the transactional id of the first by mistake."""
+COPY = "copy-"
+"""Before the names of the query that runs on a copy of the first one's checkpoint."""
+SHARES_THE_TOPIC = 0.3
+"""Of the copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """How a run ended; `failure` is None when every invariant held."""
+
+    seed: int
+    scenario: str
+    failure: str | None
+    digest: str
+    counts: dict[str, int]
+    cells: dict[Cell, int]
+    """How often each fault happened in each state (see `coverage`)."""
+    outcomes: dict[tuple[str, Outcome], int]
+    """How many operations of each kind ended how."""
+    last_lines: list[str]
+    virtual_ms: int
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        echo: Callable[[str], None] | None = None,
+        plant: Plant | None = None,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self._plant = plant
+        self.scheduler = Scheduler()
+        self.trace = Trace(lambda: self.scheduler.now_us, echo)
+        self.network = Network(self.scheduler, self.trace, self._rng("network"))
+        self.network.duplicates = self._rng("duplicates")
+        self.planned = PlannedFaults(scenario.faults)
+        self.machines = self._machines()
+        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.unsafe_topic else ())
+        self.machines.know_producers(self.history.producers.initialised)
+        self._chaos = False
+        self._processes: list[ClientProcess] = []
+        self._neighbours = Neighbourhood(
+            scenario.neighbours,
+            seed=seed,
+            new_places=self.machines.new_places,
+            stamp_ms=NO_STAMP if scenario.brokers == 1 else START_WALL_MS,
+            now_ms=lambda: self.scheduler.monotonic_ms,
+            may_go_on=lambda: self._chaos,
+            abort=scenario.neighbours_abort,
+        )
+        output = OUTPUT_TOPIC, scenario.output_partitions
+        self._load = ClusterLoad(
+            scenario,
+            self._rng,
+            output,
+            self.machines.new_places,
+            self.trace,
+            faults_are_on=lambda: self._chaos,
+            coordinates=self.machines.coordinates,
+            new_session=self._new_session,
+            now_us=lambda: self.scheduler.now_us,
+        )
+        options = CommitOptions(
+            group_id=GROUP_ID,
+            topic=OUTPUT_TOPIC,
+            transaction_timeout_ms=scenario.transaction_timeout_ms,
+            produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
+        )
+        self.files = Files()
+        self.queries = [Query(self._operator("job", scenario.batches, options))]
+        if scenario.second_query:
+            shared = options.transactional_id_of("")
+            other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
+            self.queries.append(Query(self._operator(SECOND + "job", 2, other)))
+
+        first = self.queries[0].operator
+        state = StateOfQuery(
+            self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.sinks[-1].transactional_id_of("")
+        )
+        self.trace.columns_of = state.columns_of
+        if isinstance(self.machines, Cluster):
+            self.machines.faults.on_moment = first.at_moment
+            self.machines.faults.progress_group = first.progress_group
+
+    def _machines(self) -> OneBroker | Cluster:
+        made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
+        if self.scenario.brokers == 1:
+            return OneBroker(*made)
+        return Cluster(*made, network=self.network)
+
+    @property
+    def host(self) -> SimulatedBroker:
+        """The first broker."""
+        return self.machines.hosts[0]
+
+    @property
+    def _places(self) -> Places:
+        """A new client's."""
+        return self.machines.new_places()
+
+    def _operator(
+        self,
+        name: str,
+        batches: int,
+        options: CommitOptions,
+        *,
+        copied: Checkpoint | None = None,
+    ) -> Operator:
+        prefix = name.removesuffix("job")
+        scenario = self.scenario
+        if prefix:
+            # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
+            # condition), as in `draw_random` who changes the id does.
+            scenario = replace(scenario, checkpoint_lost=0.0, tail_lost=0.0, old_checkpoint=0.0)
+            scenario = replace(scenario, copied=0.0, moved=0.0, topic_change=0.0, sinks=1)
+        source = spark.Source(
+            topic=prefix + INPUT_TOPIC,
+            partitions=scenario.source_partitions,
+            rows=batches * scenario.rows_per_batch // 2 + 1,
+            rows_per_batch=scenario.rows_per_batch,
+            output_topic=prefix + OUTPUT_TOPIC,
+            output_partitions=scenario.output_partitions,
+            empty_batches=scenario.empty_batches,
+            tasks=scenario.tasks,
+            first_stamp_ms=0 if scenario.brokers == 1 else START_WALL_MS,
+        )
+        original = None
+        if copied is not None:
+            original = self.queries[0].operator
+            source = replace(original.source, output_topic=str(options.topic))
+        return Operator(
+            name=name,
+            source=source,
+            options=replace(options, topic=source.output_topic),
+            scenario=scenario,
+            scheduler=self.scheduler,
+            trace=self.trace,
+            planned=self.planned if not prefix else PlannedFaults(()),
+            faults=self._rng(f"{prefix}driver-faults"),
+            workload=self._rng(f"{prefix}workload"),
+            tasks=self._rng(f"{prefix}tasks"),
+            clocks=self._rng(f"{prefix}clocks"),
+            new_process=self._driver_process,
+            new_session=self._session_of,
+            kill_broker=self.machines.kill,
+            isolate=self.machines.isolate,
+            files=self.files,
+            on_copied=self._on_copied,
+            checkpoints=[] if copied is None else [copied],
+            original=original,
+        )
+
+    def _on_copied(self, checkpoint: Checkpoint) -> None:
+        """The copy is a query of its own; somebody may have left the topic as it was."""
+        first = self.queries[0].operator
+        is_shared = self._rng("copy").random() < SHARES_THE_TOPIC
+        options = replace(
+            first.options,
+            group_id=COPY + GROUP_ID,
+            topic=OUTPUT_TOPIC if is_shared else COPY + OUTPUT_TOPIC,
+        )
+        copy = Query(self._operator(COPY + "job", 0, options, copied=checkpoint))
+        self.queries.append(copy)
+        self._start(copy)
+
+    def _new_session(self) -> Session:
+        return self._session_of(MachineClock(self.scheduler))
+
+    def _session_of(self, clock: MachineClock) -> Session:
+        config = SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000)
+        return Session(monotonic_ms=lambda: clock.monotonic_ms, config=config)
+
+    def _driver_process(self, name: str) -> ClientProcess:
+        process = self._process(name)
+
+        def on_reply(request: Message, answer: Message, version: int) -> None:
+            check_in_transaction(name, request)
+            self.history.on_answer(name, request, answer, version)
+
+        process.on_reply = on_reply
+        return process
+
+    def _rng(self, name: str) -> random.Random:
+        return random.Random(f"{self.seed}/{name}")
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> SeedResult:
+        """Run to the end. Only a bug of the simulator itself raises."""
+        with self._plant(self) if self._plant is not None else contextlib.nullcontext():
+            failure = self._run_to_failure()
+        if failure is not None:
+            self.trace.line("world", "FAILED", {"why": failure})
+        return SeedResult(
+            seed=self.seed,
+            scenario=self.scenario.name,
+            failure=failure,
+            digest=self.trace.digest,
+            counts=dict(self.trace.counts),
+            cells=dict(self.trace.cells),
+            outcomes=dict(self.history.outcomes()),
+            last_lines=self.trace.last_lines,
+            virtual_ms=self.scheduler.monotonic_ms,
+        )
+
+    def _run_to_failure(self) -> str | None:
+        failure = None
+        try:
+            self._run_phases()
+        except (Violation, InvariantViolation) as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001 a crash of the product fails the seed, by name
+            failure = f"crash: {type(error).__name__}: {error}"
+            self.trace.line("world", "crash", {"where": _innermost(error)})
+        finally:
+            for process in self._processes:
+                process.discard()
+        return failure
+
+    def _run_phases(self) -> None:
+        self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
+        self.machines.start()
+        topics = {}
+        for query in self.queries:
+            source = query.operator.source
+            topics[source.topic] = source.partitions
+            topics |= dict.fromkeys(query.topics, source.output_partitions)
+        if self.scenario.may_be_copied:
+            topics[COPY + OUTPUT_TOPIC] = self.scenario.output_partitions
+        topics.update(self._neighbours.topics)
+        if self.scenario.brokers > 1:
+            topics.update(self._load.topics)
+        configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
+        if self._load.unsafe_topics:
+            unsafe = create_topics(self._places, self._load.unsafe_topics, UNSAFE_CONFIGS)
+            self._finish("set-up", unsafe, AUDIT_MS)
+        self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
+        self._begin_chaos()
+        # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
+        lasts = self.scenario.unsafe_topic
+        self._run(lambda: not lasts and all(map(FINISHED, self._operators)), self.scenario.chaos_ms)
+        self._end_chaos()
+        if not self._run(self._is_over, CALM_MS):
+            newest = [o.checkpoints[-1] for o in self._operators]
+            violated(46, "a query did not finish once faults ended",
+                     planned=[c.batches("offsets") for c in newest],
+                     noted=[c.batches("commits") for c in newest])  # fmt: skip
+        if not self._run(lambda: self._load.missing is None, CALM_MS):
+            violated(45, "others did not come to an end once faults ended",
+                     missing=self._load.missing)  # fmt: skip
+        # A transaction's start is kept as wall time (as in Kafka): after a jump back it is in the
+        # future, which a load takes for the present.
+        self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=43)
+        self._audit()
+        if self.scenario.brokers > 1:
+            # A request of before may have come late, and be on its way to the other replicas.
+            self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=44)
+            self.machines.check_healed()
+            self._load.check_replicas(self.machines.replicas_of)
+        self._run(lambda: not any(self.machines.left_over().values()), SESSIONS_MS)
+        check_leftovers(self.machines.left_over())
+        self.machines.stop()
+        self.machines.start()
+        self._audit()
+        self._check_expectations()
+        self.network.decode.check()
+
+    @property
+    def _operators(self) -> list[Operator]:
+        return [query.operator for query in self.queries]
+
+    def _is_over(self) -> bool:
+        return all(o.is_over for o in self._operators) and not self._neighbours.running
+
+    def _run(self, done: Callable[[], bool], for_ms: int) -> bool:
+        return self.scheduler.run_until(done, limit_us=self.scheduler.now_us + for_ms * 1000)
+
+    def _finish(
+        self, what: str, operation: Operation[Any], for_ms: int, *, number: int = 46
+    ) -> Any:
+        """Run one operation in a process of its own to its end."""
+        results: list[Any] = []
+        process = self._process(what)
+
+        def done(result: Any, error: TxnLogError | None) -> None:
+            if error is not None:
+                violated(number, f"{what} failed", error=str(error))
+            results.append(result)
+
+        process.run(operation, done)
+        if not self._run(lambda: bool(results), for_ms):
+            violated(number, f"{what} did not end in {for_ms} ms",
+                     missing=self.machines.not_healed(),
+                     undecided=self.machines.open_transactions())  # fmt: skip
+        return results[0]
+
+    def _process(self, name: str) -> ClientProcess:
+        brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
+        process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
+        process.on_sent = partial(self.history.on_sent, name)
+        process.on_reply = partial(self.history.on_answer, name)
+        self._processes.append(process)
+        return process
+
+    def _begin_chaos(self) -> None:
+        self._chaos = True
+        self.machines.begin_chaos()
+        self.network.weather = Weather(
+            connection_loss=self.scenario.connection_loss,
+            spike=self.scenario.spike,
+            spike_us_max=self.scenario.spike_ms * 1000,
+            late=self.scenario.late,
+            duplicate=self.scenario.duplicate,
+        )
+        for query in self.queries:
+            self._start(query)
+        self._neighbours.start(self._process)
+        if self.scenario.brokers > 1:
+            self._load.start(self._process)
+
+    def _start(self, query: Query) -> None:
+        on_group = partial(self._on_group, query.observations)
+        for watcher in query.watchers(self.machines.new_places, on_group):
+            process = self._process(f"{query.operator.name}-observer")
+            process.run(watcher, self._on_observer_end)
+        query.operator.start()
+
+    def _end_chaos(self) -> None:
+        self.trace.line("world", "calm")
+        self._chaos = False
+        for query in self.queries:
+            query.operator.calm_down()
+        self.network.weather = Weather()
+        self.machines.end_chaos()
+
+    def _on_group(
+        self,
+        seen: Observations,
+        node: int,
+        group_id: str,
+        offsets: dict[tuple[str, int], int],
+        done_when_asked: int,
+    ) -> None:
+        # Who has not heard yet that it coordinates the group no more answers by what it knows.
+        if self.machines.coordinates(node, group_id):
+            seen.on_group(group_id, offsets, done_when_asked)
+
+    def _on_observer_end(self, _: None, error: TxnLogError | None) -> None:
+        if error is not None:
+            violated(5, "the observer failed", error=str(error))
+
+    # ------------------------------------------------------------------ the end
+
+    def _settle(self) -> Operation[None]:
+        """Wait until every transaction is decided, as clients see it (43), and all healed (44)."""
+        poll_ms, began_ms = 500, self.scheduler.monotonic_ms
+        places = self._places
+        decided_ms: int | None = None
+        while True:
+            undecided = yield from read_undecided(places)
+            stuck = 0
+            for query, topic in ((q, topic) for q in self.queries for topic in q.topics):
+                for partition in range(query.operator.source.output_partitions):
+                    bounds = yield from read_bounds(places, topic, partition)
+                    stuck += bounds.high_watermark != bounds.last_stable_offset
+            missing = self.machines.not_healed()
+            now_ms = self.scheduler.monotonic_ms
+            if undecided or stuck or self.machines.open_transactions():
+                decided_ms = None
+                if now_ms - began_ms > SETTLE_MS:
+                    violated(43, "transactions are not decided", undecided=undecided,
+                             open=self.machines.open_transactions())  # fmt: skip
+            elif missing is None:
+                return
+            else:
+                decided_ms = now_ms if decided_ms is None else decided_ms
+                if now_ms - decided_ms > SETTLE_MS:
+                    violated(44, "the cluster does not heal", missing=missing)
+            yield Sleep(poll_ms)
+            poll_ms = min(2 * poll_ms, SETTLE_POLL_MS_MAX)
+
+    def _audit(self) -> None:
+        self.history.begin_audit()
+        for query in self.queries:
+            final = self._finish("audit", query.read_all(self._places), AUDIT_MS)
+            check_final(query.operator, query.observations, final)
+        self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
+        if isinstance(self.machines, Cluster):
+            found = self._finish("audit", self._load.read(self._places), AUDIT_MS)
+            self._load.check(found, self.machines.losses)
+        self.history.end_audit()
+
+    def _check_expectations(self) -> None:
+        """Fail when a planned fault did not fire or an expected outcome was not seen."""
+        for fault in self.planned.not_fired:
+            violated(51, "a planned fault never fired", fault=fault)
+        expect, counts = self.scenario.expect, self.trace.counts
+        found = {
+            "skipped": counts["batch skipped"],
+            "fenced": counts["fenced"],
+            "restarts": counts["driver restarts"],
+            "aborted": self.machines.aborted_count,
+        }
+        for name, count in found.items():
+            if count < getattr(expect, name):
+                violated(51, "an expected outcome did not happen", expected=expect, found=found)
+
+
+def _innermost(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "?"
+    code = trace.tb_frame.f_code
+    return f"{code.co_name}:{trace.tb_lineno}"

@@ -1,0 +1,120 @@
+"""Which recorded address of an embedded broker is believed: that of the cluster started there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from support.sim_broker import SimBroker
+
+from broker_sim import LocalCluster
+from txnlog_kafka.host import embedded, processes
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_spark.errors import TxnLogError
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A broker of some other directory: (address, cluster id)."""
+    with SimBroker(tmp_path_factory.mktemp("other")) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            client.run(refresh_metadata(client.session, ()))
+            cluster_id = client.session.cluster.cluster_id
+        yield broker.bootstrap_servers, cluster_id
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[Path]:
+    """The directories for which a broker would have been started."""
+    directories: list[Path] = []
+
+    def start(directory: Path) -> str:
+        directories.append(directory)
+        return "own:1"
+
+    monkeypatch.setattr(embedded, "_start", start)
+    return directories
+
+
+def record(folder: Path, address: str, **fields) -> None:
+    """Write the file that tells where the broker is, with a pid that was used again since."""
+    fields = {
+        "version": 3, "bootstrap.servers": address, "pid": os.getpid(), "pid.started": "before"
+    } | fields  # fmt: skip
+    (folder / "embedded.json").write_text(json.dumps(fields))
+
+
+def test_the_recorded_address_of_the_same_cluster_is_used(running, started, tmp_path) -> None:
+    address, cluster_id = running
+    record(tmp_path, address, **{"cluster.id": cluster_id})
+    assert embedded.ensure_broker(str(tmp_path)) == address
+    assert started == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"cluster.id": "another"}])
+def test_an_address_where_another_cluster_answers_is_not_attached_to(
+    running, started, tmp_path, fields
+) -> None:
+    """Its pid and port were used again, by the broker of another directory."""
+    record(tmp_path, running[0], **fields)
+    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert started == [tmp_path]
+
+
+def test_an_address_where_no_broker_answers_is_not_attached_to(
+    started, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 300)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        record(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", **{"cluster.id": "c"})
+        assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert started == [tmp_path]
+
+
+def test_a_broker_that_dies_while_it_is_asked_is_replaced_at_once(
+    started, tmp_path, monkeypatch
+) -> None:
+    """Its process and its port may still be there for a moment after the kill."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    record(tmp_path, f"127.0.0.1:{listening.getsockname()[1]}", **{"cluster.id": "c"})
+    asked: list[str] = []
+    ask = embedded._cluster_id
+
+    def dies(address: str) -> str:
+        asked.append(address)
+        listening.close()
+        return ask(address)
+
+    monkeypatch.setattr(embedded, "_cluster_id", dies)
+    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert len(asked) == 1
+    assert started == [tmp_path]
+
+
+def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
+    started, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 50)
+    monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        own_start = processes.start_time(os.getpid())
+        record(tmp_path, address, **{"cluster.id": "c", "pid.started": own_start})
+        with pytest.raises(TxnLogError) as caught:
+            embedded.ensure_broker(str(tmp_path))
+    text = str(caught.value)
+    assert str(tmp_path) in text
+    assert f"kill -9 {os.getpid()}" in text
+    assert "--data-dir" not in text
+    assert started == []
+
+
+def test_data_that_another_broker_has_is_an_error_that_names_the_path(tmp_path) -> None:
+    with LocalCluster(tmp_path / "data"), pytest.raises(TxnLogError) as caught:
+        embedded.ensure_broker(str(tmp_path))
+    assert f"the data under {tmp_path} is in use" in str(caught.value)
+    assert "--data-dir" not in str(caught.value)

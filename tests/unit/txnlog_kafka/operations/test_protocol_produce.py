@@ -1,0 +1,429 @@
+"""Produce: pipelined, in order, each staged batch exactly once whatever a leader answers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from crc32c import crc32c
+from support.commit_plans import (
+    build_plan,
+    check_wire_discipline,
+    commit,
+    put_progress,
+    record_batch,
+    staged,
+    with_baseline,
+)
+from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+from support.staged_pieces import piece_of
+from support.virtual_cluster import VirtualCluster
+
+from txnlog_kafka.errors import (
+    AbortableError,
+    DeadlineExceeded,
+    RecordRefused,
+    RemoteProtocolError,
+    StagedBatchesInvalid,
+    UnknownTopic,
+)
+from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.transaction import Transaction, init_producer_id
+from txnlog_kafka.operations.values import ProducePlan, StagedPartition, StagedPiece
+from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.records import SEQUENCE_MAX, parse_header
+from txnlog_kafka.wire.topics import TopicPartition
+
+FOUR_LEADERS = {("out", p): 1 + p % 2 for p in range(4)} | {("in", 0): 1}
+
+
+def produce_only(cluster, plan, produced=None, sequences=None):
+    """Only produce, inside a transaction of its own."""
+
+    def operation(session):
+        identity = yield from init_producer_id(session, "t", 60_000)
+        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
+        transaction.sequences |= sequences or {}
+        yield from produce_staged(session, transaction, plan, produced or Produced())
+        return transaction
+
+    return cluster.run(operation(cluster.session()))
+
+
+def appended(cluster, partition: int) -> list[bytes]:
+    return [value for each in cluster.state.logs["out", partition] for value in each.values]
+
+
+def many(partition: int, count: int) -> StagedPartition:
+    pieces = [record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count)]
+    return staged("out", partition, *pieces)
+
+
+def values(partition: int, count: int) -> list[bytes]:
+    return [f"{partition}.{i:03}".encode() + b"x" * 50 for i in range(count)]
+
+
+def entries(message):
+    return [
+        (t.name, p.index, bytes(p.records)) for t in message.topic_data for p in t.partition_data
+    ]
+
+
+def test_work_is_pipelined_to_all_leaders_within_the_limits():
+    cluster = ScriptedCluster(2, leaders=FOUR_LEADERS, nodes=(1, 2))
+    staged_rows = tuple(many(p, 40) for p in range(4))
+    produce_only(cluster, ProducePlan(0, staged_rows, produce_request_bytes=300))
+    assert max(cluster.most_in_flight.values()) == 5
+    assert {node for node, most in cluster.most_in_flight.items() if most > 1} == {1, 2}
+    for message in cluster.requests(K.PRODUCE):
+        parts = [(topic, index) for topic, index, _ in entries(message)]
+        assert len(parts) == len(set(parts)), "one batch per partition and request"
+    for p in range(4):
+        assert appended(cluster, p) == values(p, 40)
+
+
+def test_small_partitions_share_a_request():
+    cluster = ScriptedCluster(2, leaders={("out", p): 1 for p in range(50)} | {("in", 0): 1})
+    commit(cluster, build_plan(staged=tuple(many(p, 1) for p in range(50))))
+    assert cluster.apis().count(K.PRODUCE) == 1
+
+
+def test_no_more_than_the_in_flight_limit_is_read_and_stamped_at_once():
+    cluster = ScriptedCluster(2)
+    size = len(record_batch("0.000" + "x" * 50))
+    in_flight, most = 0, 0
+
+    def read(value):
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        return record_batch(value.decode())
+
+    def settle(calls):
+        nonlocal in_flight
+        in_flight = 0
+
+    pieces = [
+        StagedPiece(size, 1, partial(read, value), crc32c(record_batch(value.decode())))
+        for value in values(0, 60)
+    ]
+    plan = ProducePlan(
+        0,
+        staged=(StagedPartition("out", 0, pieces),),
+        produce_request_bytes=size,
+        in_flight_bytes_max=3 * size,
+    )
+    original = cluster._perform
+
+    def perform(ask):
+        outcome = original(ask)
+        settle(ask)
+        return outcome
+
+    cluster._perform = perform
+    produce_only(cluster, plan)
+    assert most <= 4
+    assert appended(cluster, 0) == values(0, 60)
+
+
+def test_several_staged_parts_of_one_partition_keep_their_order():
+    cluster = ScriptedCluster(2)
+    parts = (
+        staged("out", 0, record_batch("a"), record_batch("b")),
+        staged("out", 1, record_batch("z")),
+        staged("out", 0, record_batch("c") + record_batch("d")),
+    )
+    commit(cluster, build_plan(staged=parts))
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
+@pytest.mark.parametrize("position", range(5))
+def test_a_retry_sends_the_same_bytes_with_the_same_sequence(position, fault):
+    """docs/faults.md B18: one of five requests in flight has no answer."""
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, *[None] * position, fault)
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    outcome = commit(cluster, plan)
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    assert (outcome.attempts, outcome.produced_records) == (1, 12)
+    check_wire_discipline(cluster)
+
+
+def test_out_of_order_behind_a_failed_batch_is_a_consequence_not_a_lost_transaction():
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, refused(E.NOT_ENOUGH_REPLICAS))
+    outcome = commit(cluster, build_plan(staged=(many(0, 5),), produce_request_bytes=100))
+    assert outcome.attempts == 1
+    assert cluster.state.committed_values(("out", 0)) == values(0, 5)
+
+
+def test_out_of_order_in_front_loses_the_transaction():
+    """docs/faults.md B17: never InitProducerId in the middle and then commit."""
+    cluster = with_baseline()
+    cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    with pytest.raises(AbortableError):
+        commit(cluster, build_plan(attempts_max=1))
+    assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
+
+
+def test_a_moved_leader_is_found_and_gets_the_same_bytes():
+    cluster = ScriptedCluster(2, nodes=(1, 2))
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+
+    def move(step, _when):
+        if step == "produce.first":
+            cluster.leaders["out", 0] = 2
+
+    cluster.on_reached = move
+    commit(cluster, plan)
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    assert {a.node for a in cluster.asked if a.api_key == K.PRODUCE} == {1, 2}
+    check_wire_discipline(cluster)
+
+
+def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
+    """docs/faults.md B16: librdkafka 1.9 lost data this way."""
+    cluster = ScriptedCluster(2)
+    known = dict(cluster.leaders)
+
+    def forget(step, _when):
+        if step == "produce.first":
+            cluster.leaders.clear()
+            cluster.forgotten = cluster.apis().count(K.METADATA)
+
+    def remember():
+        asked = cluster.apis().count(K.METADATA)
+        if not cluster.leaders and asked > cluster.forgotten + 2:
+            cluster.leaders.update(known)
+
+    original = cluster._perform
+
+    def perform(ask):
+        remember()
+        return original(ask)
+
+    cluster._perform = perform
+    cluster.on_reached = forget
+    commit(cluster, build_plan(staged=(many(0, 12),), produce_request_bytes=100))
+    assert cluster.state.committed_values(("out", 0)) == values(0, 12)
+    sequences = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
+                 for _, _, r in entries(m)]  # fmt: skip
+    assert sorted(set(sequences)) == list(range(12))
+    check_wire_discipline(cluster)
+
+
+# ------------------------------------------------------------------ what was acknowledged
+
+
+@pytest.mark.invariant(62)
+@pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
+def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, None, fault, None, fault)
+    plan = ProducePlan(0, (many(0, 12), many(1, 7)), produce_request_bytes=100)
+    produced = Produced()
+    produce_only(cluster, plan, produced)
+    assert produced == staged_totals(plan.staged)
+    assert (produced.records, produced.partitions) == (19, {("out", 0), ("out", 1)})
+
+
+def notices(ms_a_request, timeout_ms, count=40):
+    """What is told while so many batches are produced, each in a request of its own."""
+    cluster = VirtualCluster(
+        2, delay_ms=lambda call: ms_a_request if call.message.API_KEY == K.PRODUCE else 0
+    )
+    put_progress(cluster, 0)
+    told = []
+    session = cluster.session()
+    session.notice = lambda text: told.append((cluster.now_ms, text))
+    plan = build_plan(
+        staged=(many(0, count),), produce_request_bytes=100, transaction_timeout_ms=timeout_ms
+    )
+    commit(cluster, plan, session)
+    return told
+
+
+def test_a_batch_too_slow_for_its_transaction_timeout_is_told_once_and_early():
+    ((now_ms, text),) = notices(2_000, 60_000)
+    assert now_ms < 10_000
+    assert "kafka.transaction.timeout.ms to 120000 or more" in text
+    assert "after 6.0 s" in text
+    assert "of 0.0 MB" in text
+    assert "MB/s" in text
+    assert "80 s in all" in text
+    assert "after 60 s" in text
+    assert "\n" not in text
+
+
+def test_a_batch_that_will_be_done_in_time_is_not_talked_about():
+    assert notices(1_000, 60_000) == []
+    assert notices(10_000, 900_000) == []
+
+
+def test_a_short_timeout_is_warned_of_before_it_is_over():
+    ((now_ms, text),) = notices(100, 2_000)
+    assert now_ms < 2_000
+    assert "kafka.transaction.timeout.ms to 60000" in text
+
+
+def test_a_session_that_was_told_nothing_else_ignores_notices():
+    cluster = VirtualCluster(2, delay_ms=lambda _call: 10_000)
+    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    assert commit(cluster, plan).produced_records == 12
+
+
+def test_after_an_error_the_caller_knows_how_far_it_got():
+    cluster = ScriptedCluster(2)
+    cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))
+    plan = ProducePlan(0, (many(0, 12),), produce_request_bytes=100)
+    produced = Produced()
+    with pytest.raises(RecordRefused):
+        produce_only(cluster, plan, produced)
+    assert produced.records == 3
+    assert produced.bytes == 3 * len(record_batch("0.000" + "x" * 50))
+
+
+def test_sequences_wrap_to_0_within_a_batch():
+    """docs/faults.md B15."""
+    cluster = ScriptedCluster(2)
+    five = record_batch(*"abcde")
+    plan = ProducePlan(0, (staged("out", 0, five, record_batch("f")),))
+    near_end = {TopicPartition("out", 0): SEQUENCE_MAX - 1}
+    transaction = produce_only(cluster, plan, sequences=near_end)
+    sent = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
+            for _, _, r in entries(m)]  # fmt: skip
+    assert sent == [SEQUENCE_MAX - 1, 3]
+    assert transaction.sequences == {("out", 0): 4}
+
+
+def test_leaders_that_never_accept_end_in_a_deadline():
+    cluster = ScriptedCluster(2)
+    cluster.always[K.PRODUCE] = refused(E.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(DeadlineExceeded, match="NOT_ENOUGH_REPLICAS"):
+        commit(cluster, build_plan())
+
+
+def test_progress_keeps_the_deadline_away():
+    cluster = ScriptedCluster(2)
+    call, tried = cluster._call, set()
+
+    def each_lost_once(asked):
+        if asked.message.API_KEY == K.PRODUCE:
+            (data,) = asked.message.topic_data
+            (batch,) = data.partition_data
+            if (sent := bytes(batch.records)) not in tried:
+                tried.add(sent)
+                cluster.script(K.PRODUCE, LOST)
+        return call(asked)
+
+    cluster._call = each_lost_once
+    plan = build_plan(staged=(many(0, 24),), produce_request_bytes=100)
+    session = cluster.session(request_timeout_ms=3_000, operation_timeout_ms=40_000)
+    assert not commit(cluster, plan, session).skipped
+    assert cluster.now_ms > 40_000
+
+
+@pytest.mark.parametrize(
+    ("partition", "text"), [(("nowhere", 0), "do not exist"), (("out", 7), "no partition 7")]
+)
+def test_a_topic_or_partition_that_is_not_there_is_named(partition, text):
+    cluster = ScriptedCluster(2)
+    with pytest.raises(UnknownTopic, match=text) as caught:
+        commit(cluster, build_plan(staged=(staged(*partition, record_batch("a")),)))
+    assert caught.value.topics == (partition[0],)
+    assert K.PRODUCE not in cluster.apis()
+
+
+def test_an_answer_that_leaves_a_partition_out_is_refused():
+    cluster = ScriptedCluster(2)
+    original = cluster._answer
+
+    def without_partitions(api, version, message):
+        if api.key == K.PRODUCE:
+            message.responses = []
+        return original(api, version, message)
+
+    cluster._answer = without_partitions
+    with pytest.raises(RemoteProtocolError, match="leaves out out-0"):
+        commit(cluster, build_plan())
+
+
+def test_an_old_broker_in_a_version_2_cluster_is_refused_before_data_can_hang():
+    cluster = ScriptedCluster(2, versions_max={K.PRODUCE: 11})
+    with pytest.raises(RemoteProtocolError, match=r"transaction\.version 2"):
+        commit(cluster, build_plan())
+
+
+# ------------------------------------------------------------------ staged bytes
+
+
+def _flip(data: bytes, position: int) -> bytes:
+    flipped = bytearray(data)
+    flipped[position] ^= 1
+    return bytes(flipped)
+
+
+GOOD = record_batch("a", "b")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        _flip(GOOD, len(GOOD) - 1),
+        _flip(GOOD, 25),
+        GOOD[:-1],
+        GOOD + b"\x00",
+        GOOD[:40],
+        b"\x00" * 80,
+    ],
+    ids=["bit", "attributes", "torn", "trailing", "half header", "zeros"],
+)
+def test_staged_bytes_that_changed_are_never_produced(piece):
+    cluster = ScriptedCluster(2)
+    changed = StagedPiece(len(GOOD), 2, piece, crc32c(GOOD))
+    parts = (staged("out", 1, GOOD), StagedPartition("out", 0, [changed]))
+    with pytest.raises(StagedBatchesInvalid, match="out-0"):
+        commit(cluster, build_plan(staged=parts))
+    assert not cluster.state.committed_values(("out", 1))
+
+
+def test_a_staged_file_that_is_gone_is_a_clear_error():
+    def gone():
+        raise FileNotFoundError("staging/part-0")
+
+    pieces = [piece_of(GOOD), StagedPiece(len(GOOD), 2, gone, crc32c(GOOD))]
+    cluster = ScriptedCluster(2)
+    plan = build_plan(staged=(StagedPartition("out", 0, pieces),), produce_request_bytes=10)
+    with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
+        commit(cluster, plan)
+    assert not cluster.state.committed_values(("out", 0))
+
+
+def test_a_batch_that_has_a_producer_already_is_refused():
+    stamped = ScriptedCluster(2)
+    commit(stamped, build_plan())
+    used = stamped.state.logs["out", 0][0].raw
+    with pytest.raises(StagedBatchesInvalid, match="not a blank"):
+        commit(ScriptedCluster(2), build_plan(staged=(staged("out", 0, used),)))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_staged_pieces_may_be_any_bytes_and_stay_as_they_are(kind):
+    piece = kind(bytearray(GOOD) if kind is memoryview else GOOD)
+    cluster = ScriptedCluster(2)
+    commit(cluster, build_plan(staged=(StagedPartition("out", 0, [piece_of(piece)]),)))
+    assert bytes(piece) == GOOD
+    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("announced", [7, len(GOOD) - 1, len(GOOD) + 1, 2 * len(GOOD)])
+def test_pieces_that_are_not_what_was_announced_are_an_error_and_never_lost_rows(announced):
+    cluster = ScriptedCluster(2)
+    part = StagedPartition(
+        "out", 0, [piece_of(GOOD), StagedPiece(announced, 2, GOOD, crc32c(GOOD))]
+    )
+    with pytest.raises(StagedBatchesInvalid, match="out-0"):
+        commit(cluster, build_plan(staged=(part,)))
+    assert not cluster.state.committed_values(("out", 0))

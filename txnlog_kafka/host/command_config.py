@@ -1,0 +1,53 @@
+"""`--command-config`: the options of a command, in a file as Kafka's own tools take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import javaproperties
+
+from txnlog_kafka.errors import OptionError
+from txnlog_kafka.host.security import PREFIX, Security, read_security
+from txnlog_kafka.host.security_options import SECURITY_OPTIONS
+
+
+class FileOption(Protocol):
+    """What may be in such a file."""
+
+    @property
+    def read(self) -> Callable[[str], str]:
+        """Checks a value; raises ValueError with what is allowed."""
+
+
+def read_command_config(path: Path) -> Security:
+    """The security of the file. Raises OptionError for any other option, and OSError."""
+    return read_security(read_options(path))
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """The security options of the file, by Kafka's names. Raises as `read_command_config`."""
+    known = {option.name: option for option in SECURITY_OPTIONS}
+    return read_properties(path, known, "security options alone")
+
+
+def read_properties(path: Path, known: Mapping[str, FileOption], allowed: str) -> dict[str, str]:
+    """The values of the file, each read by its option.
+
+    Raises OptionError for a name that is not known, which says what is `allowed`, and OSError.
+    """
+    try:
+        given = javaproperties.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionError("--command-config", None, "the file is not one of properties") from error
+    found = {}
+    for name, value in given.items():
+        shown = name if name.startswith("txnlog.") else PREFIX + name
+        if name not in known:
+            raise OptionError(shown, None, f"--command-config takes {allowed}")
+        try:
+            found[name] = known[name].read(value)
+        except ValueError as error:
+            raise OptionError(shown, value, str(error)) from None
+    return found

@@ -1,0 +1,210 @@
+"""The embedded broker: what `format("txnlog")` talks to when it is given a path, not a cluster.
+
+`ensure_broker(path)` gives the address of the one broker whose data is under `path`, and starts it
+as a process of its own when none is running: `python -m broker_sim start`. Whoever comes first
+starts it, under a file lock, and writes the address beside the data; the others find it there. The
+broker ends with the application that started it (its JVM, else this process), or later, when the
+last client of others has gone; its data stays. One that is about to end holds the data a little
+longer: whoever comes then waits for it, and starts the next one.
+An address is believed only when the cluster that answers there is the one that was started here:
+process ids and ports are used again, by the brokers of other directories among others.
+`broker_sim` is never imported: the connector ships without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from txnlog_kafka.errors import DeadlineExceeded, OptionError, TxnLogError
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.processes import application_pid, locked, start_time, wait_for_end
+from txnlog_kafka.operations.calls import call_all
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Unanswered
+from txnlog_kafka.wire.messages import APIS, ApiKey
+
+START_TIMEOUT_S = 60.0
+ADDRESS_FILE = "embedded.json"
+ADDRESS_VERSION = 3
+"""1 had no cluster id, 2 no start of the process."""
+CONNECT_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_MS = 15_000
+"""A broker may be busy with a large batch; whatever else has the port may never answer."""
+END_POLL_S = 0.2
+"""How often a broker that does not answer, and has not ended, is asked again."""
+READY_PREFIX = "READY bootstrap.servers="
+LOCKED = "another broker is running on"
+"""What the broker says when another one holds the data."""
+
+
+def ensure_broker(path: str) -> str:
+    """The `host:port` of the embedded broker under `path`, started if it is not running.
+
+    Raises OptionError when there is no `broker_sim` to start, TxnLogError when it does not start,
+    or when the one before it neither answers nor ends.
+    """
+    directory = Path(path).absolute()
+    address = _running_at(directory)
+    if address is not None:
+        return address
+    if importlib.util.find_spec("broker_sim") is None:
+        raise OptionError(
+            "kafka.bootstrap.servers",
+            None,
+            "set it to host:port of a cluster (broker_sim, the embedded broker, is not installed)",
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory / "embedded.lock"):
+        return _running_or_gone(directory) or _start(directory)
+
+
+def _running_or_gone(directory: Path) -> str | None:
+    """The recorded address once it answers, or None once the recorded process is gone.
+
+    Its application may have just ended, or the machine stands still: a broker that was started
+    beside it would find the data locked.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        address = _running_at(directory)
+        pid = None if address is not None else _recorded_process(directory)
+        if pid is None:
+            return address
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TxnLogError(
+                f"the embedded broker of {directory} (process {pid}) has neither answered nor "
+                f"ended for {START_TIMEOUT_S:.0f} s: if it hangs, end it with `kill -9 {pid}` and "
+                "start the query again, its data is safe; or give another path"
+            )
+        wait_for_end(pid, min(left, END_POLL_S))
+
+
+def _recorded_process(directory: Path) -> int | None:
+    """The id of the recorded process if it lives, and is still the broker."""
+    try:
+        recorded: dict[str, Any] = json.loads((directory / ADDRESS_FILE).read_text())
+        pid, started = int(recorded["pid"]), str(recorded["pid.started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if start_time(pid) == started else None
+
+
+def _running_at(directory: Path) -> str | None:
+    """The recorded address, if its process lives and the recorded cluster answers there."""
+    try:
+        recorded: dict[str, Any] = json.loads((directory / ADDRESS_FILE).read_text())
+        address, pid = str(recorded["bootstrap.servers"]), int(recorded["pid"])
+        cluster_id = str(recorded["cluster.id"])
+        os.kill(pid, 0)
+        host, port = address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S):
+            pass
+        return address if _cluster_id(address) == cluster_id else None
+    except (OSError, ValueError, KeyError, TypeError, TxnLogError):
+        return None
+
+
+def _cluster_id(address: str) -> str:
+    """Which cluster answers at this address. Raises TxnLogError when none does."""
+    with Client(address) as client:
+        return client.run(_ask_cluster_id(address))
+
+
+def _ask_cluster_id(address: str) -> Operation[str]:
+    """Asked once: a broker that just died must be replaced now, not waited for."""
+    request = APIS[ApiKey.METADATA].request(topics=[], allow_auto_topic_creation=False)
+    (outcome,) = yield from call_all((Call(ANY_NODE, request, ANSWER_TIMEOUT_MS),))
+    if isinstance(outcome, Unanswered):
+        raise TxnLogError(f"no broker answers at {address}: {outcome.reason}")
+    cluster_id = outcome.message.cluster_id
+    if not cluster_id:
+        raise TxnLogError(f"the broker at {address} does not report its cluster id")
+    return str(cluster_id)
+
+
+def _start(directory: Path) -> str:
+    command = [
+        sys.executable, "-m", "broker_sim", "start",
+        "--data-dir", str(directory / "data"), "--port", "0",
+        "--exit-with-pid", str(application_pid()),
+    ]  # fmt: skip
+    log_path = directory / "broker.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            close_fds=True,
+        )
+    address = _wait_ready(process, log_path)
+    try:
+        cluster_id = _cluster_id(address)
+    except TxnLogError:
+        process.kill()  # it holds the directory, and without its address nobody would find it
+        process.wait()
+        raise
+    record = {
+        "version": ADDRESS_VERSION,
+        "bootstrap.servers": address,
+        "pid": process.pid,
+        "pid.started": start_time(process.pid),
+        "cluster.id": cluster_id,
+    }
+    written = directory / (ADDRESS_FILE + ".new")
+    written.write_text(json.dumps(record))
+    written.replace(directory / ADDRESS_FILE)
+    return address
+
+
+def _wait_ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
+    """The address from the broker's READY line."""
+    output = process.stdout
+    if output is None:
+        raise TxnLogError("the embedded broker was started without a pipe")
+    deadline = time.monotonic() + START_TIMEOUT_S
+    line = b""
+    with output:
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([output], [], [], left)[0]:
+                process.kill()
+                process.wait()
+                waited_ms = int(START_TIMEOUT_S * 1000)
+                raise DeadlineExceeded("start of the embedded broker", waited_ms, _tail(log_path))
+            chunk = os.read(output.fileno(), 4096)
+            if not chunk:
+                raise _did_not_start(process.wait(), log_path)
+            line += chunk
+    text = line.decode("utf-8", "replace").strip()
+    if not text.startswith(READY_PREFIX):
+        process.kill()
+        process.wait()
+        raise TxnLogError(f"the embedded broker said {text!r} instead of its address")
+    return text.removeprefix(READY_PREFIX)
+
+
+def _did_not_start(exit_code: int, log_path: Path) -> TxnLogError:
+    reason = _tail(log_path)
+    if LOCKED in reason:
+        return TxnLogError(
+            f"the data under {log_path.parent} is in use by a broker that was started otherwise: "
+            "stop that broker, or name it with kafka.bootstrap.servers, or give another path"
+        )
+    return TxnLogError(f"the embedded broker ended with exit code {exit_code}: {reason}")
+
+
+def _tail(log_path: Path) -> str:
+    """The last line of the broker's log, where its reason stands."""
+    lines = log_path.read_text(errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no output'} (see {log_path})"

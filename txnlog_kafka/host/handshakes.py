@@ -1,0 +1,67 @@
+"""What one client needs to be let in by a broker, made once of a `Security`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from txnlog_kafka.host.login import Login
+from txnlog_kafka.host.security import Security
+from txnlog_kafka.host.tls import Tls
+from txnlog_kafka.host.tls_context import build_tls_context
+from txnlog_kafka.host.tokens import Tokens, token_source
+from txnlog_kafka.wire.jaas import OPTION as JAAS_OPTION
+from txnlog_kafka.wire.kafka_python import password_mechanism, token_mechanism
+
+
+class Handshakes:
+    """Makes the TLS and the login of each connection of a client."""
+
+    def __init__(self, security: Security) -> None:
+        """Reads certificates and keys. Raises OptionError."""
+        self._security = security
+        self._context: ssl.SSLContext | None = None
+        self._tokens: Callable[[str], Tokens] | None = None
+        if security.has_tls:
+            self._context = build_tls_context(dict(security.options))
+        if self.login_blocks:
+            self._tokens = token_source(security)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether bytes are encrypted."""
+        return self._security.has_tls
+
+    @property
+    def has_login(self) -> bool:
+        """Whether a connection begins with a login."""
+        return self._security.has_login
+
+    @property
+    def login_blocks(self) -> bool:
+        """Whether `new_login` may wait for somebody: it is to be called in a thread then."""
+        return self.has_login and self._security.mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
+
+    def new_tls(self, host: str) -> Tls | None:
+        """The TLS of one connection; None without. Raises TlsFailed."""
+        return None if self._context is None else Tls(self._context, host)
+
+    def new_login(self, host: str) -> Login:
+        """One login. Raises LoginRefused when no token can be had for it."""
+        mechanism = self._security.mechanism
+        if self._tokens is not None:
+            tokens = self._tokens(host)
+            made = token_mechanism(tokens.token, tokens.extensions)
+            return Login(
+                "OAUTHBEARER", made, who=tokens.who, look_at=tokens.look_at, secrets=[tokens.token]
+            )
+        options = self._security.login_module.options
+        user, password = options["username"], options["password"]
+        made = password_mechanism(mechanism, user, password)
+        return Login(
+            mechanism,
+            made,
+            who=f"user {user!r} by {mechanism}",
+            look_at=f"the user's name and password in {JAAS_OPTION}, and at kafka.sasl.mechanism",
+            secrets=[password],
+        )

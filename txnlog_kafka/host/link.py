@@ -1,0 +1,240 @@
+"""The byte stream to one address: looked up, connected, and under TLS, without ever blocking.
+
+Theory of operation. `waits_on` and `wants_write` say what the client has to wait for, and
+`advance` goes on from there until the link `is_open`: the host name is looked up in a thread, its
+addresses are tried in turn, then the two sides of TLS exchange what `tls.Tls` gives. After that
+`send` takes bytes and `receive` gives them. What `send` took may wait here for the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from txnlog_kafka.host.errands import Errand
+from txnlog_kafka.host.tls import Tls, TlsFailed
+
+RECEIVE_BYTES = 1024 * 1024
+SEAL_BYTES = 256 * 1024
+"""So much of a request is encrypted at a time."""
+_CONNECTED = (0, errno.EISCONN)
+_CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
+_AddressInfo = tuple[Any, ...]
+
+
+class ConnectionFailed(Exception):
+    """The connection cannot be used any more; the text says why.
+
+    `final` says that another attempt would end in the same way, `is_security` that it is for a
+    certificate, a login or the security protocol.
+    """
+
+    def __init__(self, reason: str, *, final: bool = False, is_security: bool = False) -> None:
+        super().__init__(reason)
+        self.final = final
+        self.is_security = is_security
+
+
+class LinkBroken(Exception):
+    """The peer has closed, or the network broke; the text continues a sentence with its name."""
+
+
+class Link:
+    """A socket that does not block, to `address`, with or without TLS."""
+
+    def __init__(self, address: tuple[str, int], tls: Tls | None = None) -> None:
+        """Nothing is done before the first `advance`."""
+        self.name = f"{address[0]}:{address[1]}"
+        self.is_connected = False
+        self._tls = tls
+        self._lookup: Errand[list[_AddressInfo]] | None = None
+        self._candidates: list[_AddressInfo] = []
+        self._socket: socket.socket | None = None
+        self._socket_address: Any = None
+        self._unsent = memoryview(b"")
+        try:
+            self._candidates = _look_up(address, socket.AI_NUMERICHOST)
+        except (OSError, ValueError):
+            # Not an address in numbers.
+            self._lookup = Errand(lambda: _look_up(address, 0))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may go out."""
+        return self.is_connected and (self._tls is None or self._tls.is_open)
+
+    @property
+    def waits_on(self) -> socket.socket:
+        """What to wait for."""
+        if self._lookup is not None:
+            return self._lookup.socket
+        return self._open_socket
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether it waits until the socket takes bytes."""
+        return self._lookup is None and (bool(self._unsent) or not self.is_connected)
+
+    @property
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise LinkBroken(" is closed")
+        return self._socket
+
+    def advance(self) -> None:
+        """Go on opening, or write what waits. Raises ConnectionFailed, LinkBroken."""
+        if self.is_connected:
+            self._flush()
+            return
+        if self._lookup is not None:
+            if not self._lookup.is_done:
+                return
+            try:
+                self._candidates = self._lookup.result()
+            except (OSError, ValueError) as error:
+                raise self._cannot_connect(error) from error
+            finally:
+                self._lookup.close()
+            self._lookup = None
+        self._connect()
+
+    def try_next_address(self) -> bool:
+        """Give up the address that does not answer; whether the host has another one.
+
+        Raises as `advance`.
+        """
+        if self.is_connected or self._lookup is not None or not self._candidates:
+            return False
+        self.close()
+        self._connect()
+        return True
+
+    def _connect(self) -> None:
+        """Try the addresses of the host in turn, each until it is known to have failed."""
+        failed: Exception = OSError("the host has no address")
+        while True:
+            if self._socket is None:
+                if not self._candidates:
+                    raise self._cannot_connect(failed) from failed
+                family, kind, protocol, _, self._socket_address = self._candidates.pop(0)
+                self._socket = socket.socket(family, kind, protocol)
+                self._socket.setblocking(False)
+            try:
+                code = self._socket.connect_ex(self._socket_address)
+            except (OSError, ValueError, OverflowError) as error:
+                # The last two: a host or a port that a broker reported, and that cannot be one.
+                failed, code = error, errno.EINVAL
+            else:
+                if code in _CONNECTED:
+                    break
+                if code in _CONNECTING:
+                    return
+                failed = OSError(code, os.strerror(code))
+            self._socket.close()
+            self._socket = None
+        self._on_connected(self._socket)
+
+    def _on_connected(self, connected: socket.socket) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A network that forgets a quiet connection in silence is found out by the kernel.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.is_connected = True
+        if self._tls is not None:
+            with self._tls_failures():
+                self._tls.start()
+            self._flush()
+
+    def _cannot_connect(self, error: Exception) -> ConnectionFailed:
+        return ConnectionFailed(f"cannot connect to {self.name}: {error}")
+
+    def send(self, data: memoryview) -> int:
+        """How many of these bytes were taken, from the first on; 0 when none can go now.
+
+        Under TLS they may wait here, for `advance`. Raises ConnectionFailed, LinkBroken: then none
+        was taken.
+        """
+        self._flush()
+        if self._unsent:
+            return 0
+        if self._tls is None:
+            return self._write(data)
+        taken = data[:SEAL_BYTES]
+        with self._tls_failures():
+            self._tls.seal(taken)
+        self._unsent = memoryview(self._tls.take())
+        return len(taken)
+
+    def _flush(self) -> None:
+        """Write what TLS has for the peer, as far as the socket takes it."""
+        while True:
+            if not self._unsent and self._tls is not None:
+                self._unsent = memoryview(self._tls.take())
+            if not self._unsent:
+                return
+            written = self._write(self._unsent)
+            if not written:
+                return
+            self._unsent = self._unsent[written:]
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return self._open_socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._broken(f": {error}") from error
+
+    def receive(self) -> bytes:
+        """What has arrived; nothing when there is none. Raises ConnectionFailed, LinkBroken."""
+        try:
+            data = self._open_socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise self._broken(f": {error}") from error
+        if not data:
+            raise self._broken(" closed the connection")
+        if self._tls is None:
+            return data
+        with self._tls_failures():
+            received = self._tls.receive(data)
+        self._flush()
+        if self._tls.has_ended and not received:
+            raise LinkBroken(" closed the connection")
+        return received
+
+    @contextlib.contextmanager
+    def _tls_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except TlsFailed as error:
+            # The peer learns it by the alert that TLS has left to be sent.
+            with contextlib.suppress(LinkBroken, ConnectionFailed):
+                self._flush()
+            raise ConnectionFailed(
+                f"{self.name}: {error}", final=error.final, is_security=error.final
+            ) from error
+
+    def _broken(self, what: str) -> LinkBroken | ConnectionFailed:
+        """A connection that ends within the handshake says more than a broken one."""
+        if self._tls is None or self._tls.is_open:
+            return LinkBroken(what)
+        return ConnectionFailed(f"{self.name}{what}{self._tls.ended_early}")
+
+    def close(self) -> None:
+        """Close whatever is open."""
+        if self._lookup is not None:
+            self._lookup.close()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+
+def _look_up(address: tuple[str, int], flags: int) -> list[_AddressInfo]:
+    host, port = address
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))

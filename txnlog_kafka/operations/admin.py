@@ -1,0 +1,278 @@
+"""Operations of administration: topics, groups, transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from txnlog_kafka.errors import BrokerError
+from txnlog_kafka.operations.broker_config import fetch_broker_config
+from txnlog_kafka.operations.calls import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorRequest,
+    call_all,
+    call_coordinator,
+    refuse_if_final,
+)
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
+from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
+from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
+
+__all__ = [
+    "TransactionDescription",
+    "TransactionListing",
+    "create_topic",
+    "delete_group",
+    "describe_decided_transaction",
+    "describe_transaction",
+    "fetch_broker_config",
+    "list_groups",
+    "list_transactions",
+]
+
+DECIDED_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States of a transactional id whose transaction has its outcome, but not all of its markers."""
+_CREATE = APIS[ApiKey.CREATE_TOPICS]
+_DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS]
+_LIST_GROUPS = APIS[ApiKey.LIST_GROUPS]
+_LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS]
+_DESCRIBE_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One entry of ListTransactions; `state` in Kafka's words, such as Ongoing."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One entry of DescribeTransactions; `start_time_ms` is -1 when nothing is open."""
+
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+def create_topic(
+    session: Session,
+    topic: str,
+    *,
+    partitions: int,
+    replication_factor: int = -1,
+    config: Mapping[str, str] | None = None,
+    exists_ok: bool = False,
+) -> Operation[None]:
+    """Create a topic and wait for its leaders. Raises FatalError (TOPIC_ALREADY_EXISTS and so on).
+
+    A try without an answer may have created it, so TOPIC_ALREADY_EXISTS after one is success.
+    """
+    topic_type = _CREATE.request.CreatableTopic
+    message = _CREATE.request(
+        topics=[
+            topic_type(
+                name=topic,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                assignments=[],
+                configs=[
+                    topic_type.CreatableTopicConfig(name=name, value=value)
+                    for name, value in sorted((config or {}).items())
+                ],
+            )
+        ],
+        timeout_ms=session.config.request_timeout_ms,
+        validate_only=False,
+    )
+    doing = f"creating topic {topic!r}"
+    accepted = {ErrorCode.TOPIC_ALREADY_EXISTS} if exists_ok else set()
+    yield from _ask_controller(
+        session, message, doing, accepted, ErrorCode.TOPIC_ALREADY_EXISTS, _topic_codes
+    )
+    expected = [TopicPartition(topic, number) for number in range(max(partitions, 1))]
+    deadline = session.deadline()
+    while not session.cluster.partitions(topic):
+        yield from refresh_metadata(session, [topic], deadline=deadline)
+        if not session.cluster.partitions(topic):
+            yield from deadline.backoff(doing, "not in the metadata yet")
+    known = set(session.cluster.partitions(topic))
+    yield from require_leaders(session, [p for p in expected if p[1] in known], deadline=deadline)
+
+
+_TopicCode = tuple[str, int, str]
+"""A topic's name, its error code, and the broker's text."""
+
+
+def _topic_codes(message: Message) -> list[_TopicCode]:
+    return [(t.name, t.error_code, t.error_message or "") for t in message.topics]
+
+
+def _ask_controller(
+    session: Session,
+    message: Message,
+    doing: str,
+    accepted: set[ErrorCode],
+    done_before: ErrorCode,
+    codes: Callable[[Message], list[_TopicCode]],
+) -> Operation[None]:
+    """Ask the controller; `done_before` is success once an earlier try had no answer."""
+    deadline = session.deadline()
+    while True:
+        node = session.cluster.controller_id
+        node = node if node in session.cluster.nodes else ANY_NODE
+        (outcome,) = yield from call_all((Call(node, message, deadline.call_ms),))
+        if isinstance(outcome, Unanswered):
+            refuse_if_final(outcome, doing)
+            if outcome.sent:
+                accepted = {*accepted, done_before}
+            session.cluster = session.cluster.without_controller()
+            yield from deadline.backoff(doing, outcome.reason)
+            continue
+        again = _controller_answer(outcome, doing, accepted, codes)
+        if not again:
+            return
+        yield from refresh_metadata(session, (), deadline=deadline)
+        yield from deadline.backoff(doing, again)
+
+
+def _controller_answer(
+    reply: Reply,
+    doing: str,
+    accepted: set[ErrorCode],
+    codes: Callable[[Message], list[_TopicCode]],
+) -> str:
+    """ "" when done, else why to ask again. Raises FatalError with the broker's text."""
+    for topic, code, text in codes(reply.message):
+        if code in accepted or code == ErrorCode.NONE:
+            continue
+        api_key = ApiKey(reply.message.API_KEY)
+        action = decide(api_key, code)
+        final = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        if action in (Action.RETRY, Action.REFRESH) and not final:
+            return describe_code(code)
+        doing = f"{doing} [{text}]" if text else doing
+        raise error_of(Action.FATAL, code, doing, Subject(api_key, topics=(topic,)))
+    return ""
+
+
+def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -> Operation[None]:
+    """Delete a group with all its offsets. Raises FatalError (NON_EMPTY_GROUP and so on)."""
+    request = CoordinatorRequest(
+        GROUP,
+        group_id,
+        _DELETE_GROUPS.request(groups_names=[group_id]),
+        f"deleting group {group_id!r}",
+        lambda reply: tuple(r.error_code for r in reply.message.results),
+    )
+    try:
+        yield from call_coordinator(session, request)
+    except BrokerError as error:
+        if not (missing_ok and error.code == ErrorCode.GROUP_ID_NOT_FOUND):
+            raise
+
+
+def list_groups(session: Session) -> Operation[tuple[str, ...]]:
+    """The ids of all groups on all brokers, sorted."""
+    replies = yield from _ask_all_nodes(session, _LIST_GROUPS.request(), "listing groups")
+    return tuple(sorted({g.group_id for reply in replies for g in reply.message.groups}))
+
+
+def list_transactions(
+    session: Session, states: Iterable[str] = ()
+) -> Operation[tuple[TransactionListing, ...]]:
+    """All transactional ids on all brokers, sorted; `states` in Kafka's words filters them."""
+    message = _LIST_TRANSACTIONS.request(
+        state_filters=list(states), producer_id_filters=[], duration_filter=-1
+    )
+    replies = yield from _ask_all_nodes(session, message, "listing transactions")
+    found = [
+        TransactionListing(s.transactional_id, s.producer_id, s.transaction_state)
+        for reply in replies
+        for s in reply.message.transaction_states
+    ]
+    return tuple(sorted(found, key=lambda t: t.transactional_id))
+
+
+def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[list[Reply]]:
+    """The same question to every broker, until all have answered without a retriable error."""
+    deadline = session.deadline()
+    while True:
+        yield from refresh_metadata(session, (), deadline=deadline)
+        outcomes = yield from call_all(
+            tuple(Call(node, message, deadline.call_ms) for node in sorted(session.cluster.nodes))
+        )
+        replies = []
+        reason = ""
+        for outcome in outcomes:
+            if isinstance(outcome, Unanswered):
+                refuse_if_final(outcome, doing)
+                reason = outcome.reason
+                continue
+            code = outcome.message.error_code
+            action = decide(ApiKey(message.API_KEY), code)
+            if action is Action.DONE:
+                replies.append(outcome)
+            elif action in (Action.RETRY, Action.REFRESH):
+                reason = describe_code(code)
+            else:
+                raise error_of(action, code, doing, Subject(ApiKey(message.API_KEY)))
+        if not reason:
+            return replies
+        yield from deadline.backoff(doing, reason)
+
+
+def describe_transaction(
+    session: Session, transactional_id: str
+) -> Operation[TransactionDescription | None]:
+    """What the coordinator knows of a transactional id; None when it does not know it."""
+    request = CoordinatorRequest(
+        TRANSACTION,
+        transactional_id,
+        _DESCRIBE_TRANSACTIONS.request(transactional_ids=[transactional_id]),
+        f"describing transactional id {transactional_id!r}",
+        lambda reply: tuple(s.error_code for s in reply.message.transaction_states),
+    )
+    try:
+        answer = yield from call_coordinator(session, request)
+    except BrokerError as error:
+        if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        raise
+    (state,) = answer.message.transaction_states
+    return TransactionDescription(
+        transactional_id=state.transactional_id,
+        state=state.transaction_state,
+        timeout_ms=state.transaction_timeout_ms,
+        start_time_ms=state.transaction_start_time_ms,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        partitions=tuple(
+            sorted(TopicPartition(t.topic, p) for t in state.topics for p in t.partitions)
+        ),
+    )
+
+
+def describe_decided_transaction(
+    session: Session, transactional_id: str
+) -> Operation[TransactionDescription | None]:
+    """The same, once the markers of a transaction whose outcome is decided are written: soon, on
+    Apache Kafka after EndTxn is answered. Raises DeadlineExceeded."""
+    deadline = session.deadline()
+    while True:
+        found = yield from describe_transaction(session, transactional_id)
+        if found is None or found.state not in DECIDED_STATES:
+            return found
+        doing = f"waiting for the markers of transactional id {transactional_id!r}"
+        yield from deadline.backoff(doing, f"its state is {found.state}")

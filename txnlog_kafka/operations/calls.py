@@ -1,0 +1,304 @@
+"""The loops that every operation is made of: ask a broker, ask a coordinator until it knows.
+
+`call` is one request and its outcome. `call_coordinator` finds the coordinator, asks, and follows
+the table of `retry` until the answer is final or the deadline has passed. What a refusal was about
+is read from the request and its answer, so that the error names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from txnlog_kafka.errors import BrokerError, RemoteProtocolError, SecurityRefused
+from txnlog_kafka.operations.broker_config import fetch_broker_config
+from txnlog_kafka.operations.effects import (
+    ANOTHER_NODE,
+    ANY_NODE,
+    Call,
+    Calls,
+    Operation,
+    Receive,
+    Reply,
+    Send,
+    Ticket,
+    Unanswered,
+)
+from txnlog_kafka.operations.retry import (
+    Action,
+    Subject,
+    decide,
+    decide_all,
+    describe_code,
+    error_of,
+)
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.kafka_python import build
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
+
+GROUP = 0
+"""FindCoordinator's key type of a group."""
+TRANSACTION = 1
+"""FindCoordinator's key type of a transactional id."""
+MAX_TIMEOUT_CONFIG = "transaction.max.timeout.ms"
+LOOKUP_TIMEOUT_MS = 10_000
+"""A question that any broker can answer is soon asked of another."""
+
+
+def call_all(calls: tuple[Call, ...]) -> Operation[tuple[Reply | Unanswered, ...]]:
+    """Several calls at once; their outcomes in the same order."""
+    outcomes: tuple[Reply | Unanswered, ...] = yield Calls(calls)
+    check(len(outcomes) == len(calls), "the host answers every call")
+    return outcomes
+
+
+def send(request: Call) -> Operation[Ticket]:
+    """Send one request; its outcome is for `receive`."""
+    ticket: Ticket = yield Send(request)
+    return ticket
+
+
+def receive(ticket: Ticket) -> Operation[Reply | Unanswered]:
+    """Wait for the outcome of this request."""
+    received: tuple[Ticket, Reply | Unanswered] = yield Receive(frozenset({ticket}))
+    return received[1]
+
+
+def call(
+    session: Session,  # noqa: ARG001 - every operation takes the session first
+    node: int,
+    message: Message,
+    *,
+    deadline: Deadline,
+    version_max: int | None = None,
+) -> Operation[Reply | Unanswered]:
+    """One request to one node."""
+    outcomes = yield from call_all((Call(node, message, deadline.call_ms, version_max),))
+    return outcomes[0]
+
+
+def refuse_if_final(outcome: Unanswered, doing: str) -> None:
+    """Raise RemoteProtocolError for an outcome that asking again cannot change."""
+    if not outcome.retriable:
+        kind = SecurityRefused if outcome.is_security else RemoteProtocolError
+        raise kind(f"{doing}: {outcome.reason}")
+
+
+def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[Reply]:
+    """Ask any live broker until one answers; another than the last after something has failed.
+
+    Raises DeadlineExceeded, RemoteProtocolError.
+    """
+    session = deadline.session
+    while True:
+        timeout_ms = min(deadline.call_ms, LOOKUP_TIMEOUT_MS)
+        node = ANOTHER_NODE if session.asks_another else ANY_NODE
+        (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
+        if isinstance(outcome, Reply):
+            session.asks_another = False
+            return outcome
+        refuse_if_final(outcome, doing)
+        yield from deadline.backoff(doing, outcome.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRequest:
+    """A request to whichever broker coordinates `key`.
+
+    `codes` gives every error code of an answer; `doing` is the sentence part for error messages.
+    One that is sent `behind` another of the same key, by its place among the requests, is carried
+    out when that one was: brokers take a connection's requests in their order. It is asked again
+    with it.
+    """
+
+    key_type: int
+    key: str
+    message: Message
+    doing: str
+    codes: Callable[[Reply], Iterable[int]]
+    version_max: int | None = None
+    behind: int | None = None
+
+    @property
+    def api_key(self) -> ApiKey:
+        """The request's kind."""
+        return api_of(self.message).key
+
+
+def find_coordinator(
+    session: Session, key_type: int, key: str, *, deadline: Deadline
+) -> Operation[int]:
+    """The node that coordinates a group or a transactional id, remembered until it is wrong."""
+    known = session.coordinators.get((key_type, key))
+    if known is not None:
+        return known
+    what = "transactional id" if key_type == TRANSACTION else "group"
+    doing = f"finding the coordinator of {what} {key!r}"
+    request = APIS[ApiKey.FIND_COORDINATOR].request
+    message = build(request, key=key, key_type=key_type, coordinator_keys=[key])
+    while True:
+        reply = yield from call_any(message, doing=doing, deadline=deadline)
+        answer = _found(reply, doing)
+        action = decide(ApiKey.FIND_COORDINATOR, answer.error_code)
+        if action is Action.DONE:
+            break
+        if action not in (Action.RETRY, Action.REFRESH):
+            is_group = key_type == GROUP
+            subject = Subject(
+                ApiKey.FIND_COORDINATOR,
+                group_id=key if is_group else "",
+                transactional_id="" if is_group else key,
+            )
+            raise error_of(action, answer.error_code, doing, subject)
+        yield from deadline.backoff(doing, describe_code(answer.error_code))
+    nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
+    session.cluster = replace(session.cluster, nodes=nodes)
+    session.remember_coordinator(key_type, key, answer.node_id)
+    return int(answer.node_id)
+
+
+def _found(reply: Reply, doing: str) -> Message:
+    if reply.version < 4:
+        return reply.message
+    if len(reply.message.coordinators) != 1:
+        raise RemoteProtocolError(f"{doing}: {len(reply.message.coordinators)} answers for one key")
+    return reply.message.coordinators[0]
+
+
+def call_coordinator(
+    session: Session, request: CoordinatorRequest, *, deadline: Deadline | None = None
+) -> Operation[Reply]:
+    """Ask the coordinator until the answer is final.
+
+    Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
+    """
+    (answer,) = yield from call_coordinators(session, [request], deadline=deadline)
+    return answer
+
+
+def call_coordinators(
+    session: Session,
+    requests: Sequence[CoordinatorRequest],
+    *,
+    deadline: Deadline | None = None,
+) -> Operation[list[Reply]]:
+    """Several requests, each to its key's coordinator, sent at once; answers in the same order.
+
+    Each is asked until its answer is final. Raises what `call_coordinator` does for any of them.
+    """
+    deadline = deadline or session.deadline()
+    answers: dict[int, Reply] = {}
+    while len(answers) < len(requests):
+        asked = [i for i in range(len(requests)) if i not in answers]
+        calls = []
+        for i in asked:
+            key = requests[i].key_type, requests[i].key
+            node = yield from find_coordinator(session, *key, deadline=deadline)
+            message, version_max = requests[i].message, requests[i].version_max
+            calls.append(Call(node, message, deadline.call_ms, version_max))
+        outcomes = yield from call_all(tuple(calls))
+        waits, is_soon = [], True
+        nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
+        for i, outcome in zip(asked, outcomes, strict=True):
+            first = requests[i].behind
+            if first is not None and (first not in answers or nodes[first] != nodes[i]):
+                continue
+            reason = yield from _not_yet(session, requests[i], outcome)
+            if reason is not None:
+                waits.append((requests[i].doing, reason))
+                is_soon = is_soon and _is_soon_over(requests[i], outcome)
+            elif isinstance(outcome, Reply):
+                answers[i] = outcome
+        for i in asked:
+            behind = requests[i].behind
+            if behind is not None and i not in answers:
+                answers.pop(behind, None)  # another broker may answer the next one
+        if waits:
+            yield from deadline.backoff(*waits[0], is_soon=is_soon)
+    return [answers[i] for i in range(len(requests))]
+
+
+def _is_soon_over(request: CoordinatorRequest, outcome: Reply | Unanswered) -> bool:
+    """Whether another request for the same transaction is in the way, or its markers are."""
+    codes = request.codes(outcome) if isinstance(outcome, Reply) else ()
+    return ErrorCode.CONCURRENT_TRANSACTIONS in codes
+
+
+def _not_yet(
+    session: Session, request: CoordinatorRequest, outcome: Reply | Unanswered
+) -> Operation[str | None]:
+    """Why a request is to be sent again, None when its answer is final. Raises a refusal."""
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, request.doing)
+        forget_coordinator(session, request)
+        return outcome.reason
+    action, code = decide_all(request.api_key, request.codes(outcome))
+    if action is Action.DONE:
+        return None
+    if action not in (Action.RETRY, Action.REFRESH):
+        raise (yield from _refusal(session, request, outcome, action, code))
+    if action is Action.REFRESH:
+        forget_coordinator(session, request)
+    return describe_code(code)
+
+
+def _refusal(
+    session: Session, request: CoordinatorRequest, reply: Reply, action: Action, code: int
+) -> Operation[BrokerError]:
+    """The error of a final answer, with the names and the values that it is about."""
+    doing = request.doing
+    timeout_ms = getattr(request.message, "transaction_timeout_ms", None)
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and timeout_ms is not None:
+        limit = yield from fetch_broker_config(session, MAX_TIMEOUT_CONFIG)
+        doing += f" with transaction.timeout.ms={timeout_ms}"
+        doing += f" on a broker with {MAX_TIMEOUT_CONFIG}={limit}" if limit is not None else ""
+    return error_of(action, code, doing, _subject(request, reply, code))
+
+
+def _subject(request: CoordinatorRequest, reply: Reply, code: int) -> Subject:
+    """Some requests name a group and a transactional id: `key` is only the one that routes them."""
+    message = request.message
+    of_group = request.key_type == GROUP
+    return Subject(
+        request.api_key,
+        topics=refused_topics(reply, code),
+        group_id=request.key if of_group else getattr(message, "group_id", ""),
+        transactional_id=getattr(message, "transactional_id", "") if of_group else request.key,
+    )
+
+
+def refused_topics(reply: Reply, code: int) -> tuple[str, ...]:
+    """The topics that a coordinator's answer gives this code for, sorted; () where it has none."""
+    answer = reply.message
+    match ApiKey(answer.API_KEY):
+        case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
+            found = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+        case ApiKey.OFFSET_FETCH:
+            owners = answer.groups if reply.version >= 8 else [answer]
+            found = [(t.name, p.error_code) for o in owners for t in o.topics for p in t.partitions]
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            found = [
+                (t.name, p.partition_error_code)
+                for t in answer.results_by_topic_v3_and_below
+                for p in t.results_by_partition
+            ]
+        case _:
+            found = []
+    return tuple(sorted({name for name, each in found if each == code}))
+
+
+def forget_coordinator(session: Session, request: CoordinatorRequest) -> None:
+    """Find the coordinator again before the next request for its key."""
+    session.coordinators.pop((request.key_type, request.key), None)
+
+
+def top_level_code(reply: Reply) -> tuple[int, ...]:
+    """The codes of an answer that has a single one."""
+    return (reply.message.error_code,)
+
+
+def partition_codes(reply: Reply) -> tuple[int, ...]:
+    """The codes of an answer with `topics[].partitions[].error_code`."""
+    return tuple(p.error_code for t in reply.message.topics for p in t.partitions)

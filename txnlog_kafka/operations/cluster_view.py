@@ -1,0 +1,106 @@
+"""What is known of the cluster, as a value: nodes, topics, leaders. Built from Metadata answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import Message
+from txnlog_kafka.wire.topics import TopicPartition
+
+NO_LEADER = -1
+NO_TOPIC_ID = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic: its id (16 zero bytes when unknown) and each partition's leader node or -1."""
+
+    topic_id: bytes
+    leaders: Mapping[int, int]
+    error_code: int = 0
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions; they are numbered from 0 without gaps."""
+        return len(self.leaders)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Nodes by id as (host, port), and the topics asked for so far."""
+
+    nodes: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    cluster_id: str | None = None
+    controller_id: int = -1
+
+    def leader(self, partition: TopicPartition) -> int:
+        """The node that leads `partition`, or -1 when that is not known."""
+        topic = self.topics.get(partition[0])
+        return NO_LEADER if topic is None else topic.leaders.get(partition[1], NO_LEADER)
+
+    def topic_id(self, topic: str) -> bytes:
+        """The topic's id, 16 zero bytes when not known."""
+        view = self.topics.get(topic)
+        return NO_TOPIC_ID if view is None else view.topic_id
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """The partition numbers of a topic, ascending; () when it is not known."""
+        view = self.topics.get(topic)
+        return () if view is None else tuple(sorted(view.leaders))
+
+    def forget_leader(self, partition: TopicPartition) -> ClusterView:
+        """The same view without this partition's leader, so that it is asked for again."""
+        return self.with_leader(partition, NO_LEADER)
+
+    def with_leader(self, partition: TopicPartition, node: int) -> ClusterView:
+        """The same view with this leader of a partition that it knows."""
+        view = self.topics.get(partition[0])
+        if view is None or partition[1] not in view.leaders:
+            return self
+        leaders = {**view.leaders, partition[1]: node}
+        return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
+
+    def with_topics(self, topics: Iterable[str]) -> ClusterView:
+        """The same view, knowing no other topics than these."""
+        return replace(self, topics={name: self.topics[name] for name in topics})
+
+    def without_controller(self) -> ClusterView:
+        """The same view, not knowing the controller."""
+        return replace(self, controller_id=-1)
+
+    def merged(self, answer: Message, *, all_topics: bool) -> ClusterView:
+        """This view after a MetadataResponse; with `all_topics` it replaces what was known.
+
+        A topic that the answer reports as missing is dropped from the view, but nothing else is: a
+        restarting broker may report topics as unknown for a while (librdkafka 1.9).
+        """
+        nodes = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        topics = {} if all_topics else dict(self.topics)
+        for topic in answer.topics:
+            topics[topic.name] = _topic_view(topic)
+        topics = {name: t for name, t in topics.items() if t.error_code == 0 or t.leaders}
+        return ClusterView(
+            nodes=nodes or self.nodes,
+            topics=topics,
+            cluster_id=answer.cluster_id or self.cluster_id,
+            controller_id=answer.controller_id,
+        )
+
+
+def _topic_view(topic: Message) -> TopicView:
+    leaders = {}
+    for partition in topic.partitions or ():
+        usable = partition.error_code in (0, ErrorCode.REPLICA_NOT_AVAILABLE)
+        leaders[partition.partition_index] = partition.leader_id if usable else NO_LEADER
+    return TopicView(topic_id_of(topic), leaders, topic.error_code)
+
+
+def topic_id_of(topic: Message) -> bytes:
+    """The id of a topic in a Metadata answer; 16 zero bytes where it has none."""
+    topic_id = getattr(topic, "topic_id", None)
+    if topic_id is None:
+        return NO_TOPIC_ID
+    return bytes(getattr(topic_id, "bytes", topic_id))

@@ -1,0 +1,227 @@
+"""Operations that keep the view of the cluster: metadata, leaders, finalized features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from txnlog_kafka.errors import UnknownTopic
+from txnlog_kafka.operations.calls import call, call_any, refuse_if_final
+from txnlog_kafka.operations.cluster_view import NO_LEADER
+from txnlog_kafka.operations.effects import Operation, Unanswered
+from txnlog_kafka.operations.most_brokers import find_missing
+from txnlog_kafka.operations.retry import Subject, decide, error_of
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.version import __version__
+from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
+
+CLIENT_SOFTWARE_NAME = "txnlog-spark"
+KAFKA_INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+TRANSACTION_VERSION = "transaction.version"
+"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
+
+UNKNOWN_TOPIC_PATIENCE_MS = 3_000
+
+_METADATA = APIS[ApiKey.METADATA]
+_API_VERSIONS = APIS[ApiKey.API_VERSIONS]
+
+
+def refresh_metadata(
+    session: Session,
+    topics: Iterable[str] | None,
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[dict[str, int]]:
+    """Ask for nodes and `topics` (None for all); the error code of each topic that has one.
+
+    Updates `session.cluster`. A cluster never reached before has `bootstrap_timeout_ms` to answer,
+    so that a wrong address is an error soon.
+    """
+    if not session.cluster.nodes:
+        deadline = session.deadline(session.config.bootstrap_timeout_ms)
+    deadline = deadline or session.deadline()
+    names = None if topics is None else sorted(set(topics))
+    message = _METADATA.request(
+        topics=None
+        if names is None
+        else [_METADATA.request.MetadataRequestTopic(name=n) for n in names],
+        allow_auto_topic_creation=allow_auto_create,
+    )
+    doing = "reading the cluster's metadata"
+    reply = yield from call_any(message, doing=doing, deadline=deadline)
+    session.cluster = session.cluster.merged(reply.message, all_topics=names is None)
+    return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
+
+
+def require_cluster(session: Session) -> Operation[None]:
+    """Ask for the nodes and the cluster's id, where they are not known yet."""
+    if not session.cluster.nodes:
+        yield from refresh_metadata(session, ())
+
+
+def require_topics(
+    session: Session,
+    topics: Iterable[str],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
+
+    "Unknown" is believed only when it is said again and again for a while, and at last by most
+    brokers: a restarting one may not know its topics at once (librdkafka 1.9), and creating one
+    takes time.
+    """
+    wanted = sorted(set(topics))
+    deadline = deadline or session.deadline()
+    doing = f"waiting for the topics {', '.join(wanted)}"
+    patience_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    unknown_since_ms: int | None = None
+    while True:
+        errors = yield from refresh_metadata(
+            session, wanted, allow_auto_create=allow_auto_create, deadline=deadline
+        )
+        missing = tuple(t for t in wanted if not session.cluster.partitions(t))
+        if not missing:
+            return
+        _check_topic_errors(errors)
+        now_ms = session.monotonic_ms()
+        if any(errors.get(t) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing):
+            unknown_since_ms = None
+        elif unknown_since_ms is None:
+            unknown_since_ms = now_ms
+        elif now_ms - unknown_since_ms >= patience_ms:
+            gone = yield from find_missing(
+                session, [TopicPartition(t, 0) for t in missing], deadline=deadline
+            )
+            if gone:
+                raise _no_topics(sorted({topic for topic, _ in gone}))
+            if all(session.cluster.partitions(t) for t in wanted):
+                return
+        yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
+
+
+def _no_topics(names: Sequence[str]) -> UnknownTopic:
+    return UnknownTopic(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"the topics {', '.join(names)} do not exist: create them, or correct the names",
+        topics=tuple(names),
+    )
+
+
+def confirm_missing(
+    session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
+) -> Operation[frozenset[TopicPartition]]:
+    """Those of `partitions` that the metadata of most brokers does not have, again and again for a
+    while.
+
+    One answer that has a partition, or that says anything but UNKNOWN_TOPIC_OR_PARTITION of its
+    topic, is enough to take it for existing. Creates nothing. Raises DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    missing = frozenset(partitions)
+    since_ms = session.monotonic_ms()
+    while missing:
+        missing = yield from find_missing(session, missing, deadline=deadline)
+        if session.monotonic_ms() - since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            break
+        if missing:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
+            yield from deadline.backoff(
+                f"making sure that {len(missing)} partitions ({names}) are gone",
+                error_name(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
+    return missing
+
+
+def _check_topic_errors(errors: dict[str, int]) -> None:
+    for topic, code in sorted(errors.items()):
+        if code in RETRIABLE:
+            continue
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise UnknownTopic(code, f"the topic name {topic!r} is not allowed", topics=(topic,))
+        subject = Subject(ApiKey.METADATA, (topic,))
+        doing = f"reading the metadata of topic {topic!r}"
+        raise error_of(decide(ApiKey.METADATA, code), code, doing, subject)
+
+
+def require_leaders(
+    session: Session,
+    partitions: Iterable[TopicPartition],
+    *,
+    allow_auto_create: bool = False,
+    deadline: Deadline | None = None,
+) -> Operation[None]:
+    """Wait until each partition has a known leader.
+
+    Raises UnknownTopic for a topic or a partition number that is not there, again and again for a
+    while: a broker may not have heard of added partitions yet. Raises DeadlineExceeded.
+    """
+    deadline = deadline or session.deadline()
+    wanted = list(partitions)
+    absent_since_ms: int | None = None
+    while True:
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if not lost:
+            return
+        yield from require_topics(
+            session,
+            {topic for topic, _ in lost},
+            allow_auto_create=allow_auto_create,
+            deadline=deadline,
+        )
+        absent = [p for p in lost if p[1] not in session.cluster.partitions(p[0])]
+        now_ms = session.monotonic_ms()
+        if not absent:
+            absent_since_ms = None
+        elif absent_since_ms is None:
+            absent_since_ms = now_ms
+        elif now_ms - absent_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+            gone = yield from find_missing(session, absent, deadline=deadline)
+            if gone:
+                raise _no_partition(session, *min(gone))
+        lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
+        if lost:
+            names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])
+            yield from deadline.backoff(
+                f"waiting for the leaders of {len(lost)} partitions ({names})",
+                error_name(ErrorCode.LEADER_NOT_AVAILABLE),
+            )
+
+
+def _no_partition(session: Session, topic: str, number: int) -> UnknownTopic:
+    count = len(session.cluster.partitions(topic))
+    return UnknownTopic(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic!r} has no partition {number}, only {count}",
+        topics=(topic,),
+    )
+
+
+def api_versions_request() -> Message:
+    """What is asked of each broker first, with this software's name."""
+    return _API_VERSIONS.request(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
+    )
+
+
+def transaction_version(session: Session, node: int, *, deadline: Deadline) -> Operation[int]:
+    """2 when the cluster has finalized transaction.version 2 (KIP-890), else 1."""
+    message = api_versions_request()
+    doing = "reading the cluster's finalized features"
+    while True:
+        outcome = yield from call(session, node, message, deadline=deadline)
+        if not isinstance(outcome, Unanswered):
+            break
+        refuse_if_final(outcome, doing)
+        yield from deadline.backoff(doing, outcome.reason)
+    if outcome.version < 3:
+        return 1
+    for feature in outcome.message.finalized_features:
+        if feature.name == TRANSACTION_VERSION:
+            return 2 if feature.max_version_level >= 2 else 1
+    return 1

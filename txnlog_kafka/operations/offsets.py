@@ -1,0 +1,287 @@
+"""Operations on offsets: of partitions (ListOffsets) and of groups (OffsetFetch, OffsetCommit)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from txnlog_kafka.errors import FatalError, RemoteProtocolError
+from txnlog_kafka.operations.calls import (
+    GROUP,
+    CoordinatorRequest,
+    call_all,
+    call_coordinator,
+    call_coordinators,
+    partition_codes,
+    refuse_if_final,
+)
+from txnlog_kafka.operations.cluster_view import NO_LEADER
+from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
+from txnlog_kafka.operations.metadata import require_leaders
+from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.topics import TopicPartition
+
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the log start offset."""
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the high watermark, or the last stable offset under read_committed."""
+REQUIRE_STABLE_VERSION = 7
+"""OffsetFetch can refuse undecided offsets from this version on (KIP-447, Kafka 2.5)."""
+
+TOPIC_NAME_VERSION_MAX = 9
+"""Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
+
+_LISTING = "listing offsets"
+_LIST = APIS[ApiKey.LIST_OFFSETS]
+_FETCH = APIS[ApiKey.OFFSET_FETCH]
+_COMMIT = APIS[ApiKey.OFFSET_COMMIT]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An offset found by ListOffsets and its record's timestamp in ms; -1 when there is none."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A group's committed offset (next to read) with the metadata string kept beside it."""
+
+    committed_offset: int
+    metadata: str
+
+
+def by_topic(
+    partitions: Mapping[TopicPartition, object] | list[TopicPartition],
+) -> dict[str, list[int]]:
+    """Partition numbers by topic, both ascending."""
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        topics[topic].append(number)
+    return dict(topics)
+
+
+def list_offsets(
+    session: Session, specs: Mapping[TopicPartition, int], *, read_committed: bool
+) -> Operation[dict[TopicPartition, ListedOffset]]:
+    """One offset per partition for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a timestamp in ms.
+
+    Asks all leaders at once and follows leader changes. Raises UnknownTopic, FatalError,
+    DeadlineExceeded.
+    """
+    deadline = session.deadline()
+    found: dict[TopicPartition, ListedOffset] = {}
+    while missing := {p: spec for p, spec in specs.items() if p not in found}:
+        yield from require_leaders(session, missing, deadline=deadline)
+        answered, errors = yield from ask_leaders(
+            session, missing, read_committed=read_committed, deadline=deadline
+        )
+        found |= answered
+        if errors:
+            yield from deadline.backoff(_LISTING, errors[0])
+    return found
+
+
+def ask_leaders(
+    session: Session,
+    specs: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    deadline: Deadline,
+) -> Operation[tuple[dict[TopicPartition, ListedOffset], list[str]]]:
+    """As `list_offsets`, but once, of the leaders that the session knows: what they answered, and
+    why the rest is missing; the leaders of those are forgotten. Raises UnknownTopic, FatalError."""
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, spec in specs.items():
+        by_leader[session.cluster.leader(partition)][partition] = spec
+    errors = [f"{topic}-{number} has no leader" for topic, number in by_leader.pop(NO_LEADER, ())]
+    outcomes = yield from call_all(
+        tuple(
+            Call(node, _list_request(part, read_committed), deadline.call_ms)
+            for node, part in by_leader.items()
+        )
+    )
+    found: dict[TopicPartition, ListedOffset] = {}
+    for part, outcome in zip(by_leader.values(), outcomes, strict=True):
+        errors += _take_listed(session, part, outcome, found, _LISTING)
+    return found, errors
+
+
+def _list_request(specs: Mapping[TopicPartition, int], read_committed: bool) -> Message:
+    topic_type = _LIST.request.ListOffsetsTopic
+    return _LIST.request(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.ListOffsetsPartition(
+                        partition_index=number, timestamp=specs[TopicPartition(topic, number)]
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(specs).items()
+        ],
+    )
+
+
+def _take_listed(
+    session: Session,
+    asked: Mapping[TopicPartition, int],
+    outcome: Reply | Unanswered,
+    found: dict[TopicPartition, ListedOffset],
+    doing: str,
+) -> list[str]:
+    """Keep what was answered; forget the leaders of the rest and say why."""
+    errors = []
+    if isinstance(outcome, Unanswered):
+        refuse_if_final(outcome, doing)
+        errors.append(outcome.reason)
+    else:
+        for topic in outcome.message.topics:
+            for answer in topic.partitions:
+                action = decide(ApiKey.LIST_OFFSETS, answer.error_code)
+                name = f"{topic.name}-{answer.partition_index}"
+                if action is Action.DONE:
+                    listed = ListedOffset(answer.offset, answer.timestamp)
+                    found[TopicPartition(topic.name, answer.partition_index)] = listed
+                elif action in (Action.RETRY, Action.REFRESH):
+                    errors.append(f"{name}: {describe_code(answer.error_code)}")
+                else:
+                    subject = Subject(ApiKey.LIST_OFFSETS, topics=(topic.name,))
+                    raise error_of(action, answer.error_code, f"{doing} of {name}", subject)
+    for partition in asked:
+        if partition not in found:
+            session.cluster = session.cluster.forget_leader(partition)
+            errors = errors or [f"no answer for {partition[0]}-{partition[1]}"]
+    return errors
+
+
+def fetch_committed(
+    session: Session,
+    group_id: str,
+    *,
+    partitions: Iterable[TopicPartition] = (),
+    require_stable: bool = True,
+) -> Operation[dict[TopicPartition, CommittedOffset]]:
+    """All committed offsets of a group; {} for a group that does not exist.
+
+    With `require_stable` it waits while a transaction's offsets are undecided
+    (UNSTABLE_OFFSET_COMMIT, KIP-447) and refuses brokers that cannot tell. Kafka's answer for a
+    whole group says nothing of a partition whose *first* offset is undecided
+    (`OffsetMetadataManager.fetchAllOffsets` walks the committed ones), so `partitions`, those that
+    matter, are asked for by name as well. Raises FatalError, DeadlineExceeded.
+    """
+    named = sorted(set(partitions))
+    asked = [named, None] if named and require_stable else [None]
+    requests = [committed_request(group_id, names, require_stable) for names in asked]
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for reply in (yield from call_coordinators(session, requests)):
+        if require_stable and reply.version < REQUIRE_STABLE_VERSION:
+            raise FatalError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{requests[0].doing}: the broker supports OffsetFetch up to v{reply.version} and "
+                "cannot wait for stable offsets (KIP-447). Exactly-once needs Kafka 2.5 or newer",
+            )
+        found.update(fetched_offsets(reply))
+    return found
+
+
+def committed_request(
+    group_id: str, named: list[TopicPartition] | None, require_stable: bool
+) -> CoordinatorRequest:
+    """OffsetFetch for the named partitions, or for all."""
+    message = _fetch_request(group_id, named, require_stable)
+    doing = f"reading the offsets of group {group_id!r}"
+    return CoordinatorRequest(GROUP, group_id, message, doing, _fetch_codes, TOPIC_NAME_VERSION_MAX)
+
+
+def fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
+    """What an answer to `committed_request` has."""
+    return {
+        TopicPartition(topic.name, p.partition_index): CommittedOffset(
+            p.committed_offset, p.metadata or ""
+        )
+        for topic in _fetched_group(reply).topics
+        for p in topic.partitions
+        if p.committed_offset >= 0
+    }
+
+
+def _fetch_request(
+    group_id: str, named: list[TopicPartition] | None, require_stable: bool
+) -> Message:
+    """For the named partitions, or for all; in the shape up to v7 and in that from v8 on."""
+    group_type = _FETCH.request.OffsetFetchRequestGroup
+    if named is None:
+        old, new = None, None
+    else:
+        topics = by_topic(named).items()
+        old = [
+            _FETCH.request.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in topics
+        ]
+        new = [group_type.OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in topics]
+    return _FETCH.request(
+        group_id=group_id,
+        topics=old,
+        groups=[group_type(group_id=group_id, topics=new)],
+        require_stable=require_stable,
+    )
+
+
+def _fetched_group(reply: Reply) -> Message:
+    if reply.version < 8:
+        return reply.message
+    if len(reply.message.groups) != 1:
+        raise RemoteProtocolError(f"OffsetFetch: {len(reply.message.groups)} answers for one group")
+    return reply.message.groups[0]
+
+
+def _fetch_codes(reply: Reply) -> tuple[int, ...]:
+    group = _fetched_group(reply)
+    top = group.error_code if reply.version >= 2 else ErrorCode.NONE
+    return (top, *(p.error_code for t in group.topics for p in t.partitions))
+
+
+def commit_offsets(
+    session: Session, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> Operation[None]:
+    """A plain OffsetCommit, outside any transaction and any group membership.
+
+    Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has members), DeadlineExceeded.
+    """
+    topic_type = _COMMIT.request.OffsetCommitRequestTopic
+    message = _COMMIT.request(
+        group_id=group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(topic, number)].committed_offset,
+                        committed_metadata=offsets[TopicPartition(topic, number)].metadata,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ],
+    )
+    doing = f"committing offsets of group {group_id!r}"
+    yield from call_coordinator(
+        session,
+        CoordinatorRequest(
+            GROUP, group_id, message, doing, partition_codes, TOPIC_NAME_VERSION_MAX
+        ),
+    )

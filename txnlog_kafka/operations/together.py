@@ -1,0 +1,147 @@
+"""Several operations carried on side by side, as parts of one operation.
+
+Each part is started with a key and runs until it waits; `next_done` waits for whatever comes first
+to any of them. No part waits for another: what one asks for is asked for all, an answer goes to
+the part that sent the request, and a sleep is a time until which others are waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from txnlog_kafka.operations.effects import (
+    Ask,
+    Calls,
+    Operation,
+    Receive,
+    Reply,
+    Send,
+    Sleep,
+    Ticket,
+    Unanswered,
+)
+from txnlog_kafka.wire.invariants import check
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+Received = tuple[Ticket, Reply | Unanswered]
+
+
+@dataclass(slots=True)
+class _Part(Generic[K, T]):
+    """One operation and what it waits for."""
+
+    key: K
+    operation: Operation[T]
+    tickets: tuple[Ticket, ...] = ()
+    wakes_at_ms: int | None = None
+    awaits_all: bool = False
+    outcomes: dict[Ticket, Reply | Unanswered] = field(default_factory=dict)
+
+
+class Together(Generic[K, T]):
+    """The parts of an operation that go on at the same time, by their keys.
+
+    Whoever leaves while parts are unfinished abandons them, and the requests that they wait for.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._parts: dict[K, _Part[K, T]] = {}
+        self._done: list[tuple[K, T]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a part nor a result of one."""
+        return not self._parts and not self._done
+
+    def start(self, key: K, operation: Operation[T]) -> Operation[None]:
+        """Begin a part and run it until it waits. Raises what it raises."""
+        check(key not in self._parts, "a part has a key of its own", key=key)
+        self._parts[key] = part = _Part(key, operation)
+        yield from self._resume(part, None)
+
+    def cancel(self, key: K) -> None:
+        """Close a part that is not wanted any more; its requests are abandoned."""
+        part = self._parts.pop(key, None)
+        if part is not None:
+            part.operation.close()
+
+    def next_done(self) -> Operation[tuple[K, T]]:
+        """The next part that is finished, and its result. Raises what any part raises."""
+        while not self._done:
+            check(bool(self._parts), "somebody is waited for")
+            tickets = frozenset(
+                t for p in self._parts.values() for t in p.tickets if t not in p.outcomes
+            )
+            times = [p.wakes_at_ms for p in self._parts.values() if p.wakes_at_ms is not None]
+            within_ms = max(0, min(times) - self._monotonic_ms()) if times else None
+            received: Received | None = yield Receive(tickets, within_ms)
+            if received is not None:
+                yield from self._hand_over(*received)
+            elif times:
+                now_ms = self._monotonic_ms()
+                for part in list(self._parts.values()):
+                    if part.wakes_at_ms is not None and part.wakes_at_ms <= now_ms:
+                        yield from self._resume(part, None)
+        return self._done.pop(0)
+
+    def _hand_over(self, ticket: Ticket, outcome: Reply | Unanswered) -> Operation[None]:
+        part = next(p for p in self._parts.values() if ticket in p.tickets)
+        if not part.awaits_all:
+            yield from self._resume(part, (ticket, outcome))
+            return
+        part.outcomes[ticket] = outcome
+        if len(part.outcomes) == len(part.tickets):
+            yield from self._resume(part, tuple(part.outcomes[t] for t in part.tickets))
+
+    def _resume(self, part: _Part[K, T], outcome: Any) -> Operation[None]:
+        """Run a part until it waits or ends."""
+        while True:
+            try:
+                ask = part.operation.send(outcome)
+            except StopIteration as stop:
+                del self._parts[part.key]
+                self._done.append((part.key, stop.value))
+                return
+            except BaseException:
+                del self._parts[part.key]
+                raise
+            if self._waits(part, ask):
+                return
+            if isinstance(ask, Calls) and ask.calls:
+                tickets = []
+                for call in ask.calls:
+                    ticket: Ticket = yield Send(call)
+                    tickets.append(ticket)
+                part.tickets, part.awaits_all = tuple(tickets), True
+                part.outcomes, part.wakes_at_ms = {}, None
+                return
+            outcome = yield ask
+
+    def _waits(self, part: _Part[K, T], ask: Ask) -> bool:
+        """Note what a part waits for, if it does."""
+        if isinstance(ask, Sleep):
+            part.tickets, part.wakes_at_ms = (), self._monotonic_ms() + ask.duration_ms
+        elif isinstance(ask, Receive):
+            wakes_at_ms = None if ask.within_ms is None else self._monotonic_ms() + ask.within_ms
+            part.tickets, part.wakes_at_ms = tuple(ask.tickets), wakes_at_ms
+        else:
+            return False
+        part.awaits_all = False
+        part.outcomes = {}
+        return True
+
+
+def side_by_side(monotonic_ms: Callable[[], int], *operations: Operation[Any]) -> Operation[Any]:
+    """The results of several operations that only ask, in their order. Raises what any raises."""
+    parts: Together[int, Any] = Together(monotonic_ms)
+    for number, operation in enumerate(operations):
+        yield from parts.start(number, operation)
+    results: dict[int, Any] = {}
+    while not parts.is_empty:
+        number, result = yield from parts.next_done()
+        results[number] = result
+    return tuple(results[number] for number in range(len(operations)))

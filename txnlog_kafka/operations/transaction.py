@@ -1,0 +1,438 @@
+"""One transaction of one producer: initialise, add, commit offsets, end.
+
+Theory of operation. Each transaction begins with InitProducerId: it has an epoch of its own on both
+transaction versions, so that nothing of one that is still on its way can hit the next. On version 1
+partitions and groups are added by requests of their own; on version 2 (KIP-890) Produce v12 and
+TxnOffsetCommit v5 add implicitly.
+
+EndTxn(commit) is a case of its own: see `commit_transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from txnlog_kafka.errors import (
+    AbortableError,
+    CommitStateUnknown,
+    ProducerFenced,
+    RemoteProtocolError,
+    TxnLogError,
+)
+from txnlog_kafka.operations.calls import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorRequest,
+    call,
+    call_coordinator,
+    call_coordinators,
+    find_coordinator,
+    partition_codes,
+    refuse_if_final,
+    top_level_code,
+)
+from txnlog_kafka.operations.effects import Operation, Reply, Unanswered
+from txnlog_kafka.operations.metadata import confirm_missing
+from txnlog_kafka.operations.offsets import (
+    CommittedOffset,
+    by_topic,
+    committed_request,
+    fetched_offsets,
+)
+from txnlog_kafka.operations.retry import (
+    EndTxnVerdict,
+    Subject,
+    decide,
+    decide_end_commit,
+    describe_code,
+    error_of,
+)
+from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.operations.values import ProducerIdentity
+from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from txnlog_kafka.wire.topics import TopicPartition
+
+ADD_PARTITIONS_VERSION_MAX = 3
+"""AddPartitionsToTxn is for clients up to v3, for brokers from v4 on (its schema says so)."""
+TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
+END_TXN_VERSION_MAX_V1 = 4
+PRODUCE_VERSION_MAX_V1 = 11
+ABORT_TIMEOUT_MS = 10_000
+
+_INIT = APIS[ApiKey.INIT_PRODUCER_ID]
+_ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN]
+_ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN]
+_TXN_OFFSETS = APIS[ApiKey.TXN_OFFSET_COMMIT]
+_END = APIS[ApiKey.END_TXN]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The running transaction. `begun`: something was sent that may have started it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    """The next base sequence of each partition."""
+    begun: bool = False
+    record_batch_bytes_max: dict[str, int] = field(default_factory=dict)
+    """By topic, where a leader refused a larger record batch as too large."""
+
+    @property
+    def who(self) -> str:
+        """The ids, for messages."""
+        return (
+            f"transactional id {self.transactional_id!r}, producer id {self.producer_id}, "
+            f"epoch {self.producer_epoch}"
+        )
+
+
+def init_producer_id(
+    session: Session, transactional_id: str, transaction_timeout_ms: int
+) -> Operation[ProducerIdentity]:
+    """A producer id and a new epoch; fences older holders and ends their open transaction.
+
+    Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
+    """
+    message = _INIT.request(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )
+    doing = f"initialising the producer of transactional id {transactional_id!r}"
+    request = CoordinatorRequest(TRANSACTION, transactional_id, message, doing, top_level_code)
+    found = (yield from call_coordinator(session, request)).message
+    if found.producer_id < 0 or found.producer_epoch < 0:
+        raise RemoteProtocolError(
+            f"{doing}: the answer has producer id {found.producer_id}, epoch {found.producer_epoch}"
+        )
+    return ProducerIdentity(transactional_id, found.producer_id, found.producer_epoch)
+
+
+def add_to_transaction(
+    session: Session,
+    transaction: Transaction,
+    partitions: Iterable[TopicPartition],
+    group_ids: Iterable[str],
+) -> Operation[None]:
+    """Version 1 only: AddPartitionsToTxn and AddOffsetsToTxn, sent at once, before the first
+    Produce to these partitions and the first TxnOffsetCommit of these groups."""
+    wanted = list(partitions)
+    requests = [_partitions_request(transaction, wanted)] if wanted else []
+    requests += [_group_request(transaction, group_id) for group_id in group_ids]
+    transaction.begun = True
+    yield from call_coordinators(session, requests)
+
+
+def _partitions_request(
+    transaction: Transaction, partitions: list[TopicPartition]
+) -> CoordinatorRequest:
+    topic_type = _ADD_PARTITIONS.request.AddPartitionsToTxnTopic
+    message = _ADD_PARTITIONS.request(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.producer_epoch,
+        v3_and_below_topics=[
+            topic_type(name=topic, partitions=numbers)
+            for topic, numbers in by_topic(partitions).items()
+        ],
+    )
+    return CoordinatorRequest(
+        TRANSACTION,
+        transaction.transactional_id,
+        message,
+        f"adding partitions to the transaction ({transaction.who})",
+        _add_partitions_codes,
+        ADD_PARTITIONS_VERSION_MAX,
+    )
+
+
+def _add_partitions_codes(reply: Reply) -> tuple[int, ...]:
+    codes = tuple(
+        p.partition_error_code
+        for t in reply.message.results_by_topic_v3_and_below
+        for p in t.results_by_partition
+    )
+    reasons = tuple(c for c in codes if c != ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return reasons if any(reasons) else codes
+
+
+def _group_request(transaction: Transaction, group_id: str) -> CoordinatorRequest:
+    message = _ADD_OFFSETS.request(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        group_id=group_id,
+    )
+    doing = f"adding group {group_id!r} to the transaction ({transaction.who})"
+    return CoordinatorRequest(
+        TRANSACTION, transaction.transactional_id, message, doing, top_level_code
+    )
+
+
+def commit_source_offsets(
+    session: Session,
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    deadline: Deadline | None = None,
+) -> Operation[frozenset[TopicPartition]]:
+    """TxnOffsetCommit: the offsets become the group's when the transaction commits.
+
+    Leaves out what no longer exists, and returns that.
+
+    Coordinators refuse the offsets of a topic that was deleted (UNKNOWN_TOPIC_OR_PARTITION, for its
+    partitions alone), so that a batch which read it could never be committed. The same is said of a
+    topic that a broker does not know yet: it is believed only when the metadata says so as well,
+    for a while.
+    """
+    deadline = deadline or session.deadline()
+    remaining = dict(offsets)
+    doing = f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
+    while remaining:
+        request = _offsets_request(transaction, group_id, remaining)
+        reply = yield from _ask(session, transaction, request)
+        refused = _unknown_in(reply)
+        if not refused:
+            break
+        missing = yield from confirm_missing(session, refused, deadline=deadline)
+        for partition in missing:
+            remaining.pop(partition, None)
+        if refused <= missing:
+            break
+        yield from deadline.backoff(doing, describe_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return frozenset(offsets) - frozenset(remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """`missing` no longer exists, and was left out. `behind` are offsets that groups had before,
+    each group's read of its coordinator after that had taken the transaction's."""
+
+    missing: frozenset[TopicPartition]
+    behind: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+def commit_all_offsets(
+    session: Session,
+    transaction: Transaction,
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    *,
+    may_be_gone: str | None,
+    deadline: Deadline | None = None,
+) -> Operation[OffsetsCommitted]:
+    """The offsets of several groups, sent at once, and right behind them OffsetFetch.
+
+    Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
+    Raises AbortableError when another group's no longer exist.
+    """
+    deadline = deadline or session.deadline()
+    requests = [
+        _offsets_request(transaction, group_id, offsets) for group_id, offsets in groups.items()
+    ]
+    reads = [
+        replace(committed_request(group_id, None, require_stable=False), behind=number)
+        for number, group_id in enumerate(groups)
+    ]
+    transaction.begun = True
+    replies = yield from call_coordinators(session, requests + reads, deadline=deadline)
+    behind = {
+        group_id: fetched_offsets(reply)
+        for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
+    }
+    missing: frozenset[TopicPartition] = frozenset()
+    for request, reply in zip(requests, replies, strict=False):
+        refused = _unknown_in(reply)
+        if not refused:
+            continue
+        del behind[request.key]  # of a broker that does not coordinate the group, too
+        left = {p: groups[request.key][p] for p in refused}
+        gone = yield from commit_source_offsets(
+            session, transaction, request.key, left, deadline=deadline
+        )
+        if gone and request.key != may_be_gone:
+            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
+            raise AbortableError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{request.doing} for {names}"
+            )
+        missing |= gone
+    return OffsetsCommitted(missing, behind)
+
+
+def _codes_of_known(reply: Reply) -> tuple[int, ...]:
+    codes = partition_codes(reply)
+    return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _unknown_in(reply: Reply) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic.name, p.partition_index)
+        for topic in reply.message.topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+
+
+def _offsets_request(
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> CoordinatorRequest:
+    topic_type = _TXN_OFFSETS.request.TxnOffsetCommitRequestTopic
+    message = _TXN_OFFSETS.request(
+        transactional_id=transaction.transactional_id,
+        group_id=group_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.TxnOffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(topic, number)].committed_offset,
+                        committed_metadata=offsets[TopicPartition(topic, number)].metadata,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ],
+    )
+    return CoordinatorRequest(
+        GROUP,
+        group_id,
+        message,
+        f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
+        _codes_of_known,
+        TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
+    )
+
+
+def _ask(
+    session: Session, transaction: Transaction, request: CoordinatorRequest
+) -> Operation[Reply]:
+    transaction.begun = True
+    return (yield from call_coordinator(session, request))
+
+
+def _end_request(transaction: Transaction, *, committed: bool) -> Message:
+    return _END.request(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        committed=committed,
+    )
+
+
+def _end_version_max(transaction: Transaction) -> int | None:
+    return END_TXN_VERSION_MAX_V1 if transaction.version < 2 else None
+
+
+@dataclass(slots=True)
+class _CommitTries:
+    """What is known while EndTxn(commit) is being asked: why the outcome is unknown, if it is."""
+
+    unknown: str = ""
+
+
+def commit_transaction(
+    session: Session, transaction: Transaction, *, batch_id: int = -1
+) -> Operation[None]:
+    """EndTxn(commit), asked again until the coordinator says what became of it.
+
+    Once a request may have been carried out, nothing but success is taken for an answer: every
+    other end is CommitStateUnknown, and no abort is ever sent. Raises that; ProducerFenced,
+    AbortableError or FatalError when the very first answers rule the commit out; DeadlineExceeded
+    when no request ever left.
+    """
+    tries = _CommitTries()
+    try:
+        yield from _ask_commit(session, transaction, tries)
+    except TxnLogError as error:
+        if not tries.unknown:
+            raise
+        raise CommitStateUnknown(
+            f"EndTxn(commit) of batch {batch_id} was sent ({transaction.who}), and whether it was "
+            f"carried out is unknown ({tries.unknown}; then: {error}). Nothing may be concluded "
+            "from this. Restart the query: it will ask the brokers, and skip or redo the batch",
+            transactional_id=transaction.transactional_id,
+            batch_id=batch_id,
+        ) from error
+
+
+def _ask_commit(session: Session, transaction: Transaction, tries: _CommitTries) -> Operation[None]:
+    deadline = session.deadline()
+    key = (TRANSACTION, transaction.transactional_id)
+    doing = f"committing the transaction ({transaction.who})"
+    message = _end_request(transaction, committed=True)
+    version_max = _end_version_max(transaction)
+    while True:
+        node = yield from find_coordinator(session, *key, deadline=deadline)
+        outcome = yield from call(
+            session, node, message, deadline=deadline, version_max=version_max
+        )
+        if isinstance(outcome, Unanswered):
+            if outcome.sent:
+                tries.unknown = outcome.reason
+            refuse_if_final(outcome, doing)
+            session.coordinators.pop(key, None)
+            yield from deadline.backoff(doing, outcome.reason)
+            continue
+        if (yield from _commit_answered(outcome, tries, deadline, doing)):
+            return
+        if outcome.message.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            session.coordinators.pop(key, None)
+
+
+def _commit_answered(
+    reply: Reply, tries: _CommitTries, deadline: Deadline, doing: str
+) -> Operation[bool]:
+    """True when committed; False, after a wait, when it is to be asked again. Else raises."""
+    code = reply.message.error_code
+    verdict = decide_end_commit(code, unknown_before=bool(tries.unknown))
+    if verdict is EndTxnVerdict.COMMITTED:
+        return True
+    if verdict in (EndTxnVerdict.UNKNOWN, EndTxnVerdict.REFUSED):
+        raise error_of(decide(ApiKey.END_TXN, code), code, doing, Subject(ApiKey.END_TXN))
+    if verdict is EndTxnVerdict.RETRY_UNKNOWN:
+        tries.unknown = f"answered {error_name(code)}"
+    yield from deadline.backoff(doing, describe_code(code))
+    return False
+
+
+def abort_transaction(session: Session, transaction: Transaction) -> Operation[bool]:
+    """EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
+
+    True when the coordinator said that nothing is open any more; False when it did not say so (the
+    next InitProducerId ends the transaction, or its timeout does). Raises ProducerFenced: what
+    looked like a lost epoch at a leader was another driver, or the timeout.
+    """
+    request = CoordinatorRequest(
+        TRANSACTION,
+        transaction.transactional_id,
+        _end_request(transaction, committed=False),
+        f"aborting the transaction ({transaction.who})",
+        top_level_code,
+        _end_version_max(transaction),
+    )
+    timeout_ms = min(ABORT_TIMEOUT_MS, session.config.operation_timeout_ms)
+    try:
+        yield from call_coordinator(session, request, deadline=session.deadline(timeout_ms))
+    except AbortableError as error:
+        nothing_open = {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        if transaction.version < 2:
+            nothing_open.add(ErrorCode.INVALID_TXN_STATE)
+        return error.code in nothing_open
+    except ProducerFenced:
+        raise
+    except TxnLogError:
+        return False
+    return True

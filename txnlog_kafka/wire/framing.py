@@ -1,0 +1,226 @@
+"""Frames: a 4-byte big-endian length, then a header and a body.
+
+Theory of operation: `FrameDecoder.feed` takes any bytes and gives whole frames; it never allocates
+the size a peer merely claims. `decode_request` and `decode_response` give messages; whatever the
+bytes are, they return a value or raise `MalformedFrame`, and nothing else. Encoders are their
+inverses. No socket here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.kafka_python import decode_at
+from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
+from txnlog_kafka.wire.shape import (
+    REQUEST_ELEMENTS_MAX,
+    RESPONSE_ELEMENTS_MAX,
+    check_shape,
+)
+from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+"""Kafka's default of `socket.request.max.bytes`."""
+
+_LENGTH = struct.Struct(">i")
+_REQUEST_HEAD = struct.Struct(">hhi")
+_INT16 = struct.Struct(">h")
+
+
+class MalformedFrame(Exception):
+    """The peer's bytes cannot be a frame of the protocol: close the connection."""
+
+
+class UnsupportedVersion(Exception):
+    """A well-formed header names a version of a known API that is not supported."""
+
+    def __init__(self, header: RequestHeader) -> None:
+        super().__init__(f"{header.api_key.name} version {header.api_version} is not supported")
+        self.header = header
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """The header of a request; `client_id` may be None."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+DecodeBody = Callable[[Any, int, memoryview, int], Message]
+"""From a message's class, version and bytes, and how many elements it may have."""
+
+
+def decode_body(message_class: Any, version: int, body: memoryview, elements_max: int) -> Message:
+    """The message of bytes that have been checked. Raises MalformedShape, UnicodeDecodeError."""
+    check_shape(message_class, version, body, elements_max=elements_max)
+    return decode_at(message_class, version, body)
+
+
+class FrameDecoder:
+    """Splits a byte stream into frames, for one connection.
+
+    Bytes are buffered as they arrive, so memory is bounded by what was received, never by what a
+    length field says.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        """May be changed; a frame that is being received obeys it, too."""
+        self._buffer = bytearray()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes wait for the rest of their frame."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yield every whole frame, without its length prefix. Raises MalformedFrame."""
+        self.append(data)
+        while (frame := self.pop()) is not None:
+            yield frame
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep bytes that arrived, for `pop`."""
+        self._buffer += data
+
+    def pop(self) -> bytes | None:
+        """The next whole frame, without its length prefix; None when there is none yet.
+
+        Raises MalformedFrame as soon as a length is none.
+        """
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length <= 0:
+            raise MalformedFrame(f"frame length {length} is not positive")
+        if length > self.frame_bytes_max:
+            raise MalformedFrame(
+                f"frame length {length} is over the limit of {self.frame_bytes_max} bytes"
+            )
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[_LENGTH.size : end])
+        del self._buffer[:end]
+        return frame
+
+
+def _request_header_flexible(api: Api, version: int) -> bool:
+    return bool(api.request.flexible_version_q(version))
+
+
+def decode_request(frame: bytes, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
+    """A frame's header and message.
+
+    Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
+    for a version outside our range: its header is enough to answer ApiVersions (KIP-511).
+    """
+    if len(frame) < _REQUEST_HEAD.size:
+        raise MalformedFrame(f"a request of {len(frame)} bytes has no header")
+    key, version, correlation_id = _REQUEST_HEAD.unpack_from(frame)
+    api = KNOWN_APIS.get(key)
+    if api is None:
+        raise MalformedFrame(f"unknown api key {key}")
+    client_id, position = _decode_client_id(frame)
+    header = RequestHeader(api.key, version, correlation_id, client_id)
+    if not api.version_min <= version <= api.version_max:
+        raise UnsupportedVersion(header)
+    if _request_header_flexible(api, version):
+        position = _skip_tagged_fields(frame, position)
+    body = memoryview(frame)[position:]
+    try:
+        message = decode(api.request, version, body, REQUEST_ELEMENTS_MAX)
+    except Exception as error:
+        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from error
+    return header, message
+
+
+def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
+    position = _REQUEST_HEAD.size
+    if len(frame) < position + 2:
+        raise MalformedFrame("the request header has no client id")
+    (length,) = _INT16.unpack_from(frame, position)
+    position += 2
+    if length == -1:
+        return None, position
+    if length < 0 or position + length > len(frame):
+        raise MalformedFrame(f"client id length {length} is out of the frame")
+    raw = frame[position : position + length]
+    return raw.decode("utf-8", "replace"), position + length
+
+
+def _skip_tagged_fields(frame: bytes, position: int) -> int:
+    if frame[position : position + 1] == b"\x00":  # as in nearly every header
+        return position + 1
+    try:
+        count, position = decode_unsigned(frame, position)
+        if count > REQUEST_ELEMENTS_MAX:
+            raise MalformedFrame(f"a header of {count} tagged fields")
+        for _ in range(count):
+            _, position = decode_unsigned(frame, position)
+            size, position = decode_unsigned(frame, position)
+            position += size
+    except MalformedVarint as error:
+        raise MalformedFrame(f"the tagged fields of the header: {error}") from error
+    if position > len(frame):
+        raise MalformedFrame("a tagged field of the header is out of the frame")
+    return position
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """The framed request, encoded at `version`."""
+    api = api_of(message)
+    name = b"" if client_id is None else client_id.encode()
+    head = _REQUEST_HEAD.pack(api.key, version, correlation_id)
+    head += _INT16.pack(-1 if client_id is None else len(name)) + name
+    if _request_header_flexible(api, version):
+        head += b"\x00"
+    body = encode_message(message, version)
+    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
+    """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
+    api = KNOWN_APIS[api_key]
+    body = encode_message(message, version)
+    flexible = api.response.flexible_version_q(version) and api_key != ApiKey.API_VERSIONS
+    head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
+    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def response_correlation_id(frame: bytes) -> int:
+    """The correlation id of a response frame. Raises MalformedFrame when it has none."""
+    if len(frame) < 4:
+        raise MalformedFrame(f"a response of {len(frame)} bytes has no header")
+    return int(_LENGTH.unpack_from(frame)[0])
+
+
+def decode_response(
+    api: Api, version: int, frame: bytes, decode: DecodeBody = decode_body
+) -> Message:
+    """The message of a response frame to a request of `api` at `version`."""
+    response_correlation_id(frame)
+    position = 4
+    if api.response.flexible_version_q(version) and api.key != ApiKey.API_VERSIONS:
+        position = _skip_tagged_fields(frame, position)
+    try:
+        body = memoryview(frame)[position:]
+        if api.key == ApiKey.API_VERSIONS:
+            # To a version it does not know a broker answers in version 0 (KIP-511).
+            is_old = bytes(body[:2]) == _INT16.pack(ErrorCode.UNSUPPORTED_VERSION)
+            shape_version = 0 if is_old else version
+            return decode(api.response, shape_version, body, REQUEST_ELEMENTS_MAX)
+        return decode(api.response, version, body, RESPONSE_ELEMENTS_MAX)
+    except Exception as error:
+        raise MalformedFrame(f"{api.name} v{version} answer cannot be decoded: {error}") from error
