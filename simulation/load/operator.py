@@ -100,6 +100,8 @@ class Operator:
     _id_count: int = 0
     _move_count: int = 0
     _was_copied: bool = False
+    _noted_by_original: int = -1
+    """The last batch that a copy does not do again."""
     _old_deployment: tuple[Checkpoint, Sequence[CommitOptions]] | None = None
     """What starts a driver of its own beside the next one."""
 
@@ -107,8 +109,8 @@ class Operator:
         if not self.checkpoints:
             self._new_checkpoint(starts_committed=False)
         elif self.original is not None:
-            noted = self.checkpoints[0].batches("commits")
-            self.begins = spark.ends_of(self.checkpoints[0], noted[-1] if noted else -1)
+            self._noted_by_original = max(self.checkpoints[0].batches("commits"), default=-1)
+            self.begins = spark.ends_of(self.checkpoints[0], self._noted_by_original)
 
     @property
     def sinks(self) -> tuple[CommitOptions, ...]:
@@ -147,10 +149,10 @@ class Operator:
 
     def last_written(self, checkpoint: Checkpoint) -> int:
         """The last batch that its function does not leave out, -1 for none."""
-        planned = checkpoint.batches("offsets")
-        if not self.scenario.leaves_out:
-            return planned[-1]
-        return max((n for n in planned if spark.rows_of(checkpoint, n)), default=-1)
+        planned = [n for n in checkpoint.batches("offsets") if n > self._noted_by_original]
+        if self.scenario.leaves_out:
+            planned = [n for n in planned if spark.rows_of(checkpoint, n)]
+        return max(planned, default=-1)
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
         """The group that holds the progress of what one sink of a query has written."""

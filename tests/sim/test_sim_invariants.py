@@ -70,6 +70,7 @@ def operator(*commits: int, done: int = 0) -> SimpleNamespace:
         options=options,
         sinks=[options],
         progress_group_at=lambda checkpoint, sink: "g.progress",
+        original=None,
         last_written=lambda checkpoint: 0,
         source=SimpleNamespace(ends={("in", 0): 2}),
         progress_groups=lambda: {"q": "g.progress"},
@@ -101,6 +102,17 @@ def test_a_clean_history_breaks_nothing() -> None:
     given("a", "a")
     check_observed(observed(b"0:0:run:1"), good)
     check_groups(operator(0), good)
+
+
+@pytest.mark.invariant(37)
+def test_a_copy_of_a_finished_checkpoint_has_no_offsets() -> None:
+    copy = operator(0)
+    copy.original, copy.last_written = operator(0), lambda checkpoint: -1
+    done_before = final(row(0, 0), row(1, 1))
+    done_before.groups["g"].clear()
+    check_groups(copy, done_before)
+    with pytest.raises(Violation, match="invariant 37: the group is not at the input's end"):
+        check_groups(copy, final())
 
 
 @pytest.mark.invariant(1, 16, 21, 31, 35, 37, 40)
