@@ -100,8 +100,7 @@ class Operator:
     _id_count: int = 0
     _move_count: int = 0
     _was_copied: bool = False
-    _noted_by_original: int = -1
-    """The last batch that a copy does not do again."""
+    _noted_by_original: int = -1  # a copy does not do it again
     _old_deployment: tuple[Checkpoint, Sequence[CommitOptions]] | None = None
     """What starts a driver of its own beside the next one."""
 
@@ -149,10 +148,9 @@ class Operator:
 
     def last_written(self, checkpoint: Checkpoint) -> int:
         """The last batch that its function does not leave out, -1 for none."""
-        planned = [n for n in checkpoint.batches("offsets") if n > self._noted_by_original]
-        if self.scenario.leaves_out:
-            planned = [n for n in planned if spark.rows_of(checkpoint, n)]
-        return max(planned, default=-1)
+        own = (n for n in checkpoint.batches("offsets") if n > self._noted_by_original)
+        leaves_out = self.scenario.leaves_out
+        return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
         """The group that holds the progress of what one sink of a query has written."""
