@@ -1,3 +1,5 @@
+"""`python -m simulation`: see `cli`."""
+
 import sys
 
 from simulation.cli import main

@@ -2,8 +2,8 @@
 
 `DIR` is a data directory, of ours or of one broker of Apache Kafka, or what the simulator's
 `--save-logs` has left, also of a cluster: then each broker has its lanes, and after a failover the
-next coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id it
-lists what there is.
+next coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id
+it lists what there is.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def check_collected(
     seen: dict[str, str] = {}
     for path, source in sources.items():
         name = path.rsplit("/", 1)[-1]
-        if name in seen and name != "conftest.py":
+        if name in seen and name not in ("conftest.py", "__init__.py"):
             text = f"{seen[name]} has the same file name"
             yield Violation("collected", path, 1, text)
         seen[name] = path

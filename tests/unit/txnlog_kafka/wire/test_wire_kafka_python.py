@@ -28,7 +28,7 @@ FETCH = APIS[ApiKey.FETCH]
 
 def test_kafka_python_is_imported_in_one_module_only() -> None:
     found = set()
-    for folder in ("txnlog_spark", "broker_sim", "pyspark_txnlog", "jobs"):
+    for folder in ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "jobs"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
